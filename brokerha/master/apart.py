@@ -26,7 +26,7 @@ def apart_state(sync: SyncCore, mono_ms: int) -> State | None:
     if sync.lost:
         return states.LOST_STATE, sync.lost
     found = epoch_state(sync, mono_ms)
-    if found is None or found[0] not in _NOT_HEARD or sync.epochs.is_frozen(sync.epoch):
+    if found is None or found[0] not in _NOT_HEARD or sync.is_frozen():
         return found
     return found if news_ms(sync, mono_ms) is None else None
 

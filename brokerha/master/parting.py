@@ -122,7 +122,7 @@ class Parting:
 
     def _is_somebody_missing(self, mono_ms: int) -> bool:
         sync = self._core.sync
-        if sync.epochs.is_frozen(sync.epoch) or sync.epoch.members != sync.epoch.configuration.masters:
+        if sync.is_frozen() or sync.epoch.members != sync.epoch.configuration.masters:
             return True
         patience_ms = sync.config.heard_ms
         return any(peer.known_ms is not None and mono_ms - peer.known_ms > patience_ms for peer in sync.peers.peers.values())
@@ -130,7 +130,7 @@ class Parting:
     def _unsettled(self, mono_ms: int) -> list[NodeId]:
         """Live workers that may have to restore what they keep, and everybody while the masters are not all back."""
         core = self._core
-        if not core.sync.is_whole() or core.sync.epochs.is_frozen(core.sync.epoch):
+        if not core.sync.is_whole() or core.sync.is_frozen():
             return [core.sync.node]
         alive = [w for w in core.site.workers.values() if w.is_switched_on and core.site.is_alive(w, mono_ms)]
         return [worker.node for worker in alive if not worker.is_on]

@@ -86,7 +86,7 @@ class PeerCommands:
             "heard": True,
             "heard_s": 0.0,
             "epoch": sync.epoch.number,
-            "journal": sync.posting.journal,
+            "journal": sync.journal,
             "other_journal": "",
             "lsn": sync.lsn,
             "lag": 0,

@@ -73,8 +73,8 @@ def epoch_state(sync: SyncCore, mono_ms: int) -> State | None:
     silent = [node for node in peers.peers if not peers.is_heard(node, mono_ms)]
     if silent:
         return states.WAITING_FOR_PEERS, f"not heard: {', '.join(_named(sync, node, mono_ms) for node in silent)}"
-    if sync.epochs.is_frozen(sync.epoch):
-        number, proposer = sync.epochs.promised
+    if sync.is_frozen():
+        number, proposer = sync.promised
         return states.WAITING_FOR_PEERS, f"epoch {number} is being agreed on; {_self_or(sync, proposer)} leads"
     return None
 
@@ -88,7 +88,7 @@ def _never_heard(sync: SyncCore) -> list[NodeId]:
 
 def _without_others(sync: SyncCore, mono_ms: int) -> State | None:
     """Too few are heard, or none of them has what is needed."""
-    tail, peers, configuration = sync.epochs.tail, sync.peers, sync.epoch.configuration
+    tail, peers, configuration = sync.tail, sync.peers, sync.epoch.configuration
     if tail.kept_from and _tail_length(sync):
         if sync.epochs.transfer.ids:
             return states.CATCHING_UP, _transfer(sync)
@@ -117,17 +117,16 @@ def _parted(sync: SyncCore, mono_ms: int) -> State | None:
 
 def _coming_back(sync: SyncCore, mono_ms: int) -> State | None:
     """Others are ahead, and this master joins them."""
-    epochs, peers = sync.epochs, sync.peers
-    count = _tail_length(sync)
-    tail = f"{count:,} transactions to take over from {', '.join(sorted(epochs.tail.sources))}"
-    if count and epochs.is_frozen(sync.epoch):
+    peers, count = sync.peers, _tail_length(sync)
+    tail = f"{count:,} transactions to take over from {', '.join(sorted(sync.tail.sources))}"
+    if count and sync.is_frozen():
         return states.CATCHING_UP, f"{tail} before its next epoch begins"
     later = {
         node: row.epoch
-        for node, row in epochs.later.items()
+        for node, row in sync.later.items()
         if row.epoch > sync.epoch.id and peers.is_heard(node, mono_ms)
     }
-    if not later or epochs.decided is not None:
+    if not later or sync.decided is not None:
         return None
     number, _ = max(later.values())
     verb = "is" if len(later) == 1 else "are"
@@ -144,8 +143,7 @@ def _transfer(sync: SyncCore) -> str:
 
 def _tail_length(sync: SyncCore) -> int:
     """How many transactions others have synchronised that are to be taken over; 0 while none is asked for."""
-    epochs = sync.epochs
-    return max(0, epochs.tail.target - sync.lsn) if epochs.is_standing_still(sync.epoch) else 0
+    return max(0, sync.tail.target - sync.lsn) if sync.is_standing_still() else 0
 
 
 def _named(sync: SyncCore, node: NodeId, mono_ms: int, *, is_left_out: bool = True) -> str:

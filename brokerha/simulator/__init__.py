@@ -8,11 +8,14 @@
     mistakes/      planted mistakes: each switches off one rule in the shipped code, and the checks have to notice
     clients/       who uses the cluster of a world: writers, clients of transactions, operators
 
-    world.py       virtual time, events, the two phases
-    processes.py   masters and workers: the shipped runners, which may die anywhere
+    world.py       all of it together, in two phases
+    cluster.py     the nodes of a world and the links between them, as its options say
+    events.py      virtual time: a heap of events, one source of luck, the story
+    processes.py   what all processes have in common: turns, a wire, death and birth; and what they know of the world
+    nodes.py       masters of one process, and workers: the shipped runners, which may die anywhere
     backups.py     masters of several processes: whichever of them acts
     tx_queues.py   queues of transactions in the broker
-    settling.py    what the healer does for workers, and what keeps a site from coming together
+    settling.py    what the healer does for workers, what keeps a site from coming together, and what is left behind
     trace.py       the story of a run and its digest
     runs.py        simulate and campaign
     clocks.py      virtual clocks: one true time for the world, and what each node takes it for

@@ -9,7 +9,7 @@ A crash loses everything but the journal, the promise in it, and what was loaded
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from brokerha.master.core import MasterConfig
 from brokerha.master.standby import Standby
@@ -33,10 +33,33 @@ from brokerha.nodes.master.runner import MasterRunner
 from brokerha.simulator.clients.operators import command
 from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.disk import SimJournal, SimJournalCopy, sim_copy
+from brokerha.simulator.nodes import NodeSurroundings, NodeWatcher
 from brokerha.simulator.processes import Process
 
-if TYPE_CHECKING:
-    from brokerha.simulator.world import World
+
+class GroupWatcher(NodeWatcher, Protocol):
+    """Who checks what processes of masters with backups do, too."""
+
+    def on_process_start(self, process: SimProcess) -> None:
+        """A process begins from its journal."""
+
+    def after_process_turn(self, process: SimProcess) -> None:
+        """A process has had a turn."""
+
+    def on_role(self, process: SimProcess, view: int, *, is_primary: bool) -> None:
+        """A process became something else."""
+
+    def on_journal_loaded(self, process: SimProcess) -> None:
+        """A process replaced its journal by a snapshot."""
+
+    def on_process_emptied(self, process: SimProcess) -> None:
+        """A process lost its directory."""
+
+
+class GroupSurroundings(NodeSurroundings):
+    """The world as processes of masters with backups know it."""
+
+    checkers: GroupWatcher
 
 
 class SimProcess(Process):
@@ -44,8 +67,9 @@ class SimProcess(Process):
 
     runner: ProcessRunner
     door: SimJournalDoor
+    world: GroupSurroundings
 
-    def __init__(self, world: World, config: ProcessConfig, clock: SimClock) -> None:
+    def __init__(self, world: GroupSurroundings, config: ProcessConfig, clock: SimClock) -> None:
         super().__init__(world, config.process, clock)
         self.config = config
         self.group: SimGroup

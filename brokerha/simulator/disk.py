@@ -1,4 +1,4 @@
-"""Simulated disks: files that a crash tears, on which the shipped log runs, and a store with the same habits.
+"""Simulated disks: files that a crash tears, on which the shipped log runs, one for each process.
 
 `SimDisk` keeps of each file what a reader sees and what is on the platter. A sync carries one to the other; a crash of the process loses
 nothing of the first, a power cut everything that was not synced but for some sectors, in any order. A sync may fail: then nothing of it
@@ -13,34 +13,14 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from brokerha.log.copies import LogCopy
 from brokerha.log.disks import MemoryDisk
 from brokerha.log.log import Log
 from brokerha.model.errors import JournalError, JournalFull
-from brokerha.model.ready import (
-    BeginLoad,
-    CopyDecision,
-    Decision,
-    KeepChunk,
-    LoadFailed,
-    LoadOpened,
-    MakeSnapshot,
-    OpenLoad,
-    SnapshotMade,
-    StoreAnswer,
-    StoreDecision,
-    StoreFailed,
-)
 from brokerha.model.records import Accepted, ClockReserved, Record
-from brokerha.nodes.worker.copying import carry_out_copy
-from brokerha.nodes.worker.runner import carry_out
-from brokerha.stores.memory.worker_copy import MemoryCopy
-
-if TYPE_CHECKING:
-    from brokerha.simulator.backups import SimProcess
-    from brokerha.simulator.processes import SimMaster, SimWorker
+from brokerha.simulator.processes import Process
 
 SECTOR_BYTES = 64
 """What is there as a whole, or not at all, after a power cut; short, as the logs are."""
@@ -153,7 +133,7 @@ class SimJournal(Log):
     """The log of a simulated process of a master."""
 
     disk: SimDisk
-    process: SimMaster | SimProcess
+    process: Process
     """Who writes it; set when a process opens it."""
     last_turn: Sequence[Record] = ()
     """The records written last."""
@@ -260,7 +240,7 @@ class SimJournal(Log):
             process.world.trace.note(process.world.now_us, process.node, "sync failed", str(error))
             process.world.at(process.world.now_us + 20_000, process.start_again, process.life)
 
-    def _reach(self, what: object, records: Sequence[Record]) -> SimMaster | SimProcess:
+    def _reach(self, what: object, records: Sequence[Record]) -> Process:
         """The moment before a write: the disk may be full, and the process may die, with a part of the write on the disk."""
         process = self.process
         self.disk.is_full = process.is_disk_full
@@ -390,77 +370,3 @@ def sim_copy(node: str, name: str, chunk_bytes: int = 4_096, seed: str = "", syn
     copy = SimJournalCopy(SimDisk(f"{seed} {name}"), CLUSTER, node, name=name, chunk_bytes=chunk_bytes, **BOUNDS)
     copy.disk.sync_fails = sync_fails
     return copy
-
-
-class SimDoor:
-    """`StoreDoor` of a simulated worker: one decision at a time that writes the store, others beside it in their order."""
-
-    def __init__(self, process: SimWorker, copy: MemoryCopy) -> None:
-        self.copy = copy
-        self._process = process
-        self._answers: list[StoreAnswer] = []
-        self._free_us = 0
-        """When the work beside the store is done that was begun so far."""
-
-    def begin(self, decision: Decision) -> None:
-        """Start carrying a decision out."""
-        process = self._process
-        process.world.checkers.on_decision(process.node, decision)
-        process.world.trace.note(process.world.now_us, process.node, "begins", type(decision).__name__)
-        at_us = process.world.now_us + process.write_us()
-        if not isinstance(decision, StoreDecision):
-            at_us = self._free_us = max(at_us, self._free_us + 1)
-        process.world.at(at_us, self._finish, process.life, decision)
-
-    def _finish(self, life: int, decision: Decision) -> None:
-        process = self._process
-        if life == process.life:
-            process.guarded(self._carry_out, decision)
-
-    def _carry_out(self, decision: Decision) -> None:
-        process = self._process
-        if isinstance(decision, StoreDecision):
-            self._answers.append(self._store(decision))
-        else:
-            answer = self._beside(decision)
-            if answer is not None:
-                self._answers.append(answer)
-        process.world.trace.note(process.world.now_us, process.node, "finishes", type(decision).__name__)
-        process.wake()
-
-    def _store(self, decision: StoreDecision) -> StoreAnswer:
-        process = self._process
-        if process.is_disk_full:
-            process.world.faults_seen["write refused by a full disk"] += 1
-            return StoreFailed("the disk is full")
-        process.reach("store absent", ())
-        answer = carry_out(self.copy, decision)
-        process.world.checkers.on_store(process.node, self.copy, answer)
-        process.reach("store there", ())
-        return answer
-
-    def _beside(self, decision: CopyDecision) -> StoreAnswer | None:
-        process = self._process
-        if process.is_disk_full and isinstance(decision, BeginLoad | KeepChunk | OpenLoad | MakeSnapshot):
-            process.world.faults_seen["write refused by a full disk"] += 1
-            if isinstance(decision, MakeSnapshot):
-                return SnapshotMade(decision.snapshot, 0, "", 0, 0, (), "the disk is full")
-            return LoadFailed("the disk is full")
-        process.reach("copy absent", (decision,))
-        answer = carry_out_copy(self.copy, decision)
-        if isinstance(answer, LoadOpened):
-            process.world.faults_seen["snapshot loaded"] += 1
-            process.world.checkers.on_loaded(process, self.copy)
-            process.scrub_soon()
-        elif isinstance(answer, LoadFailed):
-            process.world.faults_seen["load failed"] += 1
-        if isinstance(answer, SnapshotMade):
-            process.scrub_soon()
-        process.world.checkers.on_copy(process.node, self.copy, decision)
-        process.reach("copy there", (decision,))
-        return answer
-
-    def finished(self) -> list[StoreAnswer]:
-        """Answers that came since the last call."""
-        answers, self._answers = self._answers, []
-        return answers

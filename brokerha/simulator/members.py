@@ -10,16 +10,15 @@ Whatever an operator is told at a moment may be forgotten by a crash, so they sa
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from brokerha.model.epochs import ADD, REMOVE
 from brokerha.model.errors import BrokerhaError
 from brokerha.model.ids import NodeId
-from brokerha.simulator.processes import Process, SimMaster
+from brokerha.simulator.checks.truth import Truth
+from brokerha.simulator.cluster import Cluster
+from brokerha.simulator.nodes import SimMaster
+from brokerha.simulator.processes import Process
 from brokerha.sync.membership import UNDER_WAY, Wish
-
-if TYPE_CHECKING:
-    from brokerha.simulator.world import World
 
 SAY_AGAIN_US = 1_000_000
 """How often an operator looks whether it is done."""
@@ -30,14 +29,14 @@ FORCE_US = 15_000_000
 class Members:
     """Who belongs to the cluster of a world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Cluster, truth: Truth) -> None:
         self._world = world
+        self._truth = truth
         count = len(world.options.workers)
         names = tuple(master.node for master in world.masters)
         self.founders = names[:count]
-        self.waiting: set[NodeId] = {*names[count:]}
-        """Masters that are not started yet, with their workers."""
-        self.waiting.update(worker.node for worker in world.workers if worker.config.master in self.waiting)
+        spares = {*names[count:]}
+        world.waiting.update(spares, (worker.node for worker in world.workers if worker.config.master in spares))
         self.wanted: dict[NodeId, str] = {}
         self._said_us = 0
         self._healed_us: int | None = None
@@ -47,12 +46,12 @@ class Members:
     @property
     def is_fixed(self) -> bool:
         """Whether the masters of this world stay what they are."""
-        return not (self.waiting or self.wanted)
+        return not (self._world.waiting or self.wanted)
 
     @property
     def masters(self) -> tuple[NodeId, ...]:
         """Names of the masters that there are now."""
-        latest = self._world.checkers.truth.latest
+        latest = self._truth.latest
         return latest.configuration.masters if latest is not None else self.founders
 
     @property
@@ -70,13 +69,13 @@ class Members:
     @property
     def spares(self) -> list[NodeId]:
         """Nodes that are not started and may become masters."""
-        return sorted(node for node in self.waiting if node not in self._world.checkers.truth.master_of)
+        return sorted(node for node in self._world.waiting if node not in self._truth.master_of)
 
     def begin_node(self, node: NodeId) -> None:
         """Start a spare with an empty journal; its file names the masters that there are, and itself."""
         self._write_file(node)
         for process in self._of_site(node):
-            self.waiting.discard(process.node)
+            self._world.waiting.discard(process.node)
             process.start()
 
     def _write_file(self, node: NodeId) -> None:
@@ -87,7 +86,7 @@ class Members:
 
     def _renew_node(self, node: NodeId) -> None:
         """Begin anew one that was taken out again since, or whose file names masters that are none any more."""
-        master, latest = self._world.master(node), self._world.checkers.truth.latest
+        master, latest = self._world.master(node), self._truth.latest
         assert isinstance(master, SimMaster)
         if latest is not None and (node, master.journal.state().journal) in latest.configuration.retired:
             self.empty_site(node)
@@ -174,7 +173,7 @@ class Members:
 
     def _is_back(self, master: SimMaster) -> bool:
         """Whether an epoch names the journal with which it began anew."""
-        latest = self._world.checkers.truth.latest
+        latest = self._truth.latest
         return latest is not None and latest.configuration.journals.get(master.node) == master.journal.state().journal
 
     def missing(self) -> str:
@@ -182,7 +181,7 @@ class Members:
         undone = self._undone()
         if undone:
             return f"{undone[0][0]} {undone[0][1]} is not done"
-        latest = self._world.checkers.truth.latest
+        latest = self._truth.latest
         for node, journal in latest.configuration.retired if latest is not None else ():
             if self._is_unaware(node, journal):
                 return f"{node} does not know that it was taken out"

@@ -9,24 +9,16 @@ connection does. Both are counted per direction, so that faults may overlap and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from brokerha.model.ids import NodeId
-from brokerha.model.ready import TxQueueDecision
-from brokerha.model.requests import Absence
 from brokerha.model.wire.codec import decode_envelope, encode_envelope
 from brokerha.model.wire.messages import Chunk, Envelope, Message, Outgoing
-from brokerha.ports.transport import ClientMessage, ClientReply, Inbound, TransportStatus
-
-if TYPE_CHECKING:
-    from brokerha.simulator.processes import Process
-    from brokerha.simulator.world import World
+from brokerha.simulator.events import Events
+from brokerha.simulator.tx_queues import Node, TxQueues
 
 CLUSTER = "simulated"
-LOOK_US = 2_000
-"""From a question to the broker to its answer."""
 Direction = tuple[NodeId, NodeId]
 """(from, to)"""
 
@@ -34,8 +26,11 @@ Direction = tuple[NodeId, NodeId]
 class Network:
     """All links of a world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Events, tx_queues: TxQueues, nodes: Mapping[NodeId, Node]) -> None:
         self._world = world
+        self._tx_queues = tx_queues
+        self._nodes = nodes
+        """All that may be reached; known when the first message flies."""
         self._wire = world.options.wire
         self._is_calm = not (self._wire.loss or self._wire.duplication or self._wire.spike)
         self._cuts: Counter[Direction] = Counter()
@@ -48,7 +43,7 @@ class Network:
         self._healed = 0
         """Grows with each general healing: a fault that began before ends without effect."""
 
-    def carry(self, sender: Process, outgoing: Outgoing, after_us: int) -> None:
+    def carry(self, sender: Node, outgoing: Outgoing, after_us: int) -> None:
         """Take a message over; it leaves its sender ``after_us`` from now."""
         world = self._world
         direction = (sender.node, outgoing.to)
@@ -77,7 +72,7 @@ class Network:
         data[world.rng.randrange(len(data))] ^= 1 << world.rng.randrange(8)
         return replace(message, data=bytes(data))
 
-    def _enveloped(self, sender: Process, outgoing: Outgoing, message: Message) -> Envelope:
+    def _enveloped(self, sender: Node, outgoing: Outgoing, message: Message) -> Envelope:
         """As a transport does it: whoever speaks for a master says which process it is."""
         name, incarnation, process = sender.node, sender.incarnation, ""
         if outgoing.sender:
@@ -107,13 +102,13 @@ class Network:
         if wire.is_ordered:
             at_us = max(at_us, self._arrival_us.get(direction, 0))
             self._arrival_us[direction] = at_us
-        receiver = world.processes.get(direction[1])
+        receiver = self._nodes.get(direction[1])
         if receiver is None:
             return  # Nobody of this name was ever there: no queue takes it.
         for copy in range(copies):
             copy_us = at_us + copy * int(rng.random() * 4 * high)
             if queue:
-                world.at(copy_us, world.tx_queues.arrive, queue, envelope)
+                world.at(copy_us, self._tx_queues.arrive, queue, envelope)
             else:
                 world.at(copy_us, receiver.deliver, envelope)
 
@@ -170,70 +165,3 @@ def both_ways(pairs: Iterable[Direction]) -> list[Direction]:
 
 def _names(directions: Sequence[Direction]) -> str:
     return " ".join(f"{sender}>{receiver}" for sender, receiver in directions)
-
-
-class SimTransport:
-    """`ports.Transport` of one simulated process."""
-
-    def __init__(self, process: Process) -> None:
-        self.inbox: list[Envelope] = []
-        self._absences: list[Absence] = []
-        self._process = process
-
-    def send(self, outgoing: Sequence[Outgoing]) -> None:
-        """Hand messages to the network, each checked against what its sender holds durably."""
-        process = self._process
-        world = process.world
-        for place, message in enumerate(outgoing):
-            if process.aim is not None and place:
-                process.reach("half sent", (message.message,))
-            world.checkers.on_message(process, message)
-            world.network.carry(process, message, process.spent_us)
-
-    def look(self, masters: Sequence[NodeId]) -> None:
-        """The broker answers after a moment, and knows at once who has died; frozen processes and cut links are no matter of its."""
-        world = self._process.world
-        for master in masters:
-            world.at(world.now_us + LOOK_US, self._answer, master)
-
-    def _answer(self, master: NodeId) -> None:
-        process = self._process.world.processes.get(master)
-        if self._process.transport is self and process is not None and not process.is_up:
-            self._absences.append(Absence(master))
-            self._process.wake()
-
-    def receive(self, limit: int, timeout_ms: int) -> list[Inbound]:
-        """What has arrived; never waits."""
-        del timeout_ms
-        items, self.inbox = self.inbox[:limit], self.inbox[limit:]
-        absences, self._absences = self._absences, []
-        return [*absences, *items]
-
-    def wake(self) -> None:
-        """Nothing waits here."""
-
-    def reply(self, replies: Sequence[ClientReply]) -> None:
-        """Simulated clients use no messages."""
-
-    def settle(self, messages: Sequence[ClientMessage]) -> None:
-        """Simulated clients use no messages."""
-
-    def serve_shared(self, is_open: bool) -> None:
-        """Simulated clients use no messages."""
-
-    def serve_clients(self, is_open: bool) -> None:
-        """Simulated clients use no messages."""
-
-    def tx_queue(self, decision: TxQueueDecision) -> None:
-        """Tell the broker."""
-        self._process.world.tx_queues.decide(self._process, decision)
-
-    def reject(self, message: ClientMessage, reason: str) -> None:
-        """Simulated clients use no messages."""
-
-    def status(self) -> TransportStatus:
-        """Always connected: a broken wire is one that loses messages."""
-        return TransportStatus("connected", "", 0, {})
-
-    def close(self, timeout_ms: int = 5000) -> None:
-        """Nothing to release."""

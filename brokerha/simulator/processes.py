@@ -1,39 +1,35 @@
-"""Simulated processes: the shipped runners, each with a virtual clock, disk and wire; they may die at any moment.
+"""What all simulated processes have in common: a virtual clock, disk and wire, turns that take time, death and birth.
 
     deliver, submit ---> inbox ---> turn (MasterRunner.turn / WorkerRunner.turn) ---> next turn when the runner says
 
 A turn takes virtual time: writing costs what the disk costs, and what comes in meanwhile is taken by the next turn. A crash
-loses everything that is not in the journal or the store; `start` builds the process anew from them.
+loses everything that is not in the journal or the store; `start` builds the process anew from them. What a process does with its
+turns is said in nodes.py and backups.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TextIO
 
-from brokerha.master.core import MasterConfig
 from brokerha.model.ids import NodeId
-from brokerha.model.ready import Damaged
-from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
-from brokerha.model.wire.messages import Envelope
+from brokerha.model.ready import TxQueueDecision
+from brokerha.model.records import Record
+from brokerha.model.requests import Absence
+from brokerha.model.wire.messages import Envelope, Outgoing
 from brokerha.nodes.master.address_book import AddressBook, AddressedTransport
-from brokerha.nodes.master.runner import MasterRunner
-from brokerha.nodes.worker.copying import state_of
-from brokerha.nodes.worker.runner import WorkerRunner
-from brokerha.ports.transport import Transport
-from brokerha.replication.worker.config import WorkerConfig
-from brokerha.replication.worker.core import WorkerCore
-from brokerha.simulator.clients.operators import command
+from brokerha.ports.transport import ClientMessage, ClientReply, Inbound, Transport, TransportStatus
 from brokerha.simulator.clocks import SimClock
-from brokerha.simulator.disk import SimDoor, SimJournal, sim_journal
-from brokerha.simulator.network import SimTransport
-from brokerha.simulator.options import KEEP_RESULTS
-from brokerha.stores.memory.worker_copy import MemoryCopy
+from brokerha.simulator.events import Events
+from brokerha.simulator.network import Network
+from brokerha.simulator.options import Options
+from brokerha.simulator.tx_queues import TxQueues
 
-if TYPE_CHECKING:
-    from brokerha.simulator.world import World
-
+RESTART_US = (1_000, 3_000_000)
+"""How long a dead process stays away."""
+LOOK_US = 2_000
+"""From a question to the broker to its answer."""
 TURN_US = 20
 """Least time that a turn takes."""
 MAIL_LIMIT = 1000
@@ -53,10 +49,65 @@ class Aim:
     countdown: int
 
 
+class Watcher(Protocol):
+    """Who checks what processes do."""
+
+    def look_in_full(self, steps: int) -> None:
+        """So many turns were taken in this world."""
+
+    def on_message(self, process: Process, outgoing: Outgoing) -> None:
+        """A message leaves its sender."""
+
+    def on_durable(self, process: Process, records: Sequence[Record], numbers: Sequence[int]) -> None:
+        """These records are durable now; with ``numbers`` they are those of another process."""
+
+    def on_deferred(self, process: Process, records: Sequence[Record]) -> None:
+        """These records are read from now on, and may be lost."""
+
+    def on_lost(self, process: Process) -> None:
+        """What waited is lost."""
+
+    def on_promise(self, process: Process, view: int) -> None:
+        """A process promised to a view."""
+
+
+class Fate(Protocol):
+    """Who decides what goes wrong."""
+
+    def on_deferred(self, process: Process) -> None:
+        """A process has something that only its memory holds."""
+
+
+class Surroundings(Events):
+    """The world as a process knows it: time, the wire, the others by their names, and who looks on."""
+
+    checkers: Watcher
+    faults: Fate
+
+    def __init__(self, options: Options, out: TextIO | None = None) -> None:
+        super().__init__(options, out)
+        self.processes: dict[NodeId, Process] = {}
+        self.owner: dict[NodeId, NodeId] = {}
+        """Master of each process of a master."""
+        self.waiting: set[NodeId] = set()
+        """Processes that are not started yet."""
+        self.has_backups = any(options.backups)
+        self.tx_queues = TxQueues(self)
+        self.network = Network(self, self.tx_queues, self.processes)
+
+    def plan_restart(self, process: Process) -> None:
+        """Let a dead process come back after a while."""
+        self.at(self.now_us + self.rng.randint(*RESTART_US), self._restart, process)
+
+    def _restart(self, process: Process) -> None:
+        if not process.is_up and process.node not in self.waiting:
+            process.start()
+
+
 class Process:
     """What masters and workers have in common."""
 
-    def __init__(self, world: World, node: NodeId, clock: SimClock) -> None:
+    def __init__(self, world: Surroundings, node: NodeId, clock: SimClock) -> None:
         self.world = world
         self.node = node
         self.clock = clock
@@ -116,7 +167,7 @@ class Process:
         self.spent_us = TURN_US
         self.world.steps += 1
         self.guarded(self._run)
-        self.world.look_in_full()
+        self.world.checkers.look_in_full(self.world.steps)
 
     def _run(self) -> None:
         wait_ms = self._take_turn()
@@ -199,7 +250,9 @@ class Process:
 
     def addressed(self) -> AddressedTransport:
         """Its transport, with an address book that knows nothing yet."""
-        processes = {master.node: [process.node for process in master.processes] for master in self.world.masters}
+        processes: dict[NodeId, list[NodeId]] = {}
+        for process, master in self.world.owner.items():
+            processes.setdefault(master, []).append(process)
         return AddressedTransport(self.transport, AddressBook(processes, processes))
 
     # ---- the disk
@@ -215,187 +268,68 @@ class Process:
         self.spent_us += self.write_us()
 
 
-class SimMaster(Process):
-    """One master: a MasterRunner over a simulated journal."""
+class SimTransport:
+    """`ports.Transport` of one simulated process."""
 
-    runner: MasterRunner
+    def __init__(self, process: Process) -> None:
+        self.inbox: list[Envelope] = []
+        self._absences: list[Absence] = []
+        self._process = process
 
-    def __init__(self, world: World, config: MasterConfig, clock: SimClock, journal: SimJournal) -> None:
-        super().__init__(world, config.sync.node, clock)
-        self.config = config
-        self.journal = journal
-        self.is_wiped = False
-        """Whether its data directory was lost once."""
-        self._submits: list[Submit | TxCommand] = []
+    def send(self, outgoing: Sequence[Outgoing]) -> None:
+        """Hand messages to the network, each checked against what its sender holds durably."""
+        process = self._process
+        world = process.world
+        for place, message in enumerate(outgoing):
+            if process.aim is not None and place:
+                process.reach("half sent", (message.message,))
+            world.checkers.on_message(process, message)
+            world.network.carry(process, message, process.spent_us)
 
-    @property
-    def processes(self) -> list[SimMaster]:
-        """Itself alone."""
-        return [self]
+    def look(self, masters: Sequence[NodeId]) -> None:
+        """The broker answers after a moment, and knows at once who has died; frozen processes and cut links are no matter of its."""
+        world = self._process.world
+        for master in masters:
+            world.at(world.now_us + LOOK_US, self._answer, master)
 
-    @property
-    def acting(self) -> list[SimMaster]:
-        """Itself while it lives."""
-        return [self] if self.is_up else []
+    def _answer(self, master: NodeId) -> None:
+        process = self._process.world.processes.get(master)
+        if self._process.transport is self and process is not None and not process.is_up:
+            self._absences.append(Absence(master))
+            self._process.wake()
 
-    @property
-    def master(self) -> MasterRunner:
-        """The runner of the master."""
-        return self.runner
+    def receive(self, limit: int, timeout_ms: int) -> list[Inbound]:
+        """What has arrived; never waits."""
+        del timeout_ms
+        items, self.inbox = self.inbox[:limit], self.inbox[limit:]
+        absences, self._absences = self._absences, []
+        return [*absences, *items]
 
-    def submit(self, submit: Submit | TxCommand) -> None:
-        """A client hands in a write or a step of a transaction; the process has to be up."""
-        self._submits.append(submit)
-        self.wake()
+    def wake(self) -> None:
+        """Nothing waits here."""
 
-    def command(self, name: str, **arguments: object) -> dict[str, object] | None:
-        """An operator's command; None when it is refused or the master cannot take it now."""
-        return command(self, self.runner, name, arguments) if self.is_up else None
+    def reply(self, replies: Sequence[ClientReply]) -> None:
+        """Simulated clients use no messages."""
 
-    def _open(self) -> None:
-        self.journal.process = self
-        self.world.checkers.on_start(self.node, self.journal)
-        self.runner = MasterRunner(
-            self.config, self.journal, self.wire(), self.clock, self._on_reply, self._crash_point
-        )
-        self.runner.on_tx_reply = self._on_tx_reply
-        self.incarnation = self.runner.core.sync.incarnation
+    def settle(self, messages: Sequence[ClientMessage]) -> None:
+        """Simulated clients use no messages."""
 
-    def _take_turn(self) -> int:
-        submits, self._submits = self._submits, []
-        trace = self.world.trace
-        trace.note(self.world.now_us, self.node, "takes", [*self.transport.inbox, *submits])
-        taken, had_failed = self.transport.inbox, bool(self.runner.failure)
-        if not had_failed:
-            self.world.checkers.on_taken(self.node, taken)
-        self.runner.turn(submits)
-        if had_failed and not self.runner.failure:
-            self.world.checkers.on_taken(self.node, taken)
-        self.incarnation = self.runner.core.sync.incarnation
-        self.world.checkers.after_turn(self)
-        return self.runner.wait_ms()
+    def serve_shared(self, is_open: bool) -> None:
+        """Simulated clients use no messages."""
 
-    def _has_input(self) -> bool:
-        return bool(self.transport.inbox or self._submits)
+    def serve_clients(self, is_open: bool) -> None:
+        """Simulated clients use no messages."""
 
-    def _crash_point(self, point: str) -> None:
-        if self.aim is not None:
-            self.reach(point, self.journal.last_turn)
+    def tx_queue(self, decision: TxQueueDecision) -> None:
+        """Tell the broker."""
+        self._process.world.tx_queues.decide(self._process, decision)
 
-    def _on_reply(self, reply: Reply) -> None:
-        self.world.trace.note(self.world.now_us, self.node, "answers", reply)
-        self.world.checkers.on_reply(self.node, reply)
-        self.world.clients.on_reply(self.node, reply)
+    def reject(self, message: ClientMessage, reason: str) -> None:
+        """Simulated clients use no messages."""
 
-    def _on_tx_reply(self, reply: TxReply) -> None:
-        self.world.trace.note(self.world.now_us, self.node, "answers", reply)
-        self.world.tx_clients.on_reply(self.node, reply)
+    def status(self) -> TransportStatus:
+        """Always connected: a broken wire is one that loses messages."""
+        return TransportStatus("connected", "", 0, {})
 
-    def die(self) -> None:
-        """Lose the process; clients that waited for it see their connections break."""
-        super().die()
-        self._submits = []
-        self.journal = self.journal.survivor()
-        self.world.checkers.on_lost(self)
-        self.world.clients.on_death(self.node)
-        self.world.tx_clients.on_death(self.node)
-
-    def mend(self) -> None:
-        """Its disk fails no more."""
-        self.journal.disk.sync_fails = 0.0
-
-    def wipe(self) -> None:
-        """Lose the data directory while the process is down."""
-        self.is_wiped = True
-        self.journal = sim_journal(self.node, f"{self.node}-again-{self.life}", str(self.world.options.seed), self.world.options.disk.sync_fails)
-        self.world.checkers.on_wipe(self.node)
-
-
-class SimWorker(Process):
-    """One worker: a WorkerRunner over a copy in memory."""
-
-    runner: WorkerRunner
-    door: SimDoor
-
-    def __init__(self, world: World, config: WorkerConfig, clock: SimClock) -> None:
-        super().__init__(world, config.node, clock)
-        self.config = config
-        self._copies = 0
-        disk = world.options.disk
-        # Somebody has to have the results that a site lacks, however long that was without any copy.
-        kept = disk.keep_results if world.workers else KEEP_RESULTS
-        self._settings: dict[str, Any] = {"chunk_bytes": disk.chunk_bytes, "keep_results": kept}
-        self.copy = MemoryCopy(self._new_journal, **self._settings)
-        self.is_damaged = False
-        """Whether its data was changed behind its back."""
-
-    def _new_journal(self) -> str:
-        self._copies += 1
-        return f"{self.node}-copy-{self._copies}"
-
-    def _open(self) -> None:
-        copy = self.copy
-        state = state_of(copy)
-        core = WorkerCore(self.config, state)
-        self.door = SimDoor(self, copy)
-        self.runner = WorkerRunner(self.config, core, self.door, self.wire(), self.clock)
-        self.world.checkers.on_worker_start(self.node, copy)
-        self._plan_scrub()
-
-    def _take_turn(self) -> int:
-        taken = self.transport.inbox
-        self.world.trace.note(self.world.now_us, self.node, "takes", list(taken))
-        self.runner.turn()
-        self.world.checkers.after_worker_turn(self, taken)
-        return self.runner.wait_ms()
-
-    def die(self) -> None:
-        """Lose the process; the copy keeps what it committed."""
-        super().die()
-        self.copy = MemoryCopy.from_image(self.copy.image(), self._new_journal, **self._settings)
-
-    def empty(self) -> None:
-        """Lose all data while the process is down."""
-        self.copy = MemoryCopy(self._new_journal, **self._settings)
-        self.is_damaged = False
-        self.world.checkers.on_emptied(self.node)
-
-    def spoil(self) -> None:
-        """Make the copy one that cannot be opened any more, while the process is down: it is moved aside."""
-        self.copy = MemoryCopy.from_image(
-            self.copy.image(), self._new_journal, trouble="its files are damaged", **self._settings
-        )
-        self.is_damaged = False
-        self.world.checkers.on_emptied(self.node)
-
-    def damage(self) -> None:
-        """Change data behind the back of the fingerprint: something that no client ever writes."""
-        self.copy.damage(("put", "foreign", b"%d" % self.world.now_us, b"x"))
-        self.is_damaged = True
-
-    # ---- scrub
-
-    def _plan_scrub(self) -> None:
-        every_us = self.world.options.scrub_us
-        if every_us:
-            self.world.at(self.world.now_us + every_us, self._scrub, self.life)
-
-    def scrub_soon(self) -> None:
-        """Look at a copy that was just loaded or given: its source may not know that it is damaged."""
-        self.world.at(self.world.now_us + self.write_us(), self._look, self.life)
-
-    def _scrub(self, life: int) -> None:
-        """Look at all data now and then, as the background scrub does."""
-        if life == self.life:
-            self._plan_scrub()
-            self._look(life)
-
-    def _look(self, life: int) -> None:
-        if life != self.life or self.world.now_us < self.frozen_until_us:
-            return
-        copy, core = self.copy, self.runner.core
-        if core.may_be_read and not core.is_writing and copy.recompute() != copy.applied():
-            self.world.faults_seen["damage found"] += 1
-            self.world.checkers.on_detected(self.node)
-            core.step(Damaged("scrub: the data has another fingerprint"), self.clock.now())
-            self.wake()
+    def close(self, timeout_ms: int = 5000) -> None:
+        """Nothing to release."""

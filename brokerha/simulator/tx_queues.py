@@ -9,24 +9,35 @@ expires, as the broker's own janitor does it; so what is left at the quiet end i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from brokerha.model.ids import NodeId
 from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, OpenTxQueue, TxQueueDecision
 from brokerha.model.wire.messages import Envelope
-
-if TYPE_CHECKING:
-    from brokerha.simulator.processes import Process
-    from brokerha.simulator.world import World
+from brokerha.simulator.events import Events
 
 EXPIRES_US = 3_000_000
 """A queue that nobody uses for so long is gone; far longer in production."""
 QUEUE_LIMIT = 1000
 
 
+class Node(Protocol):
+    """What the wire and the broker know of a process."""
+
+    node: NodeId
+    incarnation: int
+    is_up: bool
+    life: int
+    spent_us: int
+
+    def deliver(self, envelope: Envelope) -> None:
+        """A message arrives."""
+
+
 @dataclass(slots=True)
 class _Queue:
     waiting: list[Envelope] = field(default_factory=list)
-    follower: Process | None = None
+    follower: Node | None = None
     life: int = 0
     """Of the follower: another life follows nothing before it says so."""
     used_us: int = 0
@@ -35,7 +46,7 @@ class _Queue:
 class TxQueues:
     """All queues of transactions of one world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Events) -> None:
         self._world = world
         self._queues: dict[str, _Queue] = {}
         self.opened = 0
@@ -46,7 +57,7 @@ class TxQueues:
         self._expire()
         return list(self._queues)
 
-    def decide(self, process: Process, decision: TxQueueDecision) -> None:
+    def decide(self, process: Node, decision: TxQueueDecision) -> None:
         """A process opens, drops, follows or leaves a queue."""
         world = self._world
         world.trace.note(world.now_us, process.node, "tx-queue", decision)
@@ -67,7 +78,7 @@ class TxQueues:
     def _drop(self, name: str) -> None:
         self._queues.pop(name, None)
 
-    def _follow(self, process: Process, name: str) -> None:
+    def _follow(self, process: Node, name: str) -> None:
         queue = self._queues.get(name)
         if queue is None:
             return

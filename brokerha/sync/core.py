@@ -14,96 +14,35 @@ same batch or an earlier one, so it is durable when it is sent. No clock is read
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
-from brokerha.model.epochs import Epoch, first_epoch
-from brokerha.model.ids import Entry, Instant, Lsn, NodeId, Ordered, Timestamp, TxId
+from brokerha.model.epochs import first_epoch
+from brokerha.model.ids import Entry, Instant, NodeId, Ordered, TxId
 from brokerha.model.invariants import invariant
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, History, MasterState, StreamState
+from brokerha.model.records import Accepted, Appended, BodiesHeld, History, MasterState
 from brokerha.model.wire.epoch_messages import Row
 from brokerha.model.wire.messages import Bodies, Fetch, Outgoing, Post
 from brokerha.sync import identity
-from brokerha.sync.bodies import BodyExchange, in_records
-from brokerha.sync.clock import HybridClock
+from brokerha.sync.bodies import in_records
 from brokerha.sync.config import SyncConfig
-from brokerha.sync.epochs.beginning import begin
 from brokerha.sync.epochs.epochs import Epochs
-from brokerha.sync.epochs.recovery import Recovery
-from brokerha.sync.peers import OLD, REFUSED, RESTARTED, PeerTable
+from brokerha.sync.peers import OLD, REFUSED, RESTARTED
 from brokerha.sync.posting import Posting
 from brokerha.sync.round import RoundResult
-from brokerha.sync.rows import row_of
-from brokerha.sync.streams import Incoming, IncomingQueue, Stream
+from brokerha.sync.state import SyncState
+from brokerha.sync.streams import Incoming, Stream
 
 
-class SyncCore:
+class SyncCore(SyncState):
     """The sync protocol of one master; the members of its epoch agree, the configuration says who may be one."""
-
-    durable_lsn: Lsn | None = None
-    """Up to where the queue is durable before this round; None where all of it always is."""
 
     _is_settled = False
     """Whether the last round left nothing for another one."""
 
     def __init__(self, config: SyncConfig, state: MasterState, history: History) -> None:
-        self.config = config
-        self.node = config.node
-        self.history = history
-        self.incarnation = state.incarnation
-        self.clock = HybridClock(state.high_water, config.clock_reserve_us)
-        self.epoch = state.installed or first_epoch(identity.founders(config, state))
-        self.named = False
-        """Whether somebody has told of an epoch that names this node with this journal as a master."""
-        self.retired = ""
-        """Why this master is none of the cluster any more; empty while it is. It still hands out bodies that others lack."""
-        self.epochs = Epochs(config, max(state.promised_epoch, self.epoch.id))
-        self.peers = PeerTable(config, state.peer_journals, self.epoch)
-        self.bodies = BodyExchange(config, history)
-        self.posting = Posting(config, state.journal, state.incarnation, history)
-        self.incoming = IncomingQueue()
-        self.streams: dict[NodeId, Stream] = {}
-        for origin in sorted({*config.members, *self.epoch.configuration.masters, *state.streams}):
-            kept = state.streams.get(origin, StreamState(state.used.get(origin, 0), []))
-            stream = Stream(origin, kept.start, list(kept.entries), state.used.get(origin, 0))
-            self.streams[origin] = stream
-            self.incoming.merge(
-                (*entry, origin, number)
-                for number, entry in enumerate(stream.entries, stream.start)
-                if number >= stream.used
-            )
-        self.own = self.streams[self.node]
-        self.counts = {origin: stream.count for origin, stream in self.streams.items()}
-        """How many entries of each stream are held, for comparing with what peers hold at one stroke."""
-        self.lsn = state.lsn
-        self.round = RoundResult()
-        self.recovery = Recovery(self.epoch, self.lsn, self.bodies.has, self.bodies.is_left)
-        self.last_entry = state.last
-        self.parked: deque[TxId] = deque(state.parked)
-        unused = [txid for _, txid in self.own.between(self.own.used, 2**62)]
-        self.pending: set[TxId] = {*state.parked, *(txid for txid in unused if not self.bodies.is_taken_over(txid))}
-        left = [txid for _, txid, origin in self.recovery.left() if origin == self.node]
-        self.pending.update(txid for txid in left if not self.bodies.is_taken_over(txid))
-        """Own transactions that are accepted and not yet synchronised."""
-        self.content: Callable[[], tuple[Lsn, str]] = lambda: (0, "")
-        """What the own posts say of this site's content: an LSN, and the fingerprint there."""
-        self.mode = config.split_recovery
-        """What becomes of a split: of none, simple and smart an operator may choose another one at any time but during a split."""
-        self.choose(self.epoch.mode)
-        self.is_ready_to_part: Callable[[], bool] = lambda: True
-        """Whether this master may go on without those that are missing, when a majority is not needed: a copy of its content is kept."""
-        self.is_ready_to_go_back: Callable[[], bool] = lambda: True
-        """Whether what is after the place where two sides parted may be given up: workers that keep their content have executed all of it."""
-        self.gone_back: Lsn | None = None
-        """To where the queue went back last, since this process began."""
-        self.reads: Epoch | None = None
-        """For which epoch that was, until it or another one is installed: what was added since is of its queue."""
-        splits = history.splits()
-        self.lineage = splits[-1].lineage if splits else 0
-        """Number of the epoch with which the masters last agreed again after a split."""
-        self.lost = ""
-        """Why this master may not take part any more; empty when it may."""
-        self._accepted: list[tuple[TxId, bytes]] = []
+        super().__init__(config, state, history, state.installed or first_epoch(identity.founders(config, state)))
+        self.epochs = Epochs(config, self.mode)
+        self.posting = Posting(config, history)
         self._answers: list[Outgoing] = []
 
     # ---- inputs: they take note, the round does the work
@@ -113,7 +52,7 @@ class SyncCore:
         if txid in self.pending:
             invariant(False, "a transaction is accepted once", txid=txid)
         self.pending.add(txid)
-        self._accepted.append((txid, body))
+        self.accepted.append((txid, body))
 
     def on_post(self, sender: NodeId, post: Post, now: Instant) -> None:
         """COLLECT one post: its row, the rows it relays, and what it lists (R4)."""
@@ -132,7 +71,7 @@ class SyncCore:
                 if row.node != self.node:
                     self._learn(row, now)
         if is_elsewhere:
-            self.check_own_state(post.row)
+            identity.check_own_state(self, post.row)
             self.epochs.on_row_of_other_epoch(self, sender, post.row, now)
         if verdict == REFUSED:
             return
@@ -149,7 +88,7 @@ class SyncCore:
         """Take in a row; of a later one than was known something new was heard."""
         verdict = self.peers.learn(row)
         if verdict != REFUSED:
-            self.check_own_state(row)
+            identity.check_own_state(self, row)
             if verdict != OLD:
                 self.peers.peers[row.node].known_ms = now.mono_ms
         return verdict
@@ -163,7 +102,7 @@ class SyncCore:
 
     def _origins(self) -> Collection[NodeId] | None:
         """Whose bodies are of use; None for anybody's, as a tail has also those of masters that are none any more."""
-        return None if self.epochs.tail.target > self.lsn else self.streams
+        return None if self.tail.target > self.lsn else self.streams
 
     def on_fetch(self, sender: NodeId, fetch: Fetch) -> None:
         """Answer a request for bodies."""
@@ -171,10 +110,6 @@ class SyncCore:
             self.peers.ignored["unknown_peer"] += 1
             return
         self._answers.extend(Outgoing(sender, bodies) for bodies in self.bodies.answer(fetch.wanted))
-
-    def check_own_state(self, row: Row) -> None:
-        """Notice that the own disk was emptied: somebody remembers more of this node than the journal here (R15)."""
-        self.lost = identity.why_lost(self, row) or self.lost
 
     # ---- one round
 
@@ -188,10 +123,10 @@ class SyncCore:
             result.messages, self._answers = self._answers, []
             return result
         result.records, self.peers.new_journals = [*self.peers.new_journals], []
-        fresh, epoch = self._write_accepted(result) if self._accepted else {}, self.epoch
+        fresh, epoch = self._write_accepted(result) if self.accepted else {}, self.epoch
         if not self.epochs.before(self, result, now):
             return result
-        is_frozen = self.epochs.is_standing_still(self.epoch)
+        is_frozen = self.is_standing_still()
         self._merge(result, is_frozen=is_frozen)
         stamped = [] if is_frozen or not self.parked else self._stamp(result, now)
         if not is_frozen:
@@ -212,14 +147,14 @@ class SyncCore:
 
     def is_settled(self) -> bool:
         """Whether another round in the same instant, with nothing new, would bring nothing, whatever became durable since the last one."""
-        is_told = self._accepted or self._answers or self.peers.new_journals or self.posting.has_more
-        return self._is_settled and not is_told and not self.epochs.is_standing_still(self.epoch)
+        is_told = self.accepted or self._answers or self.peers.new_journals or self.posting.has_more
+        return self._is_settled and not is_told and not self.is_standing_still()
 
     def _write_accepted(self, result: RoundResult) -> dict[TxId, bytes]:
-        fresh = dict(self._accepted)
-        result.records.extend(Accepted(part) for part in in_records(self._accepted))
+        fresh = dict(self.accepted)
+        result.records.extend(Accepted(part) for part in in_records(self.accepted))
         self.parked.extend(fresh)
-        self._accepted = []
+        self.accepted = []
         return fresh
 
     def _merge(self, result: RoundResult, *, is_frozen: bool) -> None:
@@ -262,21 +197,13 @@ class SyncCore:
 
     def _stamp(self, result: RoundResult, now: Instant) -> list[TxId]:
         """Give parked transactions timestamps, at most the window ahead of what is added (R2)."""
-        if not self.is_known() or not self.recovery.is_over:
+        if not identity.is_known(self) or not self.recovery.is_over:
             return []  # What the next epoch may have to recover stays within one window of each master.
         room = self.config.stamp_window(len(self.epoch.members)) - (self.own.count - self.own.used)
         stamped = [self.parked.popleft() for _ in range(min(room, len(self.parked)))]
         if stamped:
             self._hold(self.own, list(zip(self.clock.ticks(now.wall_us, len(stamped)), stamped, strict=True)), result)
         return stamped
-
-    def is_known(self) -> bool:
-        """Whether everybody has known this journal as the one of this node once (identity.py)."""
-        return identity.is_known(self)
-
-    def is_joiner(self) -> bool:
-        """Whether this master is to be added to a cluster that is there already (R15)."""
-        return self.epoch.number == 0
 
     def _add(self, result: RoundResult, now: Instant) -> None:
         """ADD: what was recovered, then the longest common prefix up to the least counter (R6), each transaction id once (S2)."""
@@ -315,38 +242,6 @@ class SyncCore:
                 kept = stream.used - 4 * self.config.post_window
                 stream.forget(max(kept, self.peers.confirmed_by_all(origin)))
 
-    def append(self, entries: list[Ordered], used: dict[NodeId, int], result: RoundResult) -> None:
-        """Put entries at the end of the synchronised queue; their bodies are here."""
-        if not result.added:
-            result.first_lsn = self.lsn + 1
-        result.added += tuple(entries)
-        result.records.append(Added(self.lsn + 1, tuple(entries), used, self.epoch.number))
-        self.lsn += len(entries)
-        if entries:
-            self.last_entry = entries[-1]
-        for _, txid, origin in entries:
-            if origin == self.node:
-                self.pending.discard(txid)
-
-    def begin(self, epoch: Epoch) -> None:
-        """Go on in this epoch, with the synchronised queue at its base (epochs/beginning.py)."""
-        begin(self, epoch)
-
-    def choose(self, mode: str) -> None:
-        """Follow the strategy that an epoch names, or that of the file when it names none (splits/choosing.py)."""
-        self.mode = mode if mode and not self.config.is_quorum else self.config.split_recovery
-        self.epochs.suspicion.lag_ms = self.config.lag_of(self.mode)
-
-    def entry_at(self, lsn: Lsn) -> Ordered | None:
-        """The entry at an LSN, as long as it is held; None at LSN 0."""
-        entries = self.history.ordered(lsn, 1) if lsn else []
-        return entries[0] if entries else None
-
-    def is_whole(self) -> bool:
-        """Whether every master is a member of this epoch and has been heard in it: nobody comes back from an older one."""
-        is_full = self.epoch.members == self.epoch.configuration.masters
-        return is_full and all(peer.row is not None for peer in self.peers.peers.values())
-
     def _without_known(self, prefix: list[Incoming], result: RoundResult) -> list[Ordered]:
         """Drop what is in the synchronised queue already: the same transaction came in through two masters."""
         seen = {txid for _, txid, _ in result.added}
@@ -360,44 +255,20 @@ class SyncCore:
 
     # ---- questions
 
-    def row(self, number: int, now: Instant) -> Row:
-        """What this master says of itself now."""
-        return row_of(self, number, now)
-
-    def own_row(self, now: Instant) -> Row:
-        """A new row of this master, for a message that is no post."""
-        self.posting.number += 1
-        return self.row(self.posting.number, now)
-
-    def last(self) -> tuple[Timestamp, TxId]:
-        """Of the last transaction in the synchronised queue; 0 and empty when there is none."""
-        return self.last_entry[:2] if self.last_entry else (0, "")
-
-    def is_busy(self) -> bool:
-        """Whether there is anything to agree on (R17)."""
-        return bool(
-            self.incoming.count
-            or self.parked
-            or self._accepted
-            or self.epochs.is_frozen(self.epoch)
-            or not self.recovery.is_over
-            or [stream for stream in self.streams.values() if stream.waiting]
-        )
-
     def has_more(self) -> bool:
         """Whether another round in the same instant may have something to send: a post was filled to its window."""
         return self.posting.has_more
 
     def backlog(self) -> int:
         """Accepted and announced transactions that are not yet synchronised."""
-        return self.incoming.count + len(self.parked) + len(self._accepted)
+        return self.incoming.count + len(self.parked) + len(self.accepted)
 
     def deadline_ms(self) -> int | None:
         """When the core wants to be woken, in monotonic milliseconds; None when only a message can change anything."""
         if self.lost or self.retired or not (self.peers.peers or self.peers.outside):
             return None
         due = [self.posting.due_ms(self), self.epochs.deadline_ms(self)]
-        if not self.epochs.is_standing_still(self.epoch):
+        if not self.is_standing_still():
             if not self.recovery.is_over:
                 due.append(self.recovery.due_ms(self.config.retransmit_ms))
             due += self.bodies.due_ms(self.streams.values())

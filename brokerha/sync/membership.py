@@ -20,17 +20,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from brokerha.model.epochs import ADD, NO_CHANGE, REMOVE, Change, Configuration, Epoch
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.wire.epoch_messages import EpochInstall, EpochReport
 from brokerha.model.wire.messages import Outgoing
+from brokerha.sync import identity
 from brokerha.sync.config import SyncConfig
-
-if TYPE_CHECKING:
-    from brokerha.sync.core import SyncCore
+from brokerha.sync.epochs.suspicion import Suspicion
+from brokerha.sync.state import SyncState
 
 PATIENCE_MS = 60_000
 """A wish that comes no nearer for so long has failed."""
@@ -65,8 +64,9 @@ class Wish:
 class Membership:
     """Wishes at one master; see the head of the module."""
 
-    def __init__(self, config: SyncConfig) -> None:
+    def __init__(self, config: SyncConfig, suspicion: Suspicion) -> None:
         self._config = config
+        self._suspicion = suspicion
         self.wish: Wish | None = None
         """The last one, also when it is over."""
         self.is_leaving = False
@@ -75,33 +75,33 @@ class Membership:
 
     # ---- wishes
 
-    def add(self, core: SyncCore, node: NodeId, now: Instant) -> Wish:
+    def add(self, sync: SyncState, node: NodeId, now: Instant) -> Wish:
         """Wish that a node becomes a master. Raises InvalidRequest, NotReady."""
-        if node in core.epoch.configuration.masters:
+        if node in sync.epoch.configuration.masters:
             return Wish(ADD, node, is_forced=False, moved_ms=now.mono_ms, stage=f"{node} is a master", state=DONE)
         wish = self._begin(
-            core, Wish(ADD, node, is_forced=False, moved_ms=now.mono_ms, stage=f"{node} is not heard yet")
+            sync, Wish(ADD, node, is_forced=False, moved_ms=now.mono_ms, stage=f"{node} is not heard yet")
         )
-        core.peers.listen_to(node)
+        sync.peers.listen_to(node)
         return wish
 
-    def remove(self, core: SyncCore, node: NodeId, now: Instant, *, is_forced: bool = False) -> Wish:
+    def remove(self, sync: SyncState, node: NodeId, now: Instant, *, is_forced: bool = False) -> Wish:
         """Wish that a master is none any more. Raises InvalidRequest, NotReady."""
-        if node not in core.epoch.configuration.masters:
+        if node not in sync.epoch.configuration.masters:
             return Wish(REMOVE, node, is_forced, now.mono_ms, stage=f"{node} is no master", state=DONE)
-        if node == core.node:
+        if node == sync.node:
             raise InvalidRequest(f"{node} cannot take itself out: ask another master")
-        journal = core.epoch.configuration.journals.get(node, core.peers.journals.get(node, ""))
+        journal = sync.epoch.configuration.journals.get(node, sync.peers.journals.get(node, ""))
         wish = Wish(REMOVE, node, is_forced, now.mono_ms, stage="an epoch is to be decided", journal=journal)
-        return self._begin(core, wish)
+        return self._begin(sync, wish)
 
-    def _begin(self, core: SyncCore, wish: Wish) -> Wish:
+    def _begin(self, sync: SyncState, wish: Wish) -> Wish:
         if not self._config.is_quorum:
             raise InvalidRequest(
                 f"masters are added and taken out with split-recovery = quorum, not {self._config.split_recovery}"
             )
-        if core.lost or core.retired:
-            raise NotReady(core.lost or core.retired)
+        if sync.lost or sync.retired:
+            raise NotReady(sync.lost or sync.retired)
         known = self.wish
         if known is not None and known.state == UNDER_WAY:
             if (known.kind, known.node) == (wish.kind, wish.node):
@@ -110,30 +110,30 @@ class Membership:
             if not wish.is_forced:
                 raise NotReady(f"{known.kind} {known.node} is under way here ({known.stage}): one at a time")
             # What it waits for may be gone for good.
-            self._end(core, FAILED, f"{wish.kind} {wish.node} was forced meanwhile")
-        if not core.epoch.configuration.masters or not core.is_known():
-            raise NotReady(f"{core.node} does not take part in the cluster yet: ask another master")
+            self._end(sync, FAILED, f"{wish.kind} {wish.node} was forced meanwhile")
+        if not sync.epoch.configuration.masters or not identity.is_known(sync):
+            raise NotReady(f"{sync.node} does not take part in the cluster yet: ask another master")
         self.wish = wish
         return wish
 
     # ---- what attempts ask
 
-    def is_due(self, core: SyncCore, mono_ms: int) -> bool:
+    def is_due(self, sync: SyncState, mono_ms: int) -> bool:
         """Whether an attempt is to begin for the sake of a wish; one that adds begins when the joiner says so (`Join`)."""
         wish = self.wish
-        return wish is not None and wish.kind == REMOVE and not self._obstacle(core, mono_ms)
+        return wish is not None and wish.kind == REMOVE and not self._obstacle(sync, mono_ms)
 
-    def _obstacle(self, core: SyncCore, mono_ms: int) -> str:
+    def _obstacle(self, sync: SyncState, mono_ms: int) -> str:
         """Why no change may be begun now; empty when one may. A change that cannot come to anything would hold everybody up."""
-        wish, configuration = self.wish, core.epoch.configuration
+        wish, configuration = self.wish, sync.epoch.configuration
         if wish is None or wish.state != UNDER_WAY or wish.is_decided:
             return "there is nothing to change"
         if wish.is_forced:
             return ""
         if wish.tried_ms is not None and mono_ms - wish.tried_ms < self._config.lag_ms:
             return "an epoch is being decided"
-        heard = {core.node, *core.peers.heard_of([*core.peers.peers, *core.peers.outside], mono_ms)}
-        if not core.peers.is_known_before():
+        heard = {sync.node, *sync.peers.heard_of([*sync.peers.peers, *sync.peers.outside], mono_ms)}
+        if not sync.peers.is_known_before():
             named = ", ".join(configuration.before)
             return f"the change before is not established yet: of {named} too few are heard"
         after = configuration.after(Change(wish.kind, wish.node, ""))
@@ -152,19 +152,19 @@ class Membership:
         """Whether the wish goes before the majority."""
         return self.wish is not None and self.wish.state == UNDER_WAY and self.wish.is_forced
 
-    def is_welcome(self, core: SyncCore, node: NodeId, mono_ms: int) -> bool:
+    def is_welcome(self, sync: SyncState, node: NodeId, mono_ms: int) -> bool:
         """Whether a node that asks to join may bring about an epoch."""
         wish = self.wish
-        is_invited = wish is not None and (wish.kind, wish.node) == (ADD, node) and not self._obstacle(core, mono_ms)
-        return is_invited or node not in core.peers.guests
+        is_invited = wish is not None and (wish.kind, wish.node) == (ADD, node) and not self._obstacle(sync, mono_ms)
+        return is_invited or node not in sync.peers.guests
 
-    def change(self, core: SyncCore, mono_ms: int) -> Change:
+    def change(self, sync: SyncState, mono_ms: int) -> Change:
         """What the next attempt changes."""
         wish = self.wish
-        if wish is None or self._obstacle(core, mono_ms):
+        if wish is None or self._obstacle(sync, mono_ms):
             return NO_CHANGE
-        journal = core.peers.journals.get(wish.node, "")
-        if wish.kind == ADD and not (journal and core.epochs.suspicion.is_joining(wish.node)):
+        journal = sync.peers.journals.get(wish.node, "")
+        if wish.kind == ADD and not (journal and self._suspicion.is_joining(wish.node)):
             return NO_CHANGE
         wish.tried_ms = mono_ms
         return Change(wish.kind, wish.node, journal)
@@ -181,16 +181,16 @@ class Membership:
             return change if report is not None and report.row.journal == change.journal else NO_CHANGE
         return change if report is None or not report.parked_left else NO_CHANGE
 
-    def parked(self, core: SyncCore) -> tuple[tuple[TxId, ...], int]:
+    def parked(self, sync: SyncState) -> tuple[tuple[TxId, ...], int]:
         """What a master that is to be taken out has accepted and not stamped, as much as fits into a report; and how many more."""
         if not self.is_leaving:
             return (), 0
-        parked = tuple(islice(core.parked, PARKED_LIMIT))
-        return parked, len(core.parked) - len(parked)
+        parked = tuple(islice(sync.parked, PARKED_LIMIT))
+        return parked, len(sync.parked) - len(parked)
 
     # ---- what happens
 
-    def on_begin(self, core: SyncCore, epoch: Epoch) -> None:
+    def on_begin(self, sync: SyncState, epoch: Epoch) -> None:
         """An epoch was installed."""
         self.is_leaving = False
         wish = self.wish
@@ -205,47 +205,47 @@ class Membership:
             # Another epoch was decided instead of the one that had it.
             wish.is_decided = False
             if wish.kind == ADD:
-                core.peers.listen_to(wish.node)
+                sync.peers.listen_to(wish.node)
 
-    def look(self, core: SyncCore, now: Instant) -> list[Outgoing]:
+    def look(self, sync: SyncState, now: Instant) -> list[Outgoing]:
         """Take note of a turn; returns the invitation when it is due."""
         wish = self.wish
         if wish is None or wish.state != UNDER_WAY:
             return []
         if wish.is_decided:
             # Before a majority is in that epoch another one may still come without it; by force there may be none.
-            if wish.is_forced or (core.recovery.is_over and core.peers.is_active()):
-                self._end(core, DONE, f"since epoch {core.epoch.number}")
+            if wish.is_forced or (sync.recovery.is_over and sync.peers.is_active()):
+                self._end(sync, DONE, f"since epoch {sync.epoch.number}")
             return []
         if now.mono_ms - wish.moved_ms >= PATIENCE_MS:
-            self._end(core, FAILED, wish.stage)
+            self._end(sync, FAILED, wish.stage)
             return []
-        obstacle = self._obstacle(core, now.mono_ms)
+        obstacle = self._obstacle(sync, now.mono_ms)
         if obstacle or wish.kind == REMOVE:
             wish.stage = obstacle or "an epoch is being decided"
-        return self._invite(core, wish, now) if wish.kind == ADD else []
+        return self._invite(sync, wish, now) if wish.kind == ADD else []
 
-    def _invite(self, core: SyncCore, wish: Wish, now: Instant) -> list[Outgoing]:
-        row = core.peers.last_row(wish.node)
-        if not core.peers.is_heard(wish.node, now.mono_ms) or row is None:
+    def _invite(self, sync: SyncState, wish: Wish, now: Instant) -> list[Outgoing]:
+        row = sync.peers.last_row(wish.node)
+        if not sync.peers.is_heard(wish.node, now.mono_ms) or row is None:
             wish.stage = f"{wish.node} is not heard: start it, with this cluster's name and masters in its file"
         else:
-            seen = row.lsn, core.epochs.suspicion.is_joining(wish.node)
+            seen = row.lsn, self._suspicion.is_joining(wish.node)
             if seen != wish.seen:
                 wish.seen, wish.moved_ms = seen, now.mono_ms
-            left = max(0, core.lsn - row.lsn)
-            if not self._obstacle(core, now.mono_ms):
+            left = max(0, sync.lsn - row.lsn)
+            if not self._obstacle(sync, now.mono_ms):
                 wish.stage = f"{wish.node} has {left:,} transactions to take over"
         if self._invited_ms is not None and now.mono_ms - self._invited_ms < self._config.idle_round_ms:
             return []
         self._invited_ms = now.mono_ms
-        return [Outgoing(wish.node, EpochInstall(core.epoch))]
+        return [Outgoing(wish.node, EpochInstall(sync.epoch))]
 
-    def _end(self, core: SyncCore, state: str, stage: str) -> None:
+    def _end(self, sync: SyncState, state: str, stage: str) -> None:
         assert self.wish is not None
         self.wish.state, self.wish.stage = state, stage
         self._invited_ms = None
-        core.peers.let_go(self.wish.node)
+        sync.peers.let_go(self.wish.node)
 
     def deadline_ms(self) -> int | None:
         """When `look` may have something to do."""

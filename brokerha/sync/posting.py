@@ -12,18 +12,14 @@ does not would go round in circles where several links are cut. So one broken li
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from brokerha.model.ids import Entry, Instant, NodeId
 from brokerha.model.records import History
 from brokerha.model.wire.epoch_messages import Row
 from brokerha.model.wire.messages import Outgoing, Post
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.peers import Peer
+from brokerha.sync.state import SyncState
 from brokerha.sync.streams import Stream
-
-if TYPE_CHECKING:
-    from brokerha.sync.core import SyncCore
 
 Listing = tuple[NodeId, int, tuple[Entry, ...]]
 
@@ -31,24 +27,21 @@ Listing = tuple[NodeId, int, tuple[Entry, ...]]
 class Posting:
     """Decides which posts go out in a round."""
 
-    def __init__(self, config: SyncConfig, journal: str, incarnation: int, history: History) -> None:
-        self.journal = journal
-        self.number = 0
+    def __init__(self, config: SyncConfig, history: History) -> None:
         self.has_more = False
         """Whether another round in the same instant may have something to send: a post was filled to its window."""
         self._config = config
-        self._incarnation = incarnation
         self._history = history
 
-    def _is_heartbeat_due(self, core: SyncCore, since_ms: int) -> bool:
+    def _is_heartbeat_due(self, sync: SyncState, since_ms: int) -> bool:
         """Whether it is time for another post, so long after the last one: heartbeats come fast while busy, slowly while idle."""
         config = self._config
-        return since_ms >= config.idle_round_ms or (since_ms >= config.retransmit_ms and core.is_busy())
+        return since_ms >= config.idle_round_ms or (since_ms >= config.retransmit_ms and sync.is_busy())
 
-    def due_ms(self, core: SyncCore) -> int:
+    def due_ms(self, sync: SyncState) -> int:
         """When the next post is due if nothing happens before."""
-        config, peers = self._config, core.peers
-        interval = config.retransmit_ms if core.is_busy() else config.idle_round_ms
+        config, peers = self._config, sync.peers
+        interval = config.retransmit_ms if sync.is_busy() else config.idle_round_ms
         due = [
             p.posted_ms + (config.post_gap_ms if p.is_post_due or p.has_more else interval)
             for p in peers.peers.values()
@@ -57,43 +50,43 @@ class Posting:
             due += [p.posted_ms + config.idle_round_ms for p in peers.outside.values()]
         return min(due)
 
-    def posts(self, core: SyncCore, now: Instant) -> list[Outgoing]:
+    def posts(self, sync: SyncState, now: Instant) -> list[Outgoing]:
         """The posts of this round; one row for all of them."""
         outgoing = []
         row: Row | None = None
         post: Post | None = None
-        for peer in core.peers.peers.values():
+        for peer in sync.peers.peers.values():
             since = now.mono_ms - peer.posted_ms
             if since < self._config.post_gap_ms:
                 continue
-            streams = self._listings(core, peer, now)
+            streams = self._listings(sync, peer, now)
             window = self._config.post_window
             peer.has_more = bool(streams) and window in [len(entries) for _, _, entries in streams]
             is_quiet = since < self._config.retransmit_ms and since < self._config.idle_round_ms
-            if not (peer.is_post_due or streams) and (is_quiet or not self._is_heartbeat_due(core, since)):
+            if not (peer.is_post_due or streams) and (is_quiet or not self._is_heartbeat_due(sync, since)):
                 continue
             if row is None:
-                row = core.own_row(now)
+                row = sync.own_row(now)
             peer.posted_ms = now.mono_ms
             peer.is_post_due = False
-            relayed, listed = self._relayed(core, peer), tuple(streams)
+            relayed, listed = self._relayed(sync, peer), tuple(streams)
             if post is None or (post.relayed, post.streams) != (relayed, listed):
                 # Most peers are told the same, and the transport encodes one post once.
                 post = Post(row, relayed, listed)
             outgoing.append(Outgoing(peer.node, post))
-        self.has_more = True in [peer.has_more for peer in core.peers.peers.values()]
-        for peer in core.peers.outside.values():
+        self.has_more = True in [peer.has_more for peer in sync.peers.peers.values()]
+        for peer in sync.peers.outside.values():
             # Nothing of this epoch concerns it but that there is one.
             if now.mono_ms - peer.posted_ms >= self._config.idle_round_ms:
                 if row is None:
-                    row = core.own_row(now)
+                    row = sync.own_row(now)
                 peer.posted_ms = now.mono_ms
-                outgoing.append(Outgoing(peer.node, Post(row, self._relayed(core, peer), ())))
+                outgoing.append(Outgoing(peer.node, Post(row, self._relayed(sync, peer), ())))
         return outgoing
 
-    def _relayed(self, core: SyncCore, peer: Peer) -> tuple[Row, ...]:
+    def _relayed(self, sync: SyncState, peer: Peer) -> tuple[Row, ...]:
         """Rows of others, members or not, for a peer that does not hear them."""
-        peers = core.peers
+        peers = sync.peers
         told = peers.last_row(peer.node)
         heard = {*told.heard, peer.node} if told else {peer.node}
         if not peers.outside and peers.peers.keys() <= heard:
@@ -102,16 +95,16 @@ class Posting:
         outside = [peers.elsewhere.get(node) for node in peers.outside if node not in heard]
         return tuple(row for row in (*members, *outside) if row is not None)
 
-    def _listings(self, core: SyncCore, peer: Peer, now: Instant) -> list[Listing]:
+    def _listings(self, sync: SyncState, peer: Peer, now: Instant) -> list[Listing]:
         """What this peer has not confirmed, as far as it is due."""
         if peer.row is None:
             return []
         listings: list[Listing] = []
         have = peer.row.have
-        if have == core.counts:
+        if have == sync.counts:
             peer.stuck.clear()
             return listings
-        for origin, stream in core.streams.items():
+        for origin, stream in sync.streams.items():
             confirmed = have.get(origin, 0)
             if confirmed >= stream.count or origin == peer.node:
                 peer.stuck.pop(origin, None)
@@ -123,7 +116,7 @@ class Posting:
                 peer.stuck[origin] = (confirmed, now.mono_ms)
             if sent >= stream.count or sent - confirmed >= 4 * self._config.post_window:
                 continue
-            if not self._is_relayed(core, peer, origin, stuck_ms):
+            if not self._is_relayed(sync, peer, origin, stuck_ms):
                 continue
             entries = self._entries(stream, sent)
             if entries:
@@ -134,9 +127,9 @@ class Posting:
                 listings.append((origin, sent, tuple(entries)))
         return listings
 
-    def _is_relayed(self, core: SyncCore, peer: Peer, origin: NodeId, stuck_ms: int) -> bool:
+    def _is_relayed(self, sync: SyncState, peer: Peer, origin: NodeId, stuck_ms: int) -> bool:
         """Own entries always; others' at once when the peer does not hear the origin, else when it stays behind."""
-        if origin == core.node or (peer.row is not None and origin not in peer.row.heard):
+        if origin == sync.node or (peer.row is not None and origin not in peer.row.heard):
             return True
         return stuck_ms >= 2 * self._config.retransmit_ms
 

@@ -20,17 +20,15 @@ Must never: ask while what comes next could still be read from anybody who is he
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.records import History, IdsTaken, Remembered, StateTaken
 from brokerha.model.wire.epoch_messages import State, StateWanted
 from brokerha.model.wire.messages import Outgoing
-
-if TYPE_CHECKING:
-    from brokerha.sync.core import SyncCore
-    from brokerha.sync.round import RoundResult
+from brokerha.sync.round import RoundResult
+from brokerha.sync.state import SyncState
 
 PAGE_IDS: Final = 2_000
 """Transactions that one page looks at; measured at a journal on a disk: about 20 ms."""
@@ -81,10 +79,10 @@ class StateReader:
         self.lsn, self._page = state.lsn, state
         return True
 
-    def take(self, core: SyncCore, result: RoundResult) -> bool:
+    def take(self, sync: SyncState, result: RoundResult) -> bool:
         """Let the page that came be written; with the last one the queue goes on after its position. Whether one came."""
         page, self._page = self._page, None
-        if page is None or page.lsn <= core.lsn:
+        if page is None or page.lsn <= sync.lsn:
             return False
         self._asked_ms, self._tries, self._moved_ms = None, 0, None
         if page.ids:
@@ -92,31 +90,31 @@ class StateReader:
             result.records.append(IdsTaken(page.ids, page.rejections))
         self._cursor = page.next_cursor
         if not page.next_cursor:
-            take_state(core, page, result)
+            take_state(sync, page, result)
             self._begin("")
             self._silent = set()
         return True
 
     # ---- whether to read, and from whom
 
-    def look(self, core: SyncCore, mono_ms: int) -> None:
+    def look(self, sync: SyncState, mono_ms: int) -> None:
         """Begin, go on or pause, by what the sources of the tail have said; may have another one asked for the tail first."""
-        tail, self.is_reading = core.epochs.tail, False
-        if core.lsn >= tail.target or not tail.kept_from:
+        tail, self.is_reading = sync.tail, False
+        if sync.lsn >= tail.target or not tail.kept_from:
             self._since_ms = None
             return
-        if self.lsn and self.lsn <= core.lsn:
+        if self.lsn and self.lsn <= sync.lsn:
             self._begin("")
-        ahead = self._ahead(core, mono_ms)
+        ahead = self._ahead(sync, mono_ms)
         unasked = [node for node in ahead if node not in tail.refused]
         self._since_ms = mono_ms if self._since_ms is None else self._since_ms
         # Who is heard answers soon. One that does not must not keep this master away for ever.
-        if unasked and mono_ms - self._since_ms < core.config.lag_ms:
+        if unasked and mono_ms - self._since_ms < sync.config.lag_ms:
             tail.ask(unasked)
             return
         sources = [node for node in ahead if node in tail.refused]
         # An answer may take longer than the time between two questions, but not longer than a member may be silent.
-        if self._moved_ms is not None and mono_ms - self._moved_ms >= core.config.lag_ms:
+        if self._moved_ms is not None and mono_ms - self._moved_ms >= sync.config.lag_ms:
             self._silent.add(self.source)
             self._moved_ms = mono_ms
         if not {*sources}.difference(self._silent):
@@ -127,11 +125,11 @@ class StateReader:
         self.is_reading = bool(self.source)
 
     @staticmethod
-    def _ahead(core: SyncCore, mono_ms: int) -> list[NodeId]:
+    def _ahead(sync: SyncState, mono_ms: int) -> list[NodeId]:
         """Masters that are heard and have more of the queue."""
-        peers = core.peers
+        peers = sync.peers
         others = [*peers.peers, *peers.outside]
-        ahead = [node for node in others if node not in peers.impostors and peers.lsn_of(node) > core.lsn]
+        ahead = [node for node in others if node not in peers.impostors and peers.lsn_of(node) > sync.lsn]
         return peers.heard_of(ahead, mono_ms)
 
     def messages(self, mono_ms: int, again_ms: int) -> list[Outgoing]:
@@ -150,15 +148,15 @@ class StateReader:
         return self._asked_ms + again_ms * min(MOST_PATIENCE, self._tries)
 
 
-def take_state(core: SyncCore, page: State, result: RoundResult) -> None:
+def take_state(sync: SyncState, page: State, result: RoundResult) -> None:
     """Go on after a state, with its last page: what was accepted here and is known by then waits for nothing any more."""
     taken = StateTaken(page.lsn, page.last, page.fingerprint, page.items)
-    known = known_among(core.pending, dict(page.ids), core.history, page.lsn)
-    core.pending.difference_update(known)
-    core.parked = deque(txid for txid in core.parked if txid not in known)
-    core.lsn, core.last_entry = page.lsn, page.last
-    core.clock.saw(page.last[0])
-    core.epochs.tail.begin_anew()
+    known = known_among(sync.pending, dict(page.ids), sync.history, page.lsn)
+    sync.pending.difference_update(known)
+    sync.parked = deque(txid for txid in sync.parked if txid not in known)
+    sync.lsn, sync.last_entry = page.lsn, page.last
+    sync.clock.saw(page.last[0])
+    sync.tail.begin_anew()
     result.records.append(taken)
     result.state, result.known = taken, known
 
@@ -166,14 +164,14 @@ def take_state(core: SyncCore, page: State, result: RoundResult) -> None:
 # ---- the source
 
 
-def state_for(core: SyncCore, wanted: StateWanted) -> State | None:
+def state_for(sync: SyncState, wanted: StateWanted) -> State | None:
     """The page that is wanted, or the first one of another position when that is gone; None when there is no state to give."""
-    history, executed = core.history, core.content()[0]
+    history, executed = sync.history, sync.content()[0]
     lsn, cursor = wanted.lsn, wanted.cursor
-    last = _entry(core, lsn) if lsn and lsn <= executed else None
+    last = _entry(sync, lsn) if lsn and lsn <= executed else None
     if last is None or history.fingerprint_at(lsn) == UNKNOWN:
-        lsn, cursor = _position(core, executed), b""
-        last = _entry(core, lsn)
+        lsn, cursor = _position(sync, executed), b""
+        last = _entry(sync, lsn)
     fingerprint = history.fingerprint_at(lsn)
     if last is None or fingerprint == UNKNOWN:
         return None
@@ -181,21 +179,21 @@ def state_for(core: SyncCore, wanted: StateWanted) -> State | None:
     return State(lsn, cursor, last, fingerprint, history.items_at(lsn), page.ids, page.rejections, page.next_cursor)
 
 
-def _position(core: SyncCore, executed: Lsn) -> Lsn:
+def _position(sync: SyncState, executed: Lsn) -> Lsn:
     """The middle of what is held and executed; the end of the queue when nothing is held; 0 when not all of it is executed."""
-    history = core.history
+    history = sync.history
     first = max(history.first_lsn(), history.results_from() - 1)
     if first <= executed:
         return (first + executed) // 2
-    return core.lsn if core.lsn == executed else 0
+    return sync.lsn if sync.lsn == executed else 0
 
 
-def _entry(core: SyncCore, lsn: Lsn) -> Ordered | None:
+def _entry(sync: SyncState, lsn: Lsn) -> Ordered | None:
     """The entry at an LSN, with everything behind it held here; None when that is not so."""
-    found = core.history.ordered(lsn, 1) if lsn else []
+    found = sync.history.ordered(lsn, 1) if lsn else []
     if found:
         return found[0]
-    return core.last_entry if lsn and lsn == core.lsn else None
+    return sync.last_entry if lsn and lsn == sync.lsn else None
 
 
 def _page(history: History, cursor: bytes, lsn: Lsn) -> Remembered:

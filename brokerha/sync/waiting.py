@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.sync.epochs.suspicion import Head
-
-if TYPE_CHECKING:
-    from brokerha.sync.core import SyncCore
+from brokerha.sync.state import SyncState
 
 
-def head_of(core: SyncCore) -> Head | None:
+def head_of(sync: SyncState) -> Head | None:
     """What has to be added next, to see whether it moves; None when nothing waits, or nothing may be added."""
-    if core.epochs.is_standing_still(core.epoch):
+    if sync.is_standing_still():
         return None
-    if not core.recovery.is_over:
-        return core.lsn, len(core.recovery.left()), ""
-    head = core.incoming.head()
-    return None if head is None else (core.lsn, 0, head[1])
+    if not sync.recovery.is_over:
+        return sync.lsn, len(sync.recovery.left()), ""
+    head = sync.incoming.head()
+    return None if head is None else (sync.lsn, 0, head[1])
 
 
-def culprits(core: SyncCore, mono_ms: int) -> list[NodeId]:
+def culprits(sync: SyncState, mono_ms: int) -> list[NodeId]:
     """Members that hold the head of the queue up: not heard, or without its confirmation or promise."""
-    peers = core.peers.peers
-    silent = {node for node in peers if not core.peers.is_heard(node, mono_ms)}
-    head = core.incoming.head()
-    if not core.recovery.is_over:
-        done = core.recovery.done
+    peers = sync.peers.peers
+    silent = {node for node in peers if not sync.peers.is_heard(node, mono_ms)}
+    head = sync.incoming.head()
+    if not sync.recovery.is_over:
+        done = sync.recovery.done
         silent.update(node for node, peer in peers.items() if peer.row is None or peer.row.recovered <= done)
     elif head is not None:
         silent.update(
@@ -38,7 +34,7 @@ def culprits(core: SyncCore, mono_ms: int) -> list[NodeId]:
     return sorted(silent)
 
 
-def reach_of(core: SyncCore) -> Lsn:
+def reach_of(sync: SyncState) -> Lsn:
     """How far the queue may come by itself: with all that is held, was recovered, or is read of others."""
-    recovered = len(core.recovery.entries) - core.recovery.done
-    return max(core.lsn + core.incoming.count + recovered, core.epochs.tail.target)
+    recovered = len(sync.recovery.entries) - sync.recovery.done
+    return max(sync.lsn + sync.incoming.count + recovered, sync.tail.target)

@@ -20,8 +20,9 @@ from brokerha.model.wire.messages import Envelope, Message
 from brokerha.simulator.checks.truth import Truth
 from brokerha.simulator.clients.workload import Write
 from brokerha.simulator.network import CLUSTER, both_ways
+from brokerha.simulator.nodes import SimMaster, SimWorker
 from brokerha.simulator.options import Disk, Load, Options, Wire
-from brokerha.simulator.processes import Process, SimMaster, SimWorker
+from brokerha.simulator.processes import Process
 from brokerha.simulator.world import World
 
 LINK_US = 1_000

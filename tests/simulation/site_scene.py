@@ -7,7 +7,7 @@ from typing import Any
 from brokerha.following.loading import LoadConfig
 from brokerha.model.ids import NodeId
 from brokerha.replication.site.config import WorkerFeed
-from brokerha.simulator.processes import SimWorker
+from brokerha.simulator.nodes import SimWorker
 from tests.simulation.scene import Scene
 
 QUICK: dict[str, Any] = {"worker": {"load": LoadConfig(window=4, ask_ms=200, chunk_wait_ms=200, patience_ms=1_000)}}

@@ -238,7 +238,7 @@ class TestTheStrategyIsChanged:
             assert scene.tell(node, "split-recovery")["mode"] == mode
         # Nor while they come together
         scene.heal()
-        scene.until(lambda: scene.runner("m3").core.sync.epochs.is_frozen(scene.runner("m3").core.sync.epoch), 20_000)
+        scene.until(scene.runner("m3").core.sync.is_frozen, 20_000)
         with pytest.raises(NotReady, match="refused during a split"):
             scene.tell("m3", "split-recovery", mode=other)
         scene.come_together()

@@ -62,8 +62,8 @@ class EpochLog:
         for master in sorted(gone - before):
             log.warning("is gone", node=self._master, master=master, reason="its inbox at the broker is gone")
         self._gone = gone
-        is_frozen = sync.epochs.is_frozen(sync.epoch) and not sync.is_joiner()
-        promised = sync.epochs.promised if is_frozen else None
+        is_frozen = sync.is_frozen() and not sync.is_joiner()
+        promised = sync.promised if is_frozen else None
         if promised != self._promised:
             self._on_promise(promised, mono_ms)
         word, reason = ("", "") if sync.lost else epoch_state(sync, mono_ms) or ("", "")

@@ -291,7 +291,7 @@ class MasterView:
             "executed_lsn": core.feed.executed,
             "incoming_transactions": core.sync.backlog(),
             "waiting_clients": len(core.waiters),
-            "posts_total": core.sync.posting.number,
+            "posts_total": core.sync.row_number,
             "turns_total": self._runner.turns,
             ("state_info", self.state()[0]): 1,
         }
@@ -362,7 +362,7 @@ class MasterView:
             "epoch_masters": len(sync.epoch.configuration.masters),
             "epoch_members": len(sync.epoch.members),
             "epoch_excluded": len({*sync.epoch.configuration.masters}.difference(sync.epoch.members)),
-            "epoch_frozen": sync.epochs.is_frozen(sync.epoch),
+            "epoch_frozen": sync.is_frozen(),
         }
         for node in sync.epoch.configuration.masters:
             numbers["epoch_member", node] = node in sync.epoch.members

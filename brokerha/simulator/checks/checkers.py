@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from brokerha.log.log import Log
 from brokerha.model.ids import NodeId, TxId
@@ -61,13 +61,17 @@ from brokerha.simulator.checks.replies import ReplyChecks
 from brokerha.simulator.checks.transactions import TxChecks
 from brokerha.simulator.checks.truth import Truth, check
 from brokerha.simulator.checks.workers import WorkerChecks
+from brokerha.simulator.clients.transactions import TxClients
 from brokerha.simulator.clients.tx_steps import Step
-from brokerha.simulator.processes import Process, SimMaster, SimWorker
+from brokerha.simulator.clients.workload import Clients
+from brokerha.simulator.cluster import Cluster
+from brokerha.simulator.members import Members
+from brokerha.simulator.nodes import SimMaster, SimWorker
+from brokerha.simulator.processes import Process
 from brokerha.stores.memory.worker_copy import MemoryCopy
 
-if TYPE_CHECKING:
-    from brokerha.simulator.world import World
-
+FULL_STEPS = 250
+"""Everything is checked in full after so many steps."""
 MEMORY_TURNS = 4
 """Memory is looked at after every so many turns of a master; it cannot grow far in between."""
 
@@ -75,8 +79,14 @@ MEMORY_TURNS = 4
 class Checkers:
     """All checks of one world."""
 
-    def __init__(self, world: World) -> None:
-        self.truth = Truth(world)
+    def __init__(
+        self, world: Cluster, truth: Truth, members: Members, clients: Clients, tx_clients: TxClients
+    ) -> None:
+        self.truth = truth
+        self._members = members
+        self._clients = clients
+        self._tx_clients = tx_clients
+        self._full_at = FULL_STEPS
         self.posts: Counter[tuple[NodeId, NodeId]] = Counter()
         """Posts sent, by sender and receiver."""
         self.told: Counter[tuple[NodeId, NodeId, str]] = Counter()
@@ -84,14 +94,14 @@ class Checkers:
         self._masters = frozenset(master.node for master in world.masters)
         self._groups = frozenset(group.node for group in world.groups)
         self._world = world
-        self._durable = DurableChecks(self.truth)
-        self._messages = MessageChecks(self.truth)
-        self._workers = WorkerChecks(self.truth)
-        self._copies = CopyChecks(self.truth)
-        self._readiness = ReadinessChecks(self.truth)
-        self._replies = ReplyChecks(self.truth)
-        self._transactions = TxChecks(self.truth)
-        self._journals = JournalChecks(self.truth, self)
+        self._durable = DurableChecks(truth, clients, tx_clients)
+        self._messages = MessageChecks(truth)
+        self._workers = WorkerChecks(truth)
+        self._copies = CopyChecks(truth)
+        self._readiness = ReadinessChecks(truth)
+        self._replies = ReplyChecks(truth, clients)
+        self._transactions = TxChecks(truth, tx_clients)
+        self._journals = JournalChecks(truth, self.on_safe)
         self._by_message: dict[type, Callable[..., None]] = {
             Post: self._messages.on_post,
             Bodies: self._messages.on_bodies,
@@ -118,7 +128,7 @@ class Checkers:
         """A master begins from its journal."""
         self._durable.on_start(node, journal)
 
-    def on_durable(self, process: SimMaster | SimProcess, records: Sequence[Record], numbers: Sequence[int]) -> None:
+    def on_durable(self, process: Process, records: Sequence[Record], numbers: Sequence[int]) -> None:
         """These records are durable now; with ``numbers`` they are those of another process."""
         if isinstance(process, SimProcess):
             if numbers:
@@ -127,15 +137,15 @@ class Checkers:
                 self._journals.on_appended(process, records)
             return
         self.on_safe(process.node, records)
-        if any(isinstance(record, Accepted) for record in records):
+        if isinstance(process, SimMaster) and any(isinstance(record, Accepted) for record in records):
             self._readiness.on_accepted(process)
 
-    def on_deferred(self, process: SimMaster | SimProcess, records: Sequence[Record]) -> None:
+    def on_deferred(self, process: Process, records: Sequence[Record]) -> None:
         """These records are read from now on, and may be lost (R18)."""
         for record in records:
             self._durable.on_deferred(process.node, record)
 
-    def on_lost(self, process: SimMaster | SimProcess) -> None:
+    def on_lost(self, process: Process) -> None:
         """A master lost what waited, and goes on from what is durable; with backups nothing waits."""
         if isinstance(process, SimMaster):
             self._world.faults_seen["place in the order lost"] += self.truth.mirrors[process.node].waiting_lsns
@@ -175,7 +185,7 @@ class Checkers:
         self._world.faults_seen["process became primary" if is_primary else "process stood down"] += 1
         del process, view
 
-    def on_promise(self, process: SimMaster | SimProcess, view: int) -> None:
+    def on_promise(self, process: Process, view: int) -> None:
         """A process promised to a view."""
         if isinstance(process, SimProcess):
             self._journals.on_promise(process, view)
@@ -296,8 +306,14 @@ class Checkers:
         check(own <= config.sync.queue_window, "S9", "stamped ahead of what is added", node=node, ahead=own)
         if runner.primary is None:
             # A primary without enough backups answers before those who wait are forgotten, at their deadline.
-            waiting = self._world.clients.open_count + self._world.tx_clients.open_count
+            waiting = self._clients.open_count + self._tx_clients.open_count
             check(len(core.waiters) <= waiting, "S9", "tickets", node=node)
+
+    def look_in_full(self, steps: int) -> None:
+        """Check everything in full now and then, the more seldom the more there is."""
+        if steps >= self._full_at:
+            self.in_full()
+            self._full_at = steps + max(FULL_STEPS, self.truth.lsn)
 
     def in_full(self) -> None:
         """S1, S3 and S8 in full: every journal against the canon."""
@@ -315,7 +331,7 @@ class Checkers:
     def at_the_end(self) -> None:
         """Everything in full: S4, S7, S10, one answer for each ticket."""
         truth = self.truth
-        current = self._world.members.masters
+        current = self._members.masters
         lost = {m.node for m in self._world.masters if m.is_wiped or m.node not in current}
         self._journals.at_the_end()
         self._transactions.at_the_end()
@@ -332,8 +348,8 @@ class Checkers:
             if worker.config.master not in lost:
                 self._workers.compare(worker.node, worker.copy)
         check(
-            not self._world.clients.open_tickets(lost),
+            not self._clients.open_tickets(lost),
             "replies",
             "each ticket is answered",
-            open=self._world.clients.open_tickets(lost),
+            open=self._clients.open_tickets(lost),
         )

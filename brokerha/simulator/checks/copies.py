@@ -12,8 +12,6 @@ The letters are those of brokerha/replication/PROTOCOL.md:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.ready import (
     ApplyBatch,
@@ -35,10 +33,8 @@ from brokerha.model.wire.messages import (
     SnapshotOffered,
 )
 from brokerha.simulator.checks.truth import Truth, check
+from brokerha.simulator.nodes import SimWorker
 from brokerha.stores.memory.worker_copy import MemoryCopy
-
-if TYPE_CHECKING:
-    from brokerha.simulator.processes import SimWorker
 
 FOLLOWS = ("basic", "request")
 

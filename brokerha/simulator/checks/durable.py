@@ -27,13 +27,17 @@ from brokerha.model.records import (
     StateTaken,
 )
 from brokerha.simulator.checks.truth import Mirror, Truth, check
+from brokerha.simulator.clients.transactions import TxClients
+from brokerha.simulator.clients.workload import Clients
 
 
 class DurableChecks:
     """S1, S2, S3, S5, S6, S8 and S11, from records."""
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, truth: Truth, clients: Clients, tx_clients: TxClients) -> None:
         self._truth = truth
+        self._clients = clients
+        self._tx_clients = tx_clients
 
     def on_record(self, node: NodeId, record: Record) -> None:
         """One record is durable at a master."""
@@ -89,7 +93,7 @@ class DurableChecks:
     def _accepted(self, node: NodeId, mirror: Mirror, record: Accepted) -> None:
         truth = self._truth
         for txid, body in record.items:
-            known = body in truth.world.clients.bodies_of(txid) or truth.world.tx_clients.is_body_of(txid, body)
+            known = body in self._clients.bodies_of(txid) or self._tx_clients.is_body_of(txid, body)
             check(known, "S2", "only what was submitted is accepted", node=node, txid=txid)
             check(txid not in mirror.accepted, "S2", "accepted once", node=node, txid=txid)
             mirror.accepted.add(txid)
@@ -188,7 +192,7 @@ class DurableChecks:
         truth.waiting.pop(txid, None)
         body = truth.bodies[origin, txid]
         truth.model.fold(txid, body)
-        is_live = truth.world.clients.is_live(txid, body) or truth.world.tx_clients.is_known(branch_id(txid))
+        is_live = self._clients.is_live(txid, body) or self._tx_clients.is_known(branch_id(txid))
         check(is_live, "replies", "what was refused does not come to be", node=node, txid=txid)
 
     def _installed(self, node: NodeId, mirror: Mirror, epoch: Epoch) -> None:

@@ -15,22 +15,18 @@ brokerha/replication/PROTOCOL.md, sections 9 and 10, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.records import Accepted, Record, TxDecided, TxPrepared, ViewStarted
 from brokerha.model.wire.messages import Outgoing
 from brokerha.model.wire.process_messages import Candidate, Confirmed, TxAnswer, Vote
+from brokerha.simulator.backups import SimGroup, SimProcess
 from brokerha.simulator.checks.truth import Truth, check
 from brokerha.transactions.locks import accepted_in_body
 from brokerha.transactions.states import Phase
-
-if TYPE_CHECKING:
-    from brokerha.simulator.backups import SimGroup, SimProcess
-    from brokerha.simulator.checks.checkers import Checkers
 
 PATIENCE_US = 2_000
 """Clocks of processes count whole milliseconds."""
@@ -77,9 +73,9 @@ class Line:
 class JournalChecks:
     """Every master with backups of a world."""
 
-    def __init__(self, truth: Truth, checkers: Checkers) -> None:
+    def __init__(self, truth: Truth, on_safe: Callable[[NodeId, Sequence[Record]], None]) -> None:
         self._truth = truth
-        self._checkers = checkers
+        self._on_safe = on_safe
         self._lines = {group.node: self._new_line(group) for group in truth.world.groups}
 
     @staticmethod
@@ -209,7 +205,7 @@ class JournalChecks:
         line.safe = safe
         places = ((safe[number - 1], number) for number in range(begin + 1, len(safe) + 1))
         records = [record for place in places if (record := line.written.get(place)) is not None]
-        self._checkers.on_safe(line.group.node, records)
+        self._on_safe(line.group.node, records)
 
     def holds_safe_only(self, process: SimProcess) -> bool:
         """Whether nothing in the journal of a process may be given up yet."""

@@ -12,7 +12,6 @@ applied before has an effect again (S7). Not checked: copies on the way, results
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from brokerha.log.log import Log
 from brokerha.model.epochs import Epoch
@@ -21,16 +20,23 @@ from brokerha.model.operations import APPLIED
 from brokerha.model.records import Accepted, Added, EpochInstalled, EpochPromised, Record, Rewound
 from brokerha.model.wire.messages import Outgoing, Post
 from brokerha.simulator.checks.checkers import Checkers
-from brokerha.simulator.checks.truth import check
-from brokerha.simulator.processes import Process, SimMaster
+from brokerha.simulator.checks.truth import Truth, check
+from brokerha.simulator.clients.transactions import TxClients
+from brokerha.simulator.clients.workload import Clients
+from brokerha.simulator.cluster import Cluster
+from brokerha.simulator.members import Members
+from brokerha.simulator.nodes import SimMaster
+from brokerha.simulator.processes import Process
 from brokerha.stores.memory.store import MemoryStore
 
 
 class ModeCheckers(Checkers):
     """The checks of a world whose strategy is not quorum; masters have no backups."""
 
-    def __init__(self, world: Any) -> None:
-        super().__init__(world)
+    def __init__(
+        self, world: Cluster, truth: Truth, members: Members, clients: Clients, tx_clients: TxClients
+    ) -> None:
+        super().__init__(world, truth, members, clients, tx_clients)
         self.queues: dict[NodeId, list[Ordered]] = {node: [] for node in self.truth.members}
         self.lineages: dict[NodeId, int] = dict.fromkeys(self.truth.members, 0)
         self._mode = world.masters[0].config.sync.split_recovery

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from brokerha.master.core import MasterCore
 from brokerha.model.ids import NodeId
 from brokerha.model.requests import Reply
 from brokerha.model.wire.messages import Coin, Envelope, Executed, Progress
 from brokerha.simulator.checks.truth import Truth, check
-
-if TYPE_CHECKING:
-    from brokerha.master.core import MasterCore
-    from brokerha.simulator.processes import SimMaster
+from brokerha.simulator.nodes import SimMaster
 
 TOLERANCE_US = 2_000
 """Nodes count whole milliseconds."""

@@ -6,17 +6,19 @@ from brokerha.model.ids import NodeId
 from brokerha.model.operations import REJECTED
 from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, REFUSED, REJECTED_STATUS, SYNCHRONISED, UNKNOWN, Reply
 from brokerha.simulator.checks.truth import Truth, check
+from brokerha.simulator.clients.workload import Clients
 
 
 class ReplyChecks:
     """Answers against what is durable."""
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, truth: Truth, clients: Clients) -> None:
         self._truth = truth
+        self._clients = clients
 
     def on_reply(self, node: NodeId, reply: Reply) -> None:
         """One answer."""
-        clients = self._truth.world.clients
+        clients = self._clients
         ticket = clients.tickets.get(reply.ticket)
         check(ticket is not None, "replies", "a ticket is answered once", node=node, reply=reply)
         if ticket is None or reply.status == UNKNOWN:
@@ -62,9 +64,9 @@ class ReplyChecks:
         truth = self._truth
         lsn = truth.lsn_of.get(reply.txid)
         if reply.error == "KeyReused":
-            is_reused = len(truth.world.clients.bodies_of(reply.txid)) > 1
+            is_reused = len(self._clients.bodies_of(reply.txid)) > 1
             check(is_reused, "replies", "an id is called reused only when it was", node=node, reply=reply)
-        clients = truth.world.clients
+        clients = self._clients
         clients.on_refusal(reply.txid, body)
         if lsn is not None and truth.body_at(lsn) == body:
             is_live = clients.is_live(reply.txid, body)

@@ -12,7 +12,7 @@ The names are those of brokerha/transactions/PROTOCOL.md:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from brokerha.model.branches import branch_id, prepare_id
 from brokerha.model.ids import NodeId, TxId
@@ -20,24 +20,19 @@ from brokerha.model.operations import APPLIED, REJECTED
 from brokerha.model.records import Accepted, Added, Record, TxDecided, TxPrepared
 from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, TxReply
 from brokerha.simulator.checks.truth import Truth, check
+from brokerha.simulator.clients.transactions import TxClients
 from brokerha.simulator.clients.tx_steps import Run, Step
-
-if TYPE_CHECKING:
-    from brokerha.simulator.clients.transactions import TxClients
 
 
 class TxChecks:
     """Every transaction of a world."""
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, truth: Truth, clients: TxClients) -> None:
         self._truth = truth
+        self._clients = clients
         self._prepared: set[TxId] = set()
         self._decided: dict[TxId, bool] = {}
         """Decisions that are safe."""
-
-    @property
-    def _clients(self) -> TxClients:
-        return self._truth.world.tx_clients
 
     # ---- what is safe
 

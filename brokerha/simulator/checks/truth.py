@@ -6,17 +6,14 @@ Kept by the checkers from records alone, in step with the virtual disks.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from brokerha.model.epochs import FIRST, Change, Epoch, EpochId
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.operations import ResultRow
 from brokerha.model.wire.epoch_messages import EpochReport, Row
 from brokerha.simulator.checks.model import Model
+from brokerha.simulator.cluster import Cluster
 from brokerha.sync.streams import FORGET_STEP
-
-if TYPE_CHECKING:
-    from brokerha.simulator.world import World
 
 
 class Violation(AssertionError):
@@ -93,7 +90,7 @@ class Mirror:
 class Truth:
     """Everything that is known from outside."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Cluster) -> None:
         self.world = world
         self.members = tuple(master.node for master in world.masters)
         """All that may ever be masters."""

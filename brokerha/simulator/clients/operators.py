@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from brokerha.master.site_commands import SiteCommands
 from brokerha.model.errors import BrokerhaError
 from brokerha.nodes.master.runner import MasterRunner
-
-if TYPE_CHECKING:
-    from brokerha.simulator.processes import Process
+from brokerha.simulator.processes import Process
 
 
 def command(

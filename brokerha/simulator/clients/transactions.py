@@ -10,21 +10,20 @@ ones by hand and forget them. Whatever is told is held against the truth by chec
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from brokerha.model import branches
 from brokerha.model.etags import etag_of
-from brokerha.model.ids import NodeId, TxId, maker_of
+from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import Operation
 from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, SYNCHRONISED, TxCommand, TxReply
-from brokerha.simulator.checks.model import QUEUE, TABLES
+from brokerha.simulator.backups import SimProcess
+from brokerha.simulator.checks.model import QUEUE, TABLES, Model
 from brokerha.simulator.clients.tx_steps import ABANDON, COMMIT, ROLLBACK, Run, Step
-from brokerha.transactions.states import Part, Phase
-
-if TYPE_CHECKING:
-    from brokerha.simulator.backups import SimProcess
-    from brokerha.simulator.processes import SimMaster
-    from brokerha.simulator.world import World
+from brokerha.simulator.clients.workload import Clients
+from brokerha.simulator.cluster import Cluster
+from brokerha.simulator.nodes import SimMaster
+from brokerha.transactions.states import Phase
 
 PAUSE_US = (10_000, 400_000)
 """Between two questions, and before what was refused is tried again."""
@@ -35,11 +34,25 @@ FIRST_TICKET = 1 << 40
 DEPOSIT = "deposit"
 
 
+class TxWatcher(Protocol):
+    """Who checks what clients of transactions are told."""
+
+    def on_tx_reply(self, node: NodeId, step: Step | None, reply: TxReply) -> None:
+        """A client gets the answer to a step of its transaction."""
+
+    def on_outcome(self, node: NodeId, txid: TxId, answer: dict[str, Any] | None) -> None:
+        """A client is told what became of a transaction."""
+
+
 class TxClients:
     """All clients of transactions of a world."""
 
-    def __init__(self, world: World) -> None:
+    watcher: TxWatcher
+
+    def __init__(self, world: Cluster, clients: Clients, model: Model) -> None:
         self.world = world
+        self._clients = clients
+        self._model = model
         self.runs: list[Run] = []
         self.by_txid: dict[TxId, Run] = {}
         self.steps: dict[int, Step] = {}
@@ -76,7 +89,8 @@ class TxClients:
         if not load.runs:
             return
         self.deposit = [("put", TABLES[0], token, token) for token in self.tokens]
-        world.at(world.now_us, world.clients.hand_in, world.clients.new_write(DEPOSIT, self.deposit, ACCEPTED), None)
+        clients = self._clients
+        world.at(world.now_us, clients.hand_in, clients.new_write(DEPOSIT, self.deposit, ACCEPTED), None)
         at_us = world.now_us
         for number in range(load.runs):
             at_us += int(rng.expovariate(1 / load.gap_us))
@@ -105,7 +119,7 @@ class TxClients:
         self.undone += 1
 
     def _chunks(self, number: int) -> list[list[Operation]]:
-        rng, model = self.world.rng, self.world.checkers.truth.model
+        rng, model = self.world.rng, self._model
         chunks: list[list[Operation]] = []
         for token in rng.sample(self.tokens, rng.randint(1, min(3, len(self.tokens)))):
             source, message = model.place_of(token)
@@ -196,7 +210,7 @@ class TxClients:
     def on_reply(self, node: NodeId, reply: TxReply) -> None:
         """An answer; first it is checked."""
         step = self.steps.pop(reply.ticket, None)
-        self.world.checkers.on_tx_reply(node, step, reply)
+        self.watcher.on_tx_reply(node, step, reply)
         if step is None or step.is_late or step.txid != step.run.txid or step.run.is_done or step.run.is_asking:
             return
         if not reply.error:
@@ -305,7 +319,7 @@ class TxClients:
         """What the process says, as its front does."""
         world = self.world
         world.trace.note(world.now_us, process.node, "tells", f"outcome of {run.txid}: {answer}")
-        world.checkers.on_outcome(run.master, run.txid, answer)
+        self.watcher.on_outcome(run.master, run.txid, answer)
         if run.is_done or run.questions != question:
             return
         state = answer["state"] if answer is not None else "unknown"
@@ -372,33 +386,3 @@ def transfer(token: bytes, source: str, message: str, target: str) -> list[Opera
     else:
         operations += [("expect-key", target, token, ""), ("put", target, token, token)]
     return operations
-
-
-def left_behind(world: World) -> str:
-    """What transactions left behind that nobody uses any more; empty when nothing."""
-    for master in world.masters:
-        if not world.members.is_current(master.node):
-            continue
-        book = master.runner.core.transacting.coordinator.book
-        for name, left in (
-            ("transactions", book.table),
-            ("feeds", book.ending),
-            ("commits", book.executing),
-            ("xids", book.xids),
-            ("locks", book.locks),
-            ("prepares", book.placed),
-        ):
-            if len(left):
-                return f"{master.node} still has {len(left)} {name}"
-    kept = [txid for txid in world.checkers.truth.model.prepared if world.members.is_current(maker_of(txid))]
-    if kept:
-        return f"{', '.join(kept)} is over and still kept as prepared"
-    for process in world.standing_by:
-        # Who did not hear that an open one was rolled back keeps it until its time is over.
-        participant = process.runner.standby.participant
-        joined = [each.txid for each in participant.joined.values() if each.part is not Part.COLLECTING]
-        if joined:
-            return f"{process.node} still takes part in {', '.join(joined)}"
-    if world.tx_queues.names:
-        return f"queues {', '.join(world.tx_queues.names)} are left"
-    return ""

@@ -10,17 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, REFUSED, SYNCHRONISED, UNKNOWN, Reply, Submit
-from brokerha.simulator.backups import SimGroup
-
-if TYPE_CHECKING:
-    from brokerha.simulator.backups import SimProcess
-    from brokerha.simulator.processes import SimMaster
-    from brokerha.simulator.world import World
+from brokerha.simulator.backups import SimGroup, SimProcess
+from brokerha.simulator.cluster import Cluster
+from brokerha.simulator.nodes import SimMaster
 
 RETRY_US = (20_000, 300_000)
 """Pause before a write is handed in again."""
@@ -57,7 +53,7 @@ class Ticket:
 class Clients:
     """All clients of a world."""
 
-    world: World
+    world: Cluster
     writes: list[Write] = field(default_factory=list)
     tickets: dict[int, Ticket] = field(default_factory=dict)
     """Open ones."""

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 from brokerha.simulator.backups import SimGroup, SimProcess
+from brokerha.simulator.faults.luck import Luck
 from brokerha.simulator.network import both_ways
-
-if TYPE_CHECKING:
-    from brokerha.simulator.faults.timing import Faults
 
 
 class BackupFaults:
     """The bad luck of masters with backups; the strength and the moments are those of `Faults`."""
 
-    def __init__(self, faults: Faults) -> None:
+    def __init__(self, faults: Luck) -> None:
         self._faults = faults
         self._world = faults.world
         self.kinds: dict[str, Callable[[], None]] = {
@@ -90,7 +87,7 @@ class BackupFaults:
     def _empty(self) -> None:
         """A process loses its directory."""
         process = self._process()
-        if process is not None and self._world.checkers.may_be_emptied(process):
+        if process is not None and self._faults.checkers.may_be_emptied(process):
             self._faults.note("process emptied", process.node)
             process.die()
             process.empty()
@@ -113,7 +110,7 @@ class BackupFaults:
     def _trim(self) -> None:
         """A process forgets the oldest part of its log, so that others have to load."""
         world = self._world
-        truth, process = world.checkers.truth, self._process()
+        truth, process = self._faults.checkers.truth, self._process()
         if process is None:
             return
         done = min([mirror.lsn for mirror in truth.mirrors.values()] + list(truth.applied.values()))

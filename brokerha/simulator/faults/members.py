@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from brokerha.model.epochs import ADD, REMOVE
 from brokerha.model.errors import JournalDamaged
 from brokerha.model.ids import NodeId
-
-if TYPE_CHECKING:
-    from brokerha.simulator.faults.timing import Faults
-    from brokerha.simulator.processes import SimMaster
+from brokerha.simulator.faults.luck import Luck
+from brokerha.simulator.nodes import SimMaster
 
 LEAST_MASTERS = 3
 """With fewer, one that lost its disk leaves no majority."""
@@ -20,7 +17,7 @@ LEAST_MASTERS = 3
 class MemberFaults:
     """Each is one of the kinds of `Faults`."""
 
-    def __init__(self, faults: Faults) -> None:
+    def __init__(self, faults: Luck) -> None:
         self._faults = faults
         self.kinds: dict[str, Callable[[], None]] = {
             "add master": self._add,
@@ -32,7 +29,7 @@ class MemberFaults:
 
     def _add(self) -> None:
         world = self._faults.world
-        members = world.members
+        members = self._faults.members
         if members.spares:
             node = world.rng.choice(members.spares)
             members.begin_node(node)
@@ -41,7 +38,7 @@ class MemberFaults:
 
     def _remove(self) -> None:
         world = self._faults.world
-        members = world.members
+        members = self._faults.members
         going = sum(kind == REMOVE for node, kind in members.wanted.items() if members.is_current(node))
         # The site of the anchor stays: its copy is what everything is measured by.
         free = [n for n in members.masters if world.anchor is None or world.anchor.config.master != n]
@@ -59,7 +56,7 @@ class MemberFaults:
 
     def _lose(self, master: SimMaster, why: str) -> None:
         """The disks of a site are gone; an operator takes the master out and adds it again, empty."""
-        members = self._faults.world.members
+        members = self._faults.members
         self._faults.note(why, master.node)
         members.empty_site(master.node)
         members.want(ADD, master.node)
@@ -68,7 +65,7 @@ class MemberFaults:
     def _expendable(self) -> SimMaster | None:
         """A master without which the others are a majority and know each other."""
         world = self._faults.world
-        members = world.members
+        members = self._faults.members
         masters = members.singles
         if len(masters) < LEAST_MASTERS or any(master.is_wiped for master in masters):
             return None
@@ -95,23 +92,22 @@ class MemberFaults:
 
     def _is_known(self, node: NodeId) -> bool:
         """Whether its journal says that all have known it."""
-        truth = self._faults.world.checkers.truth
+        truth = self._faults.checkers.truth
         mirror = truth.mirrors[node]
         return bool(mirror.epoch is not None or mirror.counts.get(node) or node in mirror.journals)
 
     def _is_settled(self) -> bool:
         """Whether all masters are in one epoch: until then a majority of those before a change counts as well, of whom one may be gone (R15)."""
-        world = self._faults.world
-        return len({world.checkers.truth.mirrors[node].epoch_id for node in world.members.masters}) == 1
+        return len({self._faults.checkers.truth.mirrors[node].epoch_id for node in self._faults.members.masters}) == 1
 
     def _add_again(self) -> None:
         """A master that was taken out is emptied and comes back as a new one; with its old journal it would be refused."""
         world = self._faults.world
-        members = world.members
+        members = self._faults.members
         gone = [
             master.node
             for master in world.masters
-            if master.node not in members.waiting and not members.is_current(master.node) and self._is_out(master.node)
+            if master.node not in world.waiting and not members.is_current(master.node) and self._is_out(master.node)
         ]
         if gone:
             node = world.rng.choice(gone)
@@ -123,6 +119,6 @@ class MemberFaults:
                 members.say(ADD, node)
 
     def _is_out(self, node: NodeId) -> bool:
-        truth = self._faults.world.checkers.truth
+        truth = self._faults.checkers.truth
         latest = truth.latest
         return latest is not None and any(retired == node for retired, _ in latest.configuration.retired)

@@ -8,7 +8,6 @@ messages, before an answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from brokerha.model.ids import NodeId
 from brokerha.model.ready import BeginLoad, KeepChunk, MakeSnapshot, OpenLoad, ReadChunks
@@ -28,15 +27,17 @@ from brokerha.model.records import (
 from brokerha.model.wire.messages import Bodies, Chunk, Executed, Post, SnapshotOffered
 from brokerha.model.wire.process_messages import Candidate, Confirmed, Replicate, TxAnswer, TxEvents, TxJoin, Vote
 from brokerha.simulator.backups import SimProcess
+from brokerha.simulator.checks.checkers import Checkers
+from brokerha.simulator.cluster import Cluster
 from brokerha.simulator.faults.backups import BackupFaults
+from brokerha.simulator.faults.luck import Luck
 from brokerha.simulator.faults.members import MemberFaults
 from brokerha.simulator.faults.workers import WorkerFaults
+from brokerha.simulator.members import Members
 from brokerha.simulator.network import both_ways
+from brokerha.simulator.nodes import SimMaster
 from brokerha.simulator.options import HOUR_US, SECOND_US
-from brokerha.simulator.processes import Aim, Process, SimMaster
-
-if TYPE_CHECKING:
-    from brokerha.simulator.world import World
+from brokerha.simulator.processes import Aim, Process
 
 MASTER_POINTS = (
     "nothing written",
@@ -61,11 +62,11 @@ PROCESS_RECORDS = (ViewStarted, Started, TxPrepared, TxPrepared, TxDecided, TxDe
 PROCESS_MESSAGES = (Replicate, Confirmed, Candidate, Vote, TxJoin, TxEvents, TxAnswer, None)
 
 
-class Faults:
+class Faults(Luck):
     """The bad luck of one world."""
 
-    def __init__(self, world: World) -> None:
-        self.world = self._world = world
+    def __init__(self, world: Cluster, members: Members, checkers: Checkers) -> None:
+        super().__init__(world, members, checkers)
         self._is_power_failing = False
         self._kinds: dict[str, Callable[[], None]] = {
             "crash master": self._crash_master,
@@ -104,23 +105,6 @@ class Faults:
         if not self._world.is_calm:
             self._kinds[kind]()
             self._plan(kind)
-
-    # ---- for all kinds
-
-    def note(self, kind: str, what: str) -> None:
-        """Count a fault, and tell of it."""
-        world = self._world
-        world.faults_seen[kind] += 1
-        world.trace.note(world.now_us, "world", kind, what)
-
-    def a_while(self) -> int:
-        """How long one lasts, in microseconds."""
-        return self._world.rng.choice((50_000, 500_000, 2 * SECOND_US, 5 * SECOND_US))
-
-    def one(self, processes: Sequence[Process]) -> Process | None:
-        """One of those that live; None when none does."""
-        up = [process for process in processes if process.is_up]
-        return self._world.rng.choice(up) if up else None
 
     def _names(self) -> list[NodeId]:
         return [process.node for process in self._world.master_processes]
@@ -184,7 +168,7 @@ class Faults:
     def _trim(self) -> None:
         """A master forgets the oldest part of its log: what it has executed and its peers hold, whatever its workers need."""
         world = self._world
-        truth = world.checkers.truth
+        truth = self.checkers.truth
         master = self.one(world.master_processes)
         if not isinstance(master, SimMaster) or master.journal.waiting:
             return
@@ -215,12 +199,6 @@ class Faults:
             world.plan_restart(master)
 
     # ---- the wire
-
-    def cut(self, kind: str, directions: list[tuple[NodeId, NodeId]]) -> None:
-        """Let nothing pass in these directions for a while."""
-        if directions:
-            self.note(kind, " ".join(f"{sender}>{receiver}" for sender, receiver in directions))
-            self._world.network.cut(directions, self.a_while())
 
     def _cut_one_way(self) -> None:
         links = self._world.links
@@ -284,12 +262,3 @@ class Faults:
     def _store_failure(self) -> None:
         if self._world.workers:
             self.fill(self._world.rng.choice(self._world.workers))
-
-    def fill(self, process: Process) -> None:
-        """Let the disk of a process be full for a while."""
-        self.note("full disk", process.node)
-        process.is_disk_full = True
-        self._world.at(self._world.now_us + self.a_while(), self._empty_disk, process)
-
-    def _empty_disk(self, process: Process) -> None:
-        process.is_disk_full = False

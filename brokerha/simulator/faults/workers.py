@@ -7,19 +7,16 @@ run; it may die, be frozen, cut off, switched off and removed like any other.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from brokerha.simulator.faults.luck import Luck
 from brokerha.simulator.network import both_ways
-from brokerha.simulator.processes import SimWorker
-
-if TYPE_CHECKING:
-    from brokerha.simulator.faults.timing import Faults
+from brokerha.simulator.nodes import SimWorker
 
 
 class WorkerFaults:
     """The bad luck of workers; the strength and the moments are those of `Faults`."""
 
-    def __init__(self, faults: Faults) -> None:
+    def __init__(self, faults: Luck) -> None:
         self._faults = faults
         self._world = faults.world
         self.kinds: dict[str, Callable[[], None]] = {

@@ -34,11 +34,13 @@ from brokerha.simulator.mistakes.members import MEMBER_MISTAKES
 from brokerha.simulator.mistakes.modes import MODE_MISTAKES
 from brokerha.simulator.mistakes.prepare import PREPARE_MISTAKES
 from brokerha.simulator.mistakes.workers import WORKER_MISTAKES, Patch
+from brokerha.sync import identity as identity_module
 from brokerha.sync.bodies import BodyExchange
 from brokerha.sync.clock import HybridClock
 from brokerha.sync.core import SyncCore
 from brokerha.sync.peers import Peer, PeerTable
 from brokerha.sync.posting import Posting
+from brokerha.sync.state import SyncState
 from brokerha.sync.streams import Incoming, IncomingQueue, Stream
 
 # The replacements below take ``self`` of classes whose insides they must touch.
@@ -170,11 +172,11 @@ def _never_again(self: Feed, worker: WorkerFeed, mono_ms: int) -> list[Outgoing]
 _messages_for = Feed._messages_for
 
 
-def _own_only(_self: Posting, core: SyncCore, _peer: Peer, origin: NodeId, _stuck_ms: int) -> bool:
-    return origin == core.node
+def _own_only(_self: Posting, sync: SyncState, _peer: Peer, origin: NodeId, _stuck_ms: int) -> bool:
+    return origin == sync.node
 
 
-def _no_rows(_self: Posting, _core: SyncCore, _peer: Peer) -> tuple[Row, ...]:
+def _no_rows(_self: Posting, _sync: SyncState, _peer: Peer) -> tuple[Row, ...]:
     return ()
 
 
@@ -220,10 +222,10 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "entries overtake each other": lambda: [(IncomingQueue, "common_prefix", _overtaking)],
     "emptied disk accepted": lambda: [
         (PeerTable, "is_known_journal", _take_journal),
-        (SyncCore, "check_own_state", _nothing),
-        (SyncCore, "is_known", _always),
+        (identity_module, "check_own_state", _nothing),
+        (identity_module, "is_known", _always),
     ],
-    "emptied disk stamps at once": lambda: [(SyncCore, "is_known", _always)],
+    "emptied disk stamps at once": lambda: [(identity_module, "is_known", _always)],
     "entries not sent again": lambda: [(Peer, "stuck_ms", _never_stuck)],
     "nothing relayed": lambda: [(Posting, "_is_relayed", _own_only), (Posting, "_relayed", _no_rows)],
     "parked forgotten at a restart": lambda: [(LogHistory, "state", _forget_parked)],

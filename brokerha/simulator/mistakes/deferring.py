@@ -14,9 +14,8 @@ from brokerha.model.ids import Instant, Lsn
 from brokerha.model.records import Accepted, Appended, BodiesHeld, ClockReserved, EpochInstalled, EpochPromised, Record
 from brokerha.simulator.disk import SimJournal
 from brokerha.simulator.mistakes.workers import Patch
-from brokerha.sync import rows as rows_module
-from brokerha.sync.core import SyncCore
 from brokerha.sync.round import is_derived
+from brokerha.sync.state import SyncState
 
 # The replacements below take ``self`` of classes whose insides they must touch.
 # ruff: noqa: SLF001
@@ -29,8 +28,8 @@ def _also(*kinds: type[Record]) -> Callable[[], list[Patch]]:
     return lambda: [(deferring_module, "is_derived", waits)]
 
 
-def _whole_queue(core: SyncCore) -> Lsn:
-    return core.lsn
+def _whole_queue(sync: SyncState) -> Lsn:
+    return sync.lsn
 
 
 def _never_due(self: Deferring, records: Sequence[Record], now: Instant) -> tuple[bool, bool]:
@@ -78,7 +77,7 @@ DEFERRING_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "the clock waits": _also(ClockReserved),
     "the promise of an epoch waits": _also(EpochPromised),
     "an epoch waits": _also(EpochInstalled),
-    "rows tell of what waits": lambda: [(rows_module, "_durable_lsn", _whole_queue)],
+    "rows tell of what waits": lambda: [(SyncState, "_durable_lsn", _whole_queue)],
     "what waits is never written": lambda: [(Deferring, "decide", _never_due), (Deferring, "deadline_ms", _never)],
     "what waits has no bound": lambda: [(Deferring, "_is_room_for", _always_room)],
     "what waited is not written": lambda: [(Log, "append", _drop_what_waits)],

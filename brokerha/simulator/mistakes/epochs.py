@@ -18,13 +18,16 @@ from brokerha.sync.catching_up import TailReader
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.core import SyncCore
 from brokerha.sync.epochs import deciding as deciding_module
+from brokerha.sync.epochs import epochs as epochs_module
 from brokerha.sync.epochs import proposing as proposing_module
+from brokerha.sync.epochs.beginning import begin
 from brokerha.sync.epochs.deciding import decide
 from brokerha.sync.epochs.epochs import Epochs
 from brokerha.sync.epochs.proposing import Proposing
 from brokerha.sync.epochs.recovery import Recovery
 from brokerha.sync.peers import PeerTable
 from brokerha.sync.round import RoundResult
+from brokerha.sync.state import SyncState
 
 Patch = tuple[Any, str, Any]
 
@@ -47,8 +50,8 @@ def _nothing(*_arguments: object) -> None:
 # ---- promising
 
 
-def _promise_in_memory(self: Epochs, epoch: EpochId, now: Instant) -> None:
-    _promise(self, epoch, now)
+def _promise_in_memory(self: Epochs, sync: SyncState, epoch: EpochId, now: Instant) -> None:
+    _promise(self, sync, epoch, now)
     self._is_promise_new = False
 
 
@@ -57,7 +60,7 @@ _promise = Epochs.promise
 
 def _start_unpromised(self: SyncCore, config: SyncConfig, state: MasterState, history: Any) -> None:
     _core_init(self, config, state, history)
-    self.epochs.promised = self.epoch.id
+    self.promised = self.epoch.id
 
 
 def _start_in_the_first_epoch(self: SyncCore, config: SyncConfig, state: MasterState, history: Any) -> None:
@@ -68,10 +71,10 @@ def _start_in_the_first_epoch(self: SyncCore, config: SyncConfig, state: MasterS
 _core_init = SyncCore.__init__
 
 
-def _promise_anything(self: Epochs, core: SyncCore, sender: NodeId, message: EpochPrepare, now: Instant) -> None:
-    if message.epoch < self.promised and core.peers.peer(sender) is not None:
-        self.promised = (0, "")
-    _on_prepare(self, core, sender, message, now)
+def _promise_anything(self: Epochs, sync: SyncState, sender: NodeId, message: EpochPrepare, now: Instant) -> None:
+    if message.epoch < sync.promised and sync.peers.peer(sender) is not None:
+        sync.promised = (0, "")
+    _on_prepare(self, sync, sender, message, now)
 
 
 _on_prepare = Epochs.on_prepare
@@ -90,14 +93,14 @@ _merge = SyncCore._merge
 
 def _stamp_always(self: Epochs, core: SyncCore, result: RoundResult, now: Instant) -> bool:
     goes_on = _before(self, core, result, now)
-    if goes_on and self.is_frozen(core.epoch):
+    if goes_on and core.is_frozen():
         core._stamp(result, now)
     return goes_on
 
 
 def _add_always(self: Epochs, core: SyncCore, result: RoundResult, now: Instant) -> bool:
     goes_on = _before(self, core, result, now)
-    if goes_on and self.is_frozen(core.epoch):
+    if goes_on and core.is_frozen():
         core._add(result, now)
     return goes_on
 
@@ -148,20 +151,20 @@ def _by_time(reports: list[EpochReport]) -> list[Ordered]:
 _entries_of = deciding_module._entries_of
 
 
-def _base_as_it_is(self: Proposing, core: SyncCore, mono_ms: int) -> tuple[Lsn, list[NodeId]] | None:
-    base = _base(self, core, mono_ms)
-    return None if base is None else (min(core.lsn, base[0]), base[1])
+def _base_as_it_is(self: Proposing, sync: SyncState, mono_ms: int) -> tuple[Lsn, list[NodeId]] | None:
+    base = _base(self, sync, mono_ms)
+    return None if base is None else (min(sync.lsn, base[0]), base[1])
 
 
 _base = Proposing.base
 
 
-def _same_number_again(self: Proposing, core: SyncCore, mono_ms: int) -> EpochId:
+def _same_number_again(self: Proposing, sync: SyncState, mono_ms: int) -> EpochId:
     """Two attempts of one master have one number."""
-    higher = _begin_attempt(self, core, mono_ms)
+    higher = _begin_attempt(self, sync, mono_ms)
     epoch = self.__dict__.setdefault("number", higher)
     assert self.attempt is not None
-    self.attempt.epoch = max(epoch, core.epochs.promised)
+    self.attempt.epoch = max(epoch, sync.promised)
     return self.attempt.epoch
 
 
@@ -171,43 +174,40 @@ _begin_attempt = Proposing.begin_attempt
 # ---- installing
 
 
-def _install_unpromised(self: Epochs, core: SyncCore, sender: NodeId, message: EpochInstall) -> None:
+def _install_unpromised(_self: Epochs, sync: SyncState, sender: NodeId, message: EpochInstall) -> None:
     epoch = message.epoch
-    if core.node in epoch.members and epoch.id > core.epoch.id:
-        self.decided = epoch
-        self.tail.aim(epoch.base_lsn, [sender])
+    if sync.node in epoch.members and epoch.id > sync.epoch.id:
+        sync.decided = epoch
+        sync.tail.aim(epoch.base_lsn, [sender])
 
 
-def _install_without_base(self: Epochs, core: SyncCore, result: RoundResult, now: Instant) -> bool:
-    decided = self.decided
-    if decided is not None and core.lsn < decided.base_lsn:
+def _install_without_base(self: Epochs, sync: SyncState, result: RoundResult, now: Instant) -> bool:
+    decided = sync.decided
+    if decided is not None and sync.lsn < decided.base_lsn:
         # The rest of the round finds a queue that ends at the base.
-        core.lsn = decided.base_lsn
-        core.last_entry = (0, decided.base_txid, core.node)
-    return _before(self, core, result, now)
+        sync.lsn = decided.base_lsn
+        sync.last_entry = (0, decided.base_txid, sync.node)
+    return _before(self, sync, result, now)
 
 
-def _park_recovered_again(self: SyncCore, epoch: Epoch) -> None:
-    own = [txid for _, txid, origin in epoch.recovered if origin == self.node and txid in self.pending]
-    _begin(self, epoch)
-    self.parked.extendleft(reversed(own))
+def _park_recovered_again(sync: SyncState, epoch: Epoch) -> None:
+    own = [txid for _, txid, origin in epoch.recovered if origin == sync.node and txid in sync.pending]
+    begin(sync, epoch)
+    sync.parked.extendleft(reversed(own))
 
 
-def _park_twice(self: SyncCore, epoch: Epoch) -> None:
-    waited = list(self.parked)
-    _begin(self, epoch)
-    self.parked.extendleft([txid for txid in self.parked if txid not in waited])
+def _park_twice(sync: SyncState, epoch: Epoch) -> None:
+    waited = list(sync.parked)
+    begin(sync, epoch)
+    sync.parked.extendleft([txid for txid in sync.parked if txid not in waited])
 
 
-def _clock_stays(self: SyncCore, epoch: Epoch) -> None:
-    last = self.clock.last
-    _begin(self, epoch)
-    self.clock.last = last
-    for stream in self.streams.values():
+def _clock_stays(sync: SyncState, epoch: Epoch) -> None:
+    last = sync.clock.last
+    begin(sync, epoch)
+    sync.clock.last = last
+    for stream in sync.streams.values():
         stream.last = 0
-
-
-_begin = SyncCore.begin
 
 
 # ---- within an epoch
@@ -281,9 +281,9 @@ EPOCH_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "number of an epoch used twice": lambda: [(Proposing, "begin_attempt", _same_number_again)],
     "epoch installed that was not promised": lambda: [(Epochs, "on_install", _install_unpromised)],
     "epoch installed without its base": lambda: [(Epochs, "before", _install_without_base)],
-    "recovered entries parked again": lambda: [(SyncCore, "begin", _park_recovered_again)],
-    "own entries parked twice at install": lambda: [(SyncCore, "begin", _park_twice)],
-    "clock not moved above the epoch": lambda: [(SyncCore, "begin", _clock_stays)],
+    "recovered entries parked again": lambda: [(epochs_module, "begin", _park_recovered_again)],
+    "own entries parked twice at install": lambda: [(epochs_module, "begin", _park_twice)],
+    "clock not moved above the epoch": lambda: [(epochs_module, "begin", _clock_stays)],
     "posts of another epoch accepted": lambda: [(PeerTable, "_refusal", _any_epoch)],
     "recovered list added before others hold it": lambda: [
         (PeerTable, "recovered_by_required", _recovered_here),

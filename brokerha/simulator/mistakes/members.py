@@ -8,23 +8,23 @@ from brokerha.model.epochs import Configuration
 from brokerha.model.ids import TxId
 from brokerha.simulator.mistakes.epochs import Patch, _always, _never, _nothing
 from brokerha.sync import identity as identity_module
-from brokerha.sync.core import SyncCore
 from brokerha.sync.epochs.epochs import Epochs
 from brokerha.sync.epochs.proposing import Attempt, Proposing
 from brokerha.sync.membership import Membership
 from brokerha.sync.peers import PeerTable
+from brokerha.sync.state import SyncState
 
 
-def _old_majority_only(_self: Proposing, core: SyncCore, attempt: Attempt) -> bool:
-    return attempt.is_majority(core)
+def _old_majority_only(_self: Proposing, sync: SyncState, attempt: Attempt) -> bool:
+    return attempt.is_majority(sync)
 
 
-def _nothing_parked(_self: Membership, _core: SyncCore) -> tuple[tuple[TxId, ...], int]:
+def _nothing_parked(_self: Membership, _sync: SyncState) -> tuple[tuple[TxId, ...], int]:
     return (), 0
 
 
-def _promise_uninvited(core: SyncCore) -> bool:
-    return core.is_joiner() or _is_known(core)
+def _promise_uninvited(sync: SyncState) -> bool:
+    return sync.is_joiner() or _is_known(sync)
 
 
 _is_known = identity_module.is_known

@@ -17,34 +17,34 @@ from brokerha.model.wire.epoch_messages import EpochReport
 from brokerha.replication.site.feed import Feed
 from brokerha.replication.site.splits import Splits
 from brokerha.simulator.mistakes.epochs import Patch, _always, _nothing
-from brokerha.sync.core import SyncCore
 from brokerha.sync.epochs import epochs as epochs_module
 from brokerha.sync.round import RoundResult
 from brokerha.sync.splits import deciding as split_deciding_module
 from brokerha.sync.splits import going_back as going_back_module
 from brokerha.sync.splits.deciding import Head, heads_of
+from brokerha.sync.state import SyncState
 
 _go_back = going_back_module.go_back
 
 
-def _without_own(core: SyncCore, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
-    own = {txid for _, txid, origin in core.history.ordered(lsn + 1, core.lsn - lsn) if origin == core.node}
-    _go_back(core, lsn, epoch, result)
+def _without_own(sync: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
+    own = {txid for _, txid, origin in sync.history.ordered(lsn + 1, sync.lsn - lsn) if origin == sync.node}
+    _go_back(sync, lsn, epoch, result)
     for txid in own:
-        core.parked.remove(txid)
-        core.pending.discard(txid)
+        sync.parked.remove(txid)
+        sync.pending.discard(txid)
 
 
-def _one_too_far(core: SyncCore, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
-    _go_back(core, max(0, lsn - 1), epoch, result)
+def _one_too_far(sync: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
+    _go_back(sync, max(0, lsn - 1), epoch, result)
 
 
-def _one_too_few(core: SyncCore, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
-    _go_back(core, min(core.lsn, lsn + 1), epoch, result)
+def _one_too_few(sync: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
+    _go_back(sync, min(sync.lsn, lsn + 1), epoch, result)
 
 
-def _unwritten(core: SyncCore, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
-    _go_back(core, lsn, epoch, result)
+def _unwritten(sync: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
+    _go_back(sync, lsn, epoch, result)
     result.records[:] = [record for record in result.records if not isinstance(record, Rewound)]
 
 
@@ -53,8 +53,8 @@ def _last_first(reports: Iterable[EpochReport]) -> list[Head]:
     return [*heads[1:2], *heads[:1], *heads[2:]]
 
 
-def _same_lineage(core: SyncCore, lsn: Lsn, epoch: Epoch) -> Rewound:
-    return Rewound(lsn, core.epoch.number, core.lineage, keeps_content=_rewound(core, lsn, epoch).keeps_content)
+def _same_lineage(sync: SyncState, lsn: Lsn, epoch: Epoch) -> Rewound:
+    return Rewound(lsn, sync.epoch.number, sync.lineage, keeps_content=_rewound(sync, lsn, epoch).keeps_content)
 
 
 _rewound = going_back_module._rewound  # noqa: SLF001

@@ -14,9 +14,7 @@ installed; it is installed when the own synchronised queue ends at its base.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from brokerha.model.epochs import ADD, FIRST, REMOVE, Change, Epoch, EpochId
+from brokerha.model.epochs import ADD, FIRST, NO_EPOCH, REMOVE, Change, EpochId
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.records import EpochInstalled, EpochPromised
 from brokerha.model.wire.epoch_messages import (
@@ -34,21 +32,19 @@ from brokerha.model.wire.epoch_messages import (
 )
 from brokerha.model.wire.messages import Message, Outgoing
 from brokerha.sync import identity
-from brokerha.sync.catching_up import TAIL_LIMIT, TailReader
+from brokerha.sync.catching_up import TAIL_LIMIT
 from brokerha.sync.config import SyncConfig
+from brokerha.sync.epochs.beginning import begin
 from brokerha.sync.epochs.proposing import Proposing
 from brokerha.sync.epochs.suspicion import Suspicion
 from brokerha.sync.membership import Membership
 from brokerha.sync.peers import NEVER
-from brokerha.sync.rows import report_of
+from brokerha.sync.round import RoundResult
 from brokerha.sync.splits.choosing import Choosing
 from brokerha.sync.splits.going_back import GoingBack, come_together
+from brokerha.sync.state import SyncState
 from brokerha.sync.transferring import StateReader, state_for
 from brokerha.sync.waiting import head_of
-
-if TYPE_CHECKING:
-    from brokerha.sync.core import SyncCore
-    from brokerha.sync.round import RoundResult
 
 NEAR = 2 * TAIL_LIMIT
 """A master that lacks no more of the queue may be taken back."""
@@ -70,21 +66,15 @@ EPOCH_MESSAGES = (
 class Epochs:
     """See the head of the module."""
 
-    def __init__(self, config: SyncConfig, promised: EpochId) -> None:
+    def __init__(self, config: SyncConfig, mode: str) -> None:
         self._config = config
-        self.promised = promised
-        """Highest epoch promised; durable with the records of the turn in which it grew."""
-        self.decided: Epoch | None = None
-        """To be installed as soon as the own queue ends at its base."""
-        self.tail = TailReader()
         self.transfer = StateReader()
         self.going_back = GoingBack(config)
         self.suspicion = Suspicion(config)
-        self.proposing = Proposing(config)
-        self.membership = Membership(config)
+        self.suspicion.lag_ms = config.lag_of(mode)
+        self.membership = Membership(config, self.suspicion)
         self.choosing = Choosing(config)
-        self.later: dict[NodeId, Row] = {}
-        """Last row of each master that is in a later epoch than this one."""
+        self.proposing = Proposing(config, self.suspicion, self.membership, self.choosing)
         self._goal: Lsn | None = None
         """How long the queue of the others was when they were first heard in a later epoch."""
         self._is_promise_new = False
@@ -100,15 +90,6 @@ class Epochs:
         self._told_ms: dict[NodeId, int] = {}
         """When a master in another epoch was last told of this one, or asked to take this one back."""
 
-    def is_frozen(self, epoch: Epoch) -> bool:
-        """Whether nothing may be stamped, merged or added, as was promised to a proposer."""
-        return self.promised != epoch.id
-
-    def is_standing_still(self, epoch: Epoch) -> bool:
-        """Whether what others do is read, and nothing else done."""
-        number, proposer = self.promised
-        return bool(self.later) or number != epoch.number or proposer != epoch.proposer
-
     def is_due(self, mono_ms: int) -> bool:
         """Whether `after` may have something to do: time has passed, something was heard of an epoch, or is under way."""
         return mono_ms - self._looked_ms >= self._config.look_ms or self._is_at_work()
@@ -123,163 +104,163 @@ class Epochs:
 
     # ---- inputs
 
-    def on_message(self, core: SyncCore, sender: NodeId, message: Message, now: Instant) -> None:
+    def on_message(self, sync: SyncState, sender: NodeId, message: Message, now: Instant) -> None:
         """Take note of a message about epochs."""
         self._is_touched = True
         match message:
             case EpochPrepare():
-                self.on_prepare(core, sender, message, now)
+                self.on_prepare(sync, sender, message, now)
             case EpochReport():
-                self.on_report(core, sender, message)
+                self.on_report(sync, sender, message)
             case EpochRefused():
-                self.on_refused(core, sender, message, now)
+                self.on_refused(sync, sender, message, now)
             case EpochInstall():
-                self.on_install(core, sender, message)
+                self.on_install(sync, sender, message)
             case TailWanted():
-                self.on_tail_wanted(core, sender, message)
+                self.on_tail_wanted(sync, sender, message)
             case Tail():
-                self.on_tail(core, sender, message)
+                self.on_tail(sync, sender, message)
             case Join():
-                self.on_join(core, sender, message, now)
+                self.on_join(sync, sender, message, now)
             case Notice():
-                identity.on_notice(core, sender, message)
+                identity.on_notice(sync, sender, message)
             case StateWanted() | State():
-                self._on_state(core, sender, message)
+                self._on_state(sync, sender, message)
 
-    def on_prepare(self, core: SyncCore, sender: NodeId, message: EpochPrepare, now: Instant) -> None:
+    def on_prepare(self, sync: SyncState, sender: NodeId, message: EpochPrepare, now: Instant) -> None:
         """Promise, or say what was promised (R9)."""
-        if core.peers.peer(sender) is None or sender in core.peers.impostors:
-            core.peers.ignored["unknown_proposer"] += 1
+        if sync.peers.peer(sender) is None or sender in sync.peers.impostors:
+            sync.peers.ignored["unknown_proposer"] += 1
             return
         if message.is_quorum != self._config.is_quorum:
-            core.peers.ignored["other_mode"] += 1
+            sync.peers.ignored["other_mode"] += 1
             return
         change = message.change
-        is_added = change == Change(ADD, core.node, core.posting.journal) and core.is_joiner()
-        if not core.is_known() and not is_added:
+        is_added = change == Change(ADD, sync.node, sync.journal) and sync.is_joiner()
+        if not identity.is_known(sync) and not is_added:
             # One without a past may be one that lost it: it must not make up a majority (R15).
-            core.peers.ignored["not_known_yet"] += 1
+            sync.peers.ignored["not_known_yet"] += 1
             return
         self.proposing.saw(message.epoch)
-        if message.epoch > self.promised:
-            self.promise(message.epoch, now)
-            self.membership.is_leaving = (change.kind, change.node) == (REMOVE, core.node)
-        if message.epoch == self.promised and message.epoch != core.epoch.id:
+        if message.epoch > sync.promised:
+            self.promise(sync, message.epoch, now)
+            self.membership.is_leaving = (change.kind, change.node) == (REMOVE, sync.node)
+        if message.epoch == sync.promised and message.epoch != sync.epoch.id:
             self._asked[sender] = message.epoch
         else:
-            self._outgoing.append(Outgoing(sender, EpochRefused(message.epoch, self.promised)))
+            self._outgoing.append(Outgoing(sender, EpochRefused(message.epoch, sync.promised)))
 
-    def promise(self, epoch: EpochId, now: Instant) -> None:
+    def promise(self, sync: SyncState, epoch: EpochId, now: Instant) -> None:
         """Take part in nothing older from now on. What is reported next is all there is: no tail is read beyond it meanwhile."""
-        self.promised, self._is_promise_new, self.decided = epoch, True, None
+        sync.promised, self._is_promise_new, sync.decided = epoch, True, None
         self._asked = {}
-        self.tail.aim(0, ())
+        sync.tail.aim(0, ())
         self.proposing.on_promise(epoch, now.mono_ms)
 
-    def on_report(self, core: SyncCore, sender: NodeId, report: EpochReport) -> None:
+    def on_report(self, sync: SyncState, sender: NodeId, report: EpochReport) -> None:
         """Take in what a master holds that has promised the own proposal."""
-        if report.row.node != sender or core.peers.peer(sender) is None or not core.peers.is_known_journal(report.row):
-            core.peers.ignored["unknown_reporter"] += 1
+        if report.row.node != sender or sync.peers.peer(sender) is None or not sync.peers.is_known_journal(report.row):
+            sync.peers.ignored["unknown_reporter"] += 1
             return
-        core.check_own_state(report.row)
+        identity.check_own_state(sync, report.row)
         if self.proposing.on_report(report):
             # Masters that were added while this one was away are asked, too (R9).
             for node in report.configuration.masters:
-                core.peers.listen_to(node, report.configuration.journals.get(node, ""))
+                sync.peers.listen_to(node, report.configuration.journals.get(node, ""))
 
-    def on_refused(self, core: SyncCore, sender: NodeId, refused: EpochRefused, now: Instant) -> None:
+    def on_refused(self, sync: SyncState, sender: NodeId, refused: EpochRefused, now: Instant) -> None:
         """Somebody has promised a higher one."""
-        if core.peers.peer(sender) is not None:
+        if sync.peers.peer(sender) is not None:
             self.proposing.on_refused(refused, now.mono_ms)
 
-    def on_install(self, core: SyncCore, sender: NodeId, message: EpochInstall) -> None:
+    def on_install(self, sync: SyncState, sender: NodeId, message: EpochInstall) -> None:
         """Take in a decision; only what was promised may be installed (R11)."""
         epoch = message.epoch
-        if core.peers.peer(sender) is not None:
-            identity.on_epoch(core, epoch)
+        if sync.peers.peer(sender) is not None:
+            identity.on_epoch(sync, epoch)
         self.proposing.saw(epoch.id)
-        if core.node not in epoch.members or epoch.id != self.promised or epoch.id in {core.epoch.id, FIRST}:
+        if sync.node not in epoch.members or epoch.id != sync.promised or epoch.id in {sync.epoch.id, FIRST}:
             return  # The first one is begun, never installed: a joiner has no part in it.
-        if self._config.is_quorum and core.lsn > epoch.base_lsn:
+        if self._config.is_quorum and sync.lsn > epoch.base_lsn:
             # It gave this one up, and has read what a later one brought since.
-            core.peers.ignored["base_passed"] += 1
+            sync.peers.ignored["base_passed"] += 1
             return
-        self.decided = epoch
-        self.tail.aim(epoch.base_lsn, [sender], epoch.base_txid)
+        sync.decided = epoch
+        sync.tail.aim(epoch.base_lsn, [sender], epoch.base_txid)
 
-    def on_row_of_other_epoch(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
+    def on_row_of_other_epoch(self, sync: SyncState, sender: NodeId, row: Row, now: Instant) -> None:
         """A post came directly from a master in another epoch: tell it of this one, or ask to be taken back."""
         self._is_touched = True
         self.proposing.saw(max(row.epoch, row.promised))
         if not self._config.is_quorum:
-            self._meet(core, sender, row, now)
-        elif row.epoch > core.epoch.id:
-            self.later[sender] = row
-            if self.decided is not None and row.epoch > self.decided.id:
-                self.decided = None  # The others went on without it.
-            if self.decided is None:
-                self._come_near(core, sender, row, now)
-        elif (sender in core.peers.peers or identity.is_in_doubt(row)) and self._may_tell(sender, now.mono_ms):
-            self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
+            self._meet(sync, sender, row, now)
+        elif row.epoch > sync.epoch.id:
+            sync.later[sender] = row
+            if sync.decided is not None and row.epoch > sync.decided.id:
+                sync.decided = None  # The others went on without it.
+            if sync.decided is None:
+                self._come_near(sync, sender, row, now)
+        elif (sender in sync.peers.peers or identity.is_in_doubt(row)) and self._may_tell(sender, now.mono_ms):
+            self._outgoing.append(Outgoing(sender, EpochInstall(sync.epoch)))
 
-    def _meet(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
+    def _meet(self, sync: SyncState, sender: NodeId, row: Row, now: Instant) -> None:
         """Where any side may go on: the other one is heard again, or has not taken over the epoch yet."""
-        if sender in core.peers.peers and row.promised == core.epoch.id:
-            self.suspicion.on_its_way(core.peers.peers[sender], row.lsn, now.mono_ms)
+        if sender in sync.peers.peers and row.promised == sync.epoch.id:
+            self.suspicion.on_its_way(sync.peers.peers[sender], row.lsn, now.mono_ms)
             if self._may_tell(sender, now.mono_ms):
-                self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
-        elif not self.is_frozen(core.epoch):
+                self._outgoing.append(Outgoing(sender, EpochInstall(sync.epoch)))
+        elif not sync.is_frozen():
             # One that reads up to an epoch that is over here has less to read when it gets there, and nobody waits meanwhile.
-            is_over = row.promised != row.epoch and row.promised in dict(core.epoch.path)
+            is_over = row.promised != row.epoch and row.promised in dict(sync.epoch.path)
             if not is_over or not self.suspicion.gets_on(sender, row.lsn, now.mono_ms):
                 self.suspicion.on_join(sender, now.mono_ms)
 
-    def _come_near(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
+    def _come_near(self, sync: SyncState, sender: NodeId, row: Row, now: Instant) -> None:
         """Read what was missed first, and ask to be taken back when little is left: the others wait from then on.
 
         What was there at the first look has to be read whole: who cannot get bodies would only hold the others up.
         """
-        if self.is_frozen(core.epoch) and row.epoch < self.promised and self.proposing.is_young(now.mono_ms):
+        if sync.is_frozen() and row.epoch < sync.promised and self.proposing.is_young(now.mono_ms):
             return  # What it reported is about to be decided on.
         if self._goal is None:
             self._goal = row.lsn
-        tail, heard = self.tail, core.peers.heard_of(self.tail.sources, now.mono_ms)
-        if core.lsn < row.lsn and (tail.target <= core.lsn or sender in tail.sources or not heard or tail.kept_from):
+        tail, heard = sync.tail, sync.peers.heard_of(sync.tail.sources, now.mono_ms)
+        if sync.lsn < row.lsn and (tail.target <= sync.lsn or sender in tail.sources or not heard or tail.kept_from):
             tail.aim(row.lsn, [sender])
-        is_near = core.lsn >= self._goal and row.lsn - core.lsn <= NEAR
-        if is_near and (core.is_known() or core.is_joiner()) and self._may_tell(sender, now.mono_ms):
+        is_near = sync.lsn >= self._goal and row.lsn - sync.lsn <= NEAR
+        if is_near and (identity.is_known(sync) or sync.is_joiner()) and self._may_tell(sender, now.mono_ms):
             self._joins[sender] = row
 
-    def on_join(self, core: SyncCore, sender: NodeId, join: Join, now: Instant) -> None:
+    def on_join(self, sync: SyncState, sender: NodeId, join: Join, now: Instant) -> None:
         """A master that is behind hears this one: it may be a member that does not know it, or wants to be one."""
-        peers = core.peers
+        peers = sync.peers
         if peers.peer(sender) is None or join.row.node != sender or not peers.is_known_journal(join.row):
             peers.ignored["unknown_peer"] += 1
         elif not self._config.is_quorum:
             # It proposed, and found that this one has to.
-            if self.is_frozen(core.epoch) and self.promised[1] == sender:
+            if sync.is_frozen() and sync.promised[1] == sender:
                 self.proposing.on_handed_over(now.mono_ms)
-        elif join.incarnation == core.incarnation and join.row.epoch < core.epoch.id:
-            if not self.membership.is_welcome(core, sender, now.mono_ms):
+        elif join.incarnation == sync.incarnation and join.row.epoch < sync.epoch.id:
+            if not self.membership.is_welcome(sync, sender, now.mono_ms):
                 peers.ignored["not_invited"] += 1
-            elif sender in peers.outside or join.row.promised > core.epoch.id:
+            elif sender in peers.outside or join.row.promised > sync.epoch.id:
                 # A member that has promised more cannot install this one any more.
                 self.suspicion.on_join(sender, now.mono_ms)
             elif self._may_tell(sender, now.mono_ms):
-                self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
+                self._outgoing.append(Outgoing(sender, EpochInstall(sync.epoch)))
 
-    def on_stranger(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
+    def on_stranger(self, sync: SyncState, sender: NodeId, row: Row, now: Instant) -> None:
         """A post of one that is no master here: one that was taken out is told, and one that takes itself for a founder."""
         if row.node != sender:
             return
         self._is_touched = True
-        if core.peers.is_retired(row):
+        if sync.peers.is_retired(row):
             if self._may_tell(sender, now.mono_ms):
-                self._outgoing.append(Outgoing(sender, Notice(core.epoch.id, row.journal)))
-        elif core.is_joiner() or not core.is_known():
+                self._outgoing.append(Outgoing(sender, Notice(sync.epoch.id, row.journal)))
+        elif sync.is_joiner() or not identity.is_known(sync):
             return  # It has nothing to tell yet.
-        elif row.epoch == FIRST and core.peers.peer(sender) is None and self._may_tell(sender, now.mono_ms):
-            self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
+        elif row.epoch == FIRST and sync.peers.peer(sender) is None and self._may_tell(sender, now.mono_ms):
+            self._outgoing.append(Outgoing(sender, EpochInstall(sync.epoch)))
 
     def _may_tell(self, node: NodeId, mono_ms: int) -> bool:
         told_ms = self._told_ms.get(node)
@@ -288,135 +269,157 @@ class Epochs:
         self._told_ms[node] = mono_ms
         return True
 
-    def on_tail_wanted(self, core: SyncCore, sender: NodeId, wanted: TailWanted) -> None:
+    def on_tail_wanted(self, sync: SyncState, sender: NodeId, wanted: TailWanted) -> None:
         """Answer from what is durable here."""
-        if core.peers.peer(sender) is None:
-            core.peers.ignored["unknown_peer"] += 1
+        if sync.peers.peer(sender) is None:
+            sync.peers.ignored["unknown_peer"] += 1
             return
         limit = min(TAIL_LIMIT, wanted.last_lsn - wanted.first_lsn + 1)
-        entries = tuple(core.history.ordered(wanted.first_lsn, limit)) if limit > 0 else ()
-        if entries or wanted.first_lsn < core.history.first_lsn():
-            self._outgoing.append(Outgoing(sender, Tail(wanted.first_lsn, entries, core.history.first_lsn())))
+        entries = tuple(sync.history.ordered(wanted.first_lsn, limit)) if limit > 0 else ()
+        if entries or wanted.first_lsn < sync.history.first_lsn():
+            self._outgoing.append(Outgoing(sender, Tail(wanted.first_lsn, entries, sync.history.first_lsn())))
 
-    def on_tail(self, core: SyncCore, sender: NodeId, tail: Tail) -> None:
+    def on_tail(self, sync: SyncState, sender: NodeId, tail: Tail) -> None:
         """Take in a part of somebody's synchronised queue, if it was asked for."""
-        if sender in self.tail.sources:
-            self.tail.on_tail(core.lsn, tail, sender)
+        if sender in sync.tail.sources:
+            sync.tail.on_tail(sync.lsn, tail, sender)
 
-    def _on_state(self, core: SyncCore, sender: NodeId, message: StateWanted | State) -> None:
+    def _on_state(self, sync: SyncState, sender: NodeId, message: StateWanted | State) -> None:
         """Say what is remembered here to one whose queue cannot go on any more, or take in what another one remembers (R16)."""
-        if core.peers.peer(sender) is None:
-            core.peers.ignored["unknown_peer"] += 1
+        if sync.peers.peer(sender) is None:
+            sync.peers.ignored["unknown_peer"] += 1
         elif isinstance(message, State):
-            core.peers.ignored["unwanted_state"] += not self.transfer.on_state(sender, message, core.lsn)
+            sync.peers.ignored["unwanted_state"] += not self.transfer.on_state(sender, message, sync.lsn)
         else:
-            state = state_for(core, message)
+            state = state_for(sync, message)
             self._outgoing += [Outgoing(sender, state)] if state else []
 
     # ---- the parts of a round
 
-    def before(self, core: SyncCore, result: RoundResult, now: Instant) -> bool:
+    def before(self, sync: SyncState, result: RoundResult, now: Instant) -> bool:
         """Decide, take in the tail, install. All of earlier rounds is durable now. False when this master may not go on."""
-        base = self.proposing.base(core, now.mono_ms)
+        base = self.proposing.base(sync, now.mono_ms)
         if base is not None:
             base_lsn, sources = base
             if base_lsn < 0:
-                self._hand_over(core, sources, now)
-            elif core.lsn < base_lsn:
-                self.tail.aim(base_lsn, sources)
+                self._hand_over(sync, sources, now)
+            elif sync.lsn < base_lsn:
+                sync.tail.aim(base_lsn, sources)
             else:
-                self.decided = self.proposing.decide(core)
-                others = [node for node in self.decided.members if node != core.node]
-                self._outgoing += [Outgoing(node, EpochInstall(self.decided)) for node in others]
+                sync.decided = self.proposing.decide(sync)
+                others = [node for node in sync.decided.members if node != sync.node]
+                self._outgoing += [Outgoing(node, EpochInstall(sync.decided)) for node in others]
                 self._told_ms.update(dict.fromkeys(others, now.mono_ms))
-        if not self.is_standing_still(core.epoch):
+        if not sync.is_standing_still():
             return True
-        if self.decided is not None and self.going_back.is_due(core, self.decided):
-            if self.going_back.step(core, self.decided, result, now):
-                self.tail.begin_anew()
-            return not core.lost
-        taken = self.tail.take(core.lsn, core.bodies.has)
+        if sync.decided is not None and self.going_back.is_due(sync, sync.decided):
+            if self.going_back.step(sync, sync.decided, result, now):
+                sync.tail.begin_anew()
+            return not sync.lost
+        taken = sync.tail.take(sync.lsn, sync.bodies.has)
         if taken:
-            core.append(taken, {}, result)
+            sync.append(taken, {}, result)
             self.proposing.on_progress(now.mono_ms)
-        elif self.transfer.take(core, result):
+        elif self.transfer.take(sync, result):
             self.proposing.on_progress(now.mono_ms)
-            if self.decided is not None and core.lsn > self.decided.base_lsn:
-                self.decided = None  # The others have gone on since, and take this one back.
-        decided = self.decided
-        if decided is not None and core.lsn == decided.base_lsn:
-            if core.last()[1] != decided.base_txid:
-                core.lost = f"LSN {core.lsn} is another transaction here than at the other masters"
+            if sync.decided is not None and sync.lsn > sync.decided.base_lsn:
+                sync.decided = None  # The others have gone on since, and take this one back.
+        decided = sync.decided
+        if decided is not None and sync.lsn == decided.base_lsn:
+            if sync.last()[1] != decided.base_txid:
+                sync.lost = f"LSN {sync.lsn} is another transaction here than at the other masters"
                 return False
-            come_together(core, decided, result)
+            come_together(sync, decided, result)
             result.records.append(EpochInstalled(decided))
-            self.decided, self.later, self._told_ms, self._goal = None, {}, {}, None
-            self.suspicion.begin(core.epoch.members, decided.members, now.mono_ms)
+            sync.decided, sync.later, self._told_ms, self._goal = None, {}, {}, None
+            self.suspicion.begin(sync.epoch.members, decided.members, now.mono_ms)
             self.proposing.begin()
-            core.begin(decided)
-            self.membership.on_begin(core, decided)
+            begin(sync, decided)
+            self.suspicion.lag_ms = self._config.lag_of(sync.mode)
+            self.membership.on_begin(sync, decided)
             self.choosing.on_begin(decided)
         return True
 
-    def _hand_over(self, core: SyncCore, sources: list[NodeId], now: Instant) -> None:
+    def _hand_over(self, sync: SyncState, sources: list[NodeId], now: Instant) -> None:
         """The queue of others stays: one of them decides."""
         first = min(sources)
-        row = core.peers.last_row(first)
+        row = sync.peers.last_row(first)
         self.proposing.hand_over(now.mono_ms)
         if row is not None:
             self._joins[first] = row
 
-    def on_absence(self, core: SyncCore, node: NodeId, now: Instant) -> None:
+    def on_absence(self, sync: SyncState, node: NodeId, now: Instant) -> None:
         """The broker says that the inbox of a master is gone."""
-        peer = core.peers.peers.get(node)
+        peer = sync.peers.peers.get(node)
         if peer is not None and self.suspicion.on_absence(peer, now.mono_ms):
             self._is_touched = True
 
-    def after(self, core: SyncCore, result: RoundResult, now: Instant) -> None:
+    def after(self, sync: SyncState, result: RoundResult, now: Instant) -> None:
         """Look whether a change is due, and say what there is to say."""
         self._is_touched, self._calm_until_ms, self._looked_ms = False, None, now.mono_ms
-        self._outgoing += self.membership.look(core, now)
-        self.choosing.look(core, now)
-        self.suspicion.look(core.peers, head_of(core), now.mono_ms)
-        result.looks = self.suspicion.looks(core.peers, now.mono_ms)
-        if self.proposing.is_due(core, now.mono_ms):
-            self.promise(self.proposing.begin_attempt(core, now.mono_ms), now)
-            self._asked[core.node] = self.promised
+        self._outgoing += self.membership.look(sync, now)
+        self.choosing.look(sync, now)
+        self.suspicion.look(sync.peers, head_of(sync), now.mono_ms)
+        result.looks = self.suspicion.looks(sync.peers, now.mono_ms)
+        if self.proposing.is_due(sync, now.mono_ms):
+            self.promise(sync, self.proposing.begin_attempt(sync, now.mono_ms), now)
+            self._asked[sync.node] = sync.promised
         if self._is_promise_new:
-            result.records.append(EpochPromised(self.promised))
+            result.records.append(EpochPromised(sync.promised))
             self._is_promise_new = False
         for proposer, epoch in self._asked.items():
-            report = report_of(core, epoch, now)
-            if proposer == core.node:
+            report = self._report(sync, epoch, now)
+            if proposer == sync.node:
                 self.proposing.on_report(report)
             else:
                 self._outgoing.append(Outgoing(proposer, report))
         for node, row in self._joins.items():
-            self._outgoing.append(Outgoing(node, Join(row.incarnation, row.number, core.own_row(now))))
+            self._outgoing.append(Outgoing(node, Join(row.incarnation, row.number, sync.own_row(now))))
         self._asked, self._joins = {}, {}
         result.messages.extend(self._outgoing)
         self._outgoing = []
-        result.messages.extend(self.proposing.messages(core, now.mono_ms))
-        if self.is_standing_still(core.epoch):
+        result.messages.extend(self.proposing.messages(sync, now.mono_ms))
+        if sync.is_standing_still():
             again_ms = self._config.retransmit_ms
-            self.transfer.look(core, now.mono_ms)
+            self.transfer.look(sync, now.mono_ms)
             result.messages.extend(self.transfer.messages(now.mono_ms, again_ms))
-            result.messages.extend(self.tail.messages(core.lsn, core.bodies.has, now.mono_ms, again_ms))
+            result.messages.extend(sync.tail.messages(sync.lsn, sync.bodies.has, now.mono_ms, again_ms))
 
-    def deadline_ms(self, core: SyncCore) -> int | None:
+    def _report(self, sync: SyncState, epoch: EpochId, now: Instant) -> EpochReport:
+        """What a master that has promised this epoch holds and has not added."""
+        streams = tuple(
+            (origin, stream.used, tuple(stream.between(stream.used, 2**62)))
+            for origin, stream in sync.streams.items()
+            if stream.used < stream.count
+        )
+        return EpochReport(
+            epoch,
+            sync.own_row(now),
+            sync.last()[1],
+            sync.recovery.reported(sync.bodies.is_durable),
+            streams,
+            sync.epoch.configuration,
+            *self.membership.parked(sync),
+            sync.epoch.members,
+            sync.reads.path if sync.reads else () if sync.is_whole() else sync.epoch.path,
+            sync.epoch.mode,
+            sync.reads.id if sync.reads else NO_EPOCH,
+        )
+
+    def deadline_ms(self, sync: SyncState) -> int | None:
         """When a round has something to do about epochs, at the earliest a while after the last one."""
-        if self._calm_until_ms is not None and not self._is_at_work() and not self.is_standing_still(core.epoch):
+        if self._calm_until_ms is not None and not self._is_at_work() and not sync.is_standing_still():
             return self._calm_until_ms
         again_ms, looked_ms = self._config.retransmit_ms, self._looked_ms
         due = [
-            self.suspicion.deadline_ms(core.peers),
-            self.proposing.deadline_ms(core, looked_ms),
+            self.suspicion.deadline_ms(sync.peers),
+            self.proposing.deadline_ms(sync, looked_ms),
             self.membership.deadline_ms(),
             self.choosing.deadline_ms(),
         ]
         soonest_ms = looked_ms + self._config.look_ms
-        if self.is_standing_still(core.epoch):
-            due += [self.tail.due_ms(core.lsn, again_ms), self.transfer.due_ms(again_ms), self.going_back.until_ms]
+        if sync.is_standing_still():
+            due += [sync.tail.due_ms(sync.lsn, again_ms), self.transfer.due_ms(again_ms), self.going_back.until_ms]
             soonest_ms = looked_ms
         due_ms = [max(at, soonest_ms) if at > looked_ms else looked_ms + again_ms for at in due if at is not None]
         self._calm_until_ms = min(due_ms, default=None)

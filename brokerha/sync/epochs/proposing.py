@@ -13,20 +13,20 @@ Must never: decide twice under one id. Each attempt has a new number, above the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from brokerha.model.epochs import FIRST, NO_CHANGE, Change, Configuration, Epoch, EpochId
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.wire.epoch_messages import EpochPrepare, EpochRefused, EpochReport
 from brokerha.model.wire.messages import Outgoing
+from brokerha.sync import identity
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.epochs.deciding import base_of, configuration_of, decide, is_quorum
-from brokerha.sync.splits.choosing import allowed, mode_of
+from brokerha.sync.epochs.suspicion import Suspicion
+from brokerha.sync.membership import Membership
+from brokerha.sync.splits.choosing import Choosing, allowed, mode_of
 from brokerha.sync.splits.deciding import base_of_split, decide_split
+from brokerha.sync.state import SyncState
 from brokerha.sync.waiting import culprits
-
-if TYPE_CHECKING:
-    from brokerha.sync.core import SyncCore
 
 MOST_DOUBLINGS = 4
 """Patience doubles with each failure, so many times."""
@@ -51,19 +51,22 @@ class Attempt:
     reports: dict[NodeId, EpochReport] = field(default_factory=dict)
     asked_ms: dict[NodeId, int] = field(default_factory=dict)
 
-    def is_majority(self, core: SyncCore) -> bool:
+    def is_majority(self, sync: SyncState) -> bool:
         """Whether enough have reported."""
         if self.is_forced or not self.reports:
             return bool(self.reports)
-        is_own = configuration_of(self.reports.values()) == core.epoch.configuration
-        return is_quorum(self.reports, is_settled=is_own and core.peers.is_known_before())
+        is_own = configuration_of(self.reports.values()) == sync.epoch.configuration
+        return is_quorum(self.reports, is_settled=is_own and sync.peers.is_known_before())
 
 
 class Proposing:
     """The proposer in a master; see the head of the module."""
 
-    def __init__(self, config: SyncConfig) -> None:
+    def __init__(self, config: SyncConfig, suspicion: Suspicion, membership: Membership, choosing: Choosing) -> None:
         self._config = config
+        self._suspicion = suspicion
+        self._membership = membership
+        self._choosing = choosing
         self.attempt: Attempt | None = None
         self._highest: EpochId = FIRST
         """Highest id that was heard of."""
@@ -132,98 +135,98 @@ class Proposing:
     def _patience_ms(self) -> int:
         return 4 * self._config.round_timeout_ms << min(MOST_DOUBLINGS, self._failures)
 
-    def _heard(self, core: SyncCore, mono_ms: int) -> list[NodeId]:
+    def _heard(self, sync: SyncState, mono_ms: int) -> list[NodeId]:
         """Masters of the cluster that are heard directly."""
-        peers = core.peers
+        peers = sync.peers
         others = [*peers.peers, *peers.outside]
         return [node for node in others if peers.is_heard(node, mono_ms) and node not in peers.impostors]
 
-    def _asked(self, core: SyncCore, attempt: Attempt, mono_ms: int) -> list[NodeId]:
+    def _asked(self, sync: SyncState, attempt: Attempt, mono_ms: int) -> list[NodeId]:
         """Whom to ask: not one that is only listened to, but for what it is to become, and for what somebody has reported."""
         named = {*configuration_of(attempt.reports.values()).masters} if attempt.reports else set()
         named.add(attempt.change.node)
-        guests = core.peers.guests.difference(named)
-        return [node for node in self._heard(core, mono_ms) if node not in guests]
+        guests = sync.peers.guests.difference(named)
+        return [node for node in self._heard(sync, mono_ms) if node not in guests]
 
-    def _wait_ms(self, core: SyncCore, missing: list[NodeId], mono_ms: int) -> int:
+    def _wait_ms(self, sync: SyncState, missing: list[NodeId], mono_ms: int) -> int:
         """How long to leave it to others that come first, and to those that hear more."""
-        heard = set(self._heard(core, mono_ms))
-        masters = core.epoch.members if self._config.is_quorum else core.epoch.configuration.masters
-        first = [n for n in masters if n < core.node and n in heard and n not in missing]
-        unheard = [n for n in core.peers.peers if n not in heard and n not in missing]
-        return 2 * self._config.round_timeout_ms * (len(first) + len(core.epoch.configuration.masters) * len(unheard))
+        heard = set(self._heard(sync, mono_ms))
+        masters = sync.epoch.members if self._config.is_quorum else sync.epoch.configuration.masters
+        first = [n for n in masters if n < sync.node and n in heard and n not in missing]
+        unheard = [n for n in sync.peers.peers if n not in heard and n not in missing]
+        return 2 * self._config.round_timeout_ms * (len(first) + len(sync.epoch.configuration.masters) * len(unheard))
 
-    def is_due(self, core: SyncCore, mono_ms: int) -> bool:
+    def is_due(self, sync: SyncState, mono_ms: int) -> bool:
         """Whether to begin an attempt now (R8); ends one that has led to nothing."""
-        config, epochs, membership = self._config, core.epochs, core.epochs.membership
+        config, membership = self._config, self._membership
         attempt = self.attempt
         if self._promised_ms is None:
             self._promised_ms = mono_ms
         if attempt is not None:
-            patience_ms = max(self._patience_ms(), 2 * config.lag_ms if attempt.is_majority(core) else 0)
+            patience_ms = max(self._patience_ms(), 2 * config.lag_ms if attempt.is_majority(sync) else 0)
             if mono_ms - attempt.moved_ms >= patience_ms:
                 self._fail(mono_ms)
             return False
-        is_majority = core.epoch.configuration.is_majority([core.node, *self._heard(core, mono_ms)])
-        if not core.is_known() or not (is_majority or membership.is_forced() or not config.is_quorum):
+        is_majority = sync.epoch.configuration.is_majority([sync.node, *self._heard(sync, mono_ms)])
+        if not identity.is_known(sync) or not (is_majority or membership.is_forced() or not config.is_quorum):
             return False
         self._without = ()
-        if epochs.is_frozen(core.epoch):
-            return self._is_orphaned(core, mono_ms)
-        if epochs.later:
+        if sync.is_frozen():
+            return self._is_orphaned(sync, mono_ms)
+        if sync.later:
             return False  # What the own epoch could still add comes with the tail of the others.
-        missing = self._missing(core, mono_ms)
+        missing = self._missing(sync, mono_ms)
         self._without = tuple(missing)
-        wait_ms = self._wait_ms(core, missing, mono_ms)
-        since_ms = epochs.suspicion.missing_ms
+        wait_ms = self._wait_ms(sync, missing, mono_ms)
+        since_ms = self._suspicion.missing_ms
         if missing and since_ms is not None and mono_ms - since_ms >= wait_ms:
-            return config.is_quorum or self._may_part(core, mono_ms - since_ms)
-        is_wished = membership.is_due(core, mono_ms) or epochs.choosing.is_due(core, mono_ms)
-        return is_wished or bool(epochs.suspicion.joining(mono_ms - wait_ms))
+            return config.is_quorum or self._may_part(sync, mono_ms - since_ms)
+        is_wished = membership.is_due(sync, mono_ms) or self._choosing.is_due(sync, mono_ms)
+        return is_wished or bool(self._suspicion.joining(mono_ms - wait_ms))
 
-    def _may_part(self, core: SyncCore, missing_ms: int) -> bool:
+    def _may_part(self, sync: SyncState, missing_ms: int) -> bool:
         """Whether to go on without the missing, of whom nobody knows what they do: not before a copy is kept, if one can be had."""
-        return core.mode == "none" or core.is_ready_to_part() or missing_ms >= self._config.lag_ms
+        return sync.mode == "none" or sync.is_ready_to_part() or missing_ms >= self._config.lag_ms
 
-    def _missing(self, core: SyncCore, mono_ms: int) -> list[NodeId]:
+    def _missing(self, sync: SyncState, mono_ms: int) -> list[NodeId]:
         """Members to go on without, as far as a majority is left without them."""
-        suspicion, heard = core.epochs.suspicion, self._heard(core, mono_ms)
-        missing = suspicion.missing(core.peers, culprits(core, mono_ms), mono_ms)
-        for some in (missing, suspicion.silent(core.peers, mono_ms)):
+        suspicion, heard = self._suspicion, self._heard(sync, mono_ms)
+        missing = suspicion.missing(sync.peers, culprits(sync, mono_ms), mono_ms)
+        for some in (missing, suspicion.silent(sync.peers, mono_ms)):
             # Who is heard and holds the queue up may itself wait for one that is silent.
-            if not self._config.is_quorum or core.epoch.configuration.is_majority({core.node, *heard}.difference(some)):
+            if not self._config.is_quorum or sync.epoch.configuration.is_majority({sync.node, *heard}.difference(some)):
                 return some
         return []
 
-    def _is_orphaned(self, core: SyncCore, mono_ms: int) -> bool:
+    def _is_orphaned(self, sync: SyncState, mono_ms: int) -> bool:
         """Whether what was promised has led to nothing for too long."""
-        epochs, peers = core.epochs, core.peers
-        if any(peers.is_heard(node, mono_ms) and row.epoch > core.epoch.id for node, row in epochs.later.items()):
+        peers = sync.peers
+        if any(peers.is_heard(node, mono_ms) and row.epoch > sync.epoch.id for node, row in sync.later.items()):
             return False  # The others are in a later epoch already, and will take this one back.
-        patience_ms = self._patience_ms() + self._wait_ms(core, [], mono_ms)
-        proposer = epochs.promised[1]
-        if epochs.decided is not None or (proposer != core.node and peers.is_heard(proposer, mono_ms)):
+        patience_ms = self._patience_ms() + self._wait_ms(sync, [], mono_ms)
+        proposer = sync.promised[1]
+        if sync.decided is not None or (proposer != sync.node and peers.is_heard(proposer, mono_ms)):
             patience_ms += 2 * self._config.lag_ms
         return mono_ms - (self._promised_ms or 0) >= patience_ms
 
-    def begin_attempt(self, core: SyncCore, mono_ms: int) -> EpochId:
+    def begin_attempt(self, sync: SyncState, mono_ms: int) -> EpochId:
         """Begin one, above everything that was heard of; whoever calls promises it."""
-        epoch = (max(self._highest, core.epochs.promised)[0] + 1, core.node)
-        membership = core.epochs.membership
-        change, is_forced = membership.change(core, mono_ms), membership.is_forced() or not self._config.is_quorum
-        mode = core.epochs.choosing.mode(core, mono_ms)
+        epoch = (max(self._highest, sync.promised)[0] + 1, sync.node)
+        membership = self._membership
+        change, is_forced = membership.change(sync, mono_ms), membership.is_forced() or not self._config.is_quorum
+        mode = self._choosing.mode(sync, mono_ms)
         self.attempt = Attempt(epoch, mono_ms, mono_ms, self._without, change, is_forced, mode)
         return epoch
 
     # ---- how
 
-    def messages(self, core: SyncCore, mono_ms: int) -> list[Outgoing]:
+    def messages(self, sync: SyncState, mono_ms: int) -> list[Outgoing]:
         """Prepares that are due."""
         attempt = self.attempt
         if attempt is None:
             return []
         messages = []
-        for node in self._asked(core, attempt, mono_ms):
+        for node in self._asked(sync, attempt, mono_ms):
             asked_ms = attempt.asked_ms.get(node)
             is_due = asked_ms is None or mono_ms - asked_ms >= self._config.retransmit_ms
             if node not in attempt.reports and node not in attempt.without and is_due:
@@ -231,64 +234,64 @@ class Proposing:
                 messages.append(Outgoing(node, EpochPrepare(attempt.epoch, attempt.change, self._config.is_quorum)))
         return messages
 
-    def base(self, core: SyncCore, mono_ms: int) -> tuple[Lsn, list[NodeId]] | None:
+    def base(self, sync: SyncState, mono_ms: int) -> tuple[Lsn, list[NodeId]] | None:
         """(LSN to own before deciding, who has it) as soon as enough have reported; None before."""
         attempt = self.attempt
-        if attempt is None or core.node not in attempt.reports or not self._is_enough(core, attempt):
+        if attempt is None or sync.node not in attempt.reports or not self._is_enough(sync, attempt):
             return None
         known = {*attempt.reports, *attempt.without}
-        awaited = [node for node in self._asked(core, attempt, mono_ms) if node not in known]
+        awaited = [node for node in self._asked(sync, attempt, mono_ms) if node not in known]
         # A member may have much to write; one that wants to be taken back has come near before it said so.
-        is_member = any(node in core.peers.peers for node in awaited)
+        is_member = any(node in sync.peers.peers for node in awaited)
         patience_ms = self._config.lag_ms if is_member else 4 * self._config.round_timeout_ms
         if awaited and mono_ms - attempt.began_ms < patience_ms:
             return None
         if not self._config.is_quorum:
             lsn, deciders = base_of_split(attempt.reports.values(), mode_of(attempt.reports.values())[0])
-            owners = [n for n in deciders if n != core.node and attempt.reports[n].row.lsn >= lsn]
-            return (lsn if core.node in deciders else -1), owners
+            owners = [n for n in deciders if n != sync.node and attempt.reports[n].row.lsn >= lsn]
+            return (lsn if sync.node in deciders else -1), owners
         lsn, _ = base_of(attempt.reports.values())
-        return lsn, [node for node, r in attempt.reports.items() if r.row.lsn >= lsn and node != core.node]
+        return lsn, [node for node, r in attempt.reports.items() if r.row.lsn >= lsn and node != sync.node]
 
-    def _configuration(self, core: SyncCore, attempt: Attempt) -> Configuration:
+    def _configuration(self, sync: SyncState, attempt: Attempt) -> Configuration:
         """That of the epoch to be decided: with the change, as far as the reports allow it."""
-        known, own = configuration_of(attempt.reports.values()), core.epoch.configuration
-        change = core.epochs.membership.allowed(attempt.change, known, own, attempt.reports)
-        if known == own and core.peers.is_known_before():
+        known, own = configuration_of(attempt.reports.values()), sync.epoch.configuration
+        change = self._membership.allowed(attempt.change, known, own, attempt.reports)
+        if known == own and sync.peers.is_known_before():
             known = known.settled()
         return known.after(change)
 
-    def _is_enough(self, core: SyncCore, attempt: Attempt) -> bool:
+    def _is_enough(self, sync: SyncState, attempt: Attempt) -> bool:
         """Whether a majority has reported of those who count so far, and of those who count from then on."""
-        if not attempt.is_majority(core):
+        if not attempt.is_majority(sync):
             return False
-        return attempt.is_forced or self._configuration(core, attempt).is_majority(attempt.reports)
+        return attempt.is_forced or self._configuration(sync, attempt).is_majority(attempt.reports)
 
-    def decide(self, core: SyncCore) -> Epoch:
+    def decide(self, sync: SyncState) -> Epoch:
         """The epoch that the reports come to; the attempt is over with it."""
         attempt = self.attempt
         assert attempt is not None
         self.attempt = None
 
         def is_synchronised(txid: TxId) -> bool:
-            return core.history.lsn_of(txid) is not None
+            return sync.history.lsn_of(txid) is not None
 
         if not self._config.is_quorum:
             reports = attempt.reports.values()
             mode, said = mode_of(reports)
-            epoch = decide_split(attempt.epoch, reports, mode, core.history.lsn_of, core.entry_at)
-            return replace(epoch, mode=allowed(core, attempt.mode, attempt.reports) or said)
-        configuration = self._configuration(core, attempt)
-        return decide(attempt.epoch, attempt.reports.values(), is_synchronised, core.last()[0], configuration)
+            epoch = decide_split(attempt.epoch, reports, mode, sync.history.lsn_of, sync.entry_at)
+            return replace(epoch, mode=allowed(sync, attempt.mode, attempt.reports) or said)
+        configuration = self._configuration(sync, attempt)
+        return decide(attempt.epoch, attempt.reports.values(), is_synchronised, sync.last()[0], configuration)
 
-    def deadline_ms(self, core: SyncCore, mono_ms: int) -> int | None:
+    def deadline_ms(self, sync: SyncState, mono_ms: int) -> int | None:
         """When `is_due` or `messages` may have something to say."""
         config, attempt = self._config, self.attempt
         if attempt is not None:
             due = [at + config.retransmit_ms for node, at in attempt.asked_ms.items() if node not in attempt.reports]
             due += [attempt.began_ms + wait_ms for wait_ms in (4 * config.round_timeout_ms, config.lag_ms)]
             return min([*due, attempt.moved_ms + self._patience_ms()])
-        if core.epochs.is_frozen(core.epoch):
-            return (self._promised_ms or 0) + self._patience_ms() + self._wait_ms(core, [], mono_ms)
-        since_ms = core.epochs.suspicion.missing_ms
-        return None if since_ms is None else since_ms + self._wait_ms(core, [], mono_ms)
+        if sync.is_frozen():
+            return (self._promised_ms or 0) + self._patience_ms() + self._wait_ms(sync, [], mono_ms)
+        since_ms = self._suspicion.missing_ms
+        return None if since_ms is None else since_ms + self._wait_ms(sync, [], mono_ms)

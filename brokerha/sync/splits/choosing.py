@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from brokerha.model.epochs import Epoch
 from brokerha.model.errors import InvalidRequest, NotReady
@@ -24,9 +23,7 @@ from brokerha.model.ids import Instant, NodeId
 from brokerha.model.wire.epoch_messages import EpochReport
 from brokerha.sync.config import SPLIT_RECOVERY, SyncConfig
 from brokerha.sync.membership import DONE, FAILED, PATIENCE_MS, UNDER_WAY
-
-if TYPE_CHECKING:
-    from brokerha.sync.core import SyncCore
+from brokerha.sync.state import SyncState
 
 QUORUM = "quorum"
 MODES = tuple(mode for mode in SPLIT_RECOVERY if mode != QUORUM)
@@ -56,29 +53,29 @@ class Choosing:
         self.choice: Choice | None = None
         """The last one, also when it is over."""
 
-    def choose(self, core: SyncCore, wanted: str, now: Instant) -> Choice:
+    def choose(self, sync: SyncState, wanted: str, now: Instant) -> Choice:
         """Wish for a strategy; what is in force everywhere is done at once. Raises InvalidRequest, NotReady."""
-        mode = self._allowed(core, wanted.lower())
-        if self._config.is_quorum or (core.mode == mode and not differing(core)):
+        mode = self._allowed(sync, wanted.lower())
+        if self._config.is_quorum or (sync.mode == mode and not differing(sync)):
             return Choice(mode, now.mono_ms, f"{mode} is in force", state=DONE)
         known = self.choice
         if known is not None and known.state == UNDER_WAY:
             if known.mode == mode:
                 return known
             raise NotReady(f"{known.mode} is being put in force here ({known.stage}): one after the other")
-        if reason := obstacle(core, now.mono_ms):
-            raise NotReady(f"refused during a split: {reason}; {core.mode} stays in force")
+        if reason := obstacle(sync, now.mono_ms):
+            raise NotReady(f"refused during a split: {reason}; {sync.mode} stays in force")
         self.choice = Choice(mode, now.mono_ms, "an epoch is to be decided")
         return self.choice
 
-    def _allowed(self, core: SyncCore, mode: str) -> str:
+    def _allowed(self, sync: SyncState, mode: str) -> str:
         """The strategy, if a command may put it in force."""
         if mode not in SPLIT_RECOVERY:
             raise InvalidRequest(f"split-recovery = {mode!r} is not known: write one of {', '.join(SPLIT_RECOVERY)}")
         if (mode == QUORUM) != self._config.is_quorum:
             raise InvalidRequest(
                 f"between quorum and the others no command leads, as the masters would agree by two rules: stop all masters, write "
-                f'split-recovery = "{mode}" into the files of all of them, and start them all; now it is {core.mode}'
+                f'split-recovery = "{mode}" into the files of all of them, and start them all; now it is {sync.mode}'
             )
         return mode
 
@@ -89,18 +86,18 @@ class Choosing:
 
     # ---- what attempts ask
 
-    def is_due(self, core: SyncCore, mono_ms: int) -> bool:
+    def is_due(self, sync: SyncState, mono_ms: int) -> bool:
         """Whether an attempt is to begin for the sake of a wish."""
         choice = self.choice
         if choice is None or choice.state != UNDER_WAY or choice.is_decided:
             return False
         is_tried = choice.tried_ms is not None and mono_ms - choice.tried_ms < self._config.lag_ms
-        return not is_tried and not obstacle(core, mono_ms)
+        return not is_tried and not obstacle(sync, mono_ms)
 
-    def mode(self, core: SyncCore, mono_ms: int) -> str:
+    def mode(self, sync: SyncState, mono_ms: int) -> str:
         """What the attempt that begins now is to put in force; empty for nothing new."""
         choice = self.choice
-        if choice is None or not self.is_due(core, mono_ms):
+        if choice is None or not self.is_due(sync, mono_ms):
             return ""
         choice.tried_ms = mono_ms
         return choice.mode
@@ -112,18 +109,18 @@ class Choosing:
         if self.choice is not None and self.choice.state == UNDER_WAY:
             self.choice.is_decided = epoch.mode == self.choice.mode
 
-    def look(self, core: SyncCore, now: Instant) -> None:
+    def look(self, sync: SyncState, now: Instant) -> None:
         """Take note of a turn."""
         choice = self.choice
         if choice is None or choice.state != UNDER_WAY:
             return
-        if choice.is_decided and core.is_whole():
-            choice.state, choice.stage = DONE, f"since epoch {core.epoch.number}"
+        if choice.is_decided and sync.is_whole():
+            choice.state, choice.stage = DONE, f"since epoch {sync.epoch.number}"
         elif now.mono_ms - choice.began_ms >= PATIENCE_MS:
             choice.state = FAILED
         else:
-            reason = obstacle(core, now.mono_ms)
-            done = f"epoch {core.epoch.number} has it" if choice.is_decided else "an epoch is being decided"
+            reason = obstacle(sync, now.mono_ms)
+            done = f"epoch {sync.epoch.number} has it" if choice.is_decided else "an epoch is being decided"
             choice.stage = f"{done}: {reason}" if reason else done
 
     def deadline_ms(self) -> int | None:
@@ -137,17 +134,17 @@ class Choosing:
         return min(end_ms, choice.tried_ms + self._config.lag_ms)
 
 
-def obstacle(core: SyncCore, mono_ms: int) -> str:
+def obstacle(sync: SyncState, mono_ms: int) -> str:
     """Why nothing can be chosen now, with the names of the masters; empty when every one is there."""
-    epoch, peers = core.epoch, core.peers
+    epoch, peers = sync.epoch, sync.peers
     masters = epoch.configuration.masters
-    others = [node for node in masters if node != core.node]
+    others = [node for node in masters if node != sync.node]
     if silent := [node for node in others if not peers.is_heard(node, mono_ms)]:
         return f"not heard: {', '.join(silent)}"
     if left := sorted({*masters}.difference(epoch.members)):
         return f"epoch {epoch.number} is without {', '.join(left)}"
-    if core.epochs.is_frozen(epoch):
-        return f"epoch {core.epochs.promised[0]} is being agreed on"
+    if sync.is_frozen():
+        return f"epoch {sync.promised[0]} is being agreed on"
     for node in others:
         row = peers.peers[node].row
         if row is None:
@@ -157,25 +154,25 @@ def obstacle(core: SyncCore, mono_ms: int) -> str:
     return ""
 
 
-def files(core: SyncCore) -> dict[NodeId, str]:
+def files(sync: SyncState) -> dict[NodeId, str]:
     """What the file of each master says, as far as it was heard of."""
-    said = {core.node: core.config.split_recovery}
-    for node in core.epoch.configuration.masters:
-        row = core.peers.last_row(node) if node != core.node else None
+    said = {sync.node: sync.config.split_recovery}
+    for node in sync.epoch.configuration.masters:
+        row = sync.peers.last_row(node) if node != sync.node else None
         if row is not None:
             said[node] = row.mode or QUORUM
     return dict(sorted(said.items()))
 
 
-def differing(core: SyncCore) -> dict[NodeId, str]:
+def differing(sync: SyncState) -> dict[NodeId, str]:
     """Masters that follow another strategy than this one, because no epoch says anything and their files say something else."""
-    return {} if core.epoch.mode else {node: mode for node, mode in files(core).items() if mode != core.mode}
+    return {} if sync.epoch.mode else {node: mode for node, mode in files(sync).items() if mode != sync.mode}
 
 
-def allowed(core: SyncCore, mode: str, reports: Mapping[NodeId, EpochReport]) -> str:
+def allowed(sync: SyncState, mode: str, reports: Mapping[NodeId, EpochReport]) -> str:
     """What was wished for, if all masters have reported, of this epoch; else nothing."""
-    are_all = {*reports} == {*core.epoch.configuration.masters}
-    return mode if are_all and all(report.row.epoch == core.epoch.id for report in reports.values()) else ""
+    are_all = {*reports} == {*sync.epoch.configuration.masters}
+    return mode if are_all and all(report.row.epoch == sync.epoch.id for report in reports.values()) else ""
 
 
 def mode_of(reports: Collection[EpochReport]) -> tuple[str, str]:

@@ -14,7 +14,6 @@ back (`EpochReport.reads`), and does not give up again what it has read of that 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from brokerha.model.epochs import Epoch
 from brokerha.model.ids import Instant, Lsn, TxId
@@ -22,10 +21,8 @@ from brokerha.model.records import Accepted, Rewound
 from brokerha.sync.bodies import in_records
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.epochs.recovery import Recovery
-
-if TYPE_CHECKING:
-    from brokerha.sync.core import SyncCore
-    from brokerha.sync.round import RoundResult
+from brokerha.sync.round import RoundResult
+from brokerha.sync.state import SyncState
 
 
 class GoingBack:
@@ -36,70 +33,70 @@ class GoingBack:
         self.until_ms: int | None = None
         """When it is done at the latest; None when nothing is to be given up."""
 
-    def is_due(self, core: SyncCore, epoch: Epoch) -> bool:
+    def is_due(self, sync: SyncState, epoch: Epoch) -> bool:
         """Whether the own queue goes on after what that epoch says of it. Once it went back for it, what it read since is that epoch's."""
-        if core.lineage < epoch.number and core.lsn > _agreed(core, epoch):
+        if sync.lineage < epoch.number and sync.lsn > _agreed(sync, epoch):
             return True
         self.until_ms = None
         return False
 
-    def step(self, core: SyncCore, epoch: Epoch, result: RoundResult, now: Instant) -> bool:
+    def step(self, sync: SyncState, epoch: Epoch, result: RoundResult, now: Instant) -> bool:
         """Go back, unless the own site still has something to do first; it holds nobody up for ever. Returns whether it went back."""
-        lsn, first = _agreed(core, epoch), core.history.first_lsn()
+        lsn, first = _agreed(sync, epoch), sync.history.first_lsn()
         if lsn + 1 < first:
-            core.lost = f"the queue here parted from that of the others at LSN {lsn}, and begins at {first}"
+            sync.lost = f"the queue here parted from that of the others at LSN {lsn}, and begins at {first}"
             return False
         if self.until_ms is None:
             self.until_ms = now.mono_ms + self._config.lag_ms
-        if not core.is_ready_to_go_back() and now.mono_ms < self.until_ms:
+        if not sync.is_ready_to_go_back() and now.mono_ms < self.until_ms:
             return False
         self.until_ms = None
-        go_back(core, lsn, epoch, result)
+        go_back(sync, lsn, epoch, result)
         return True
 
 
-def _side(core: SyncCore) -> Epoch:
+def _side(sync: SyncState) -> Epoch:
     """Whose queue the own one is: that of the epoch that is installed, or after going back of the one that it went back for."""
-    return core.reads or core.epoch
+    return sync.reads or sync.epoch
 
 
-def _agreed(core: SyncCore, epoch: Epoch) -> Lsn:
+def _agreed(sync: SyncState, epoch: Epoch) -> Lsn:
     """Up to which LSN the own queue is that of the epoch to come."""
-    return min((lsn for epoch_id, lsn, _ in epoch.agreed if epoch_id == _side(core).id), default=core.lsn)
+    return min((lsn for epoch_id, lsn, _ in epoch.agreed if epoch_id == _side(sync).id), default=sync.lsn)
 
 
-def _rewound(core: SyncCore, lsn: Lsn, epoch: Epoch) -> Rewound:
-    mode = epoch.mode or core.config.split_recovery
-    return Rewound(lsn, _side(core).number, epoch.number, keeps_content=mode == "none")
+def _rewound(sync: SyncState, lsn: Lsn, epoch: Epoch) -> Rewound:
+    mode = epoch.mode or sync.config.split_recovery
+    return Rewound(lsn, _side(sync).number, epoch.number, keeps_content=mode == "none")
 
 
-def come_together(core: SyncCore, epoch: Epoch, result: RoundResult) -> None:
+def come_together(sync: SyncState, epoch: Epoch, result: RoundResult) -> None:
     """Note that an epoch to come brings sides of a split together, unless that is noted already: a lineage begins at the end of the queue."""
-    if len(epoch.agreed) > 1 and epoch.number > core.lineage:
-        result.rewound = _rewound(core, core.lsn, epoch)
+    if len(epoch.agreed) > 1 and epoch.number > sync.lineage:
+        result.rewound = _rewound(sync, sync.lsn, epoch)
         result.records.append(result.rewound)
-        core.lineage = epoch.number
+        sync.lineage = epoch.number
 
 
-def go_back(core: SyncCore, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
+def go_back(sync: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
     """Take the synchronised queue back to an LSN; the queue of the epoch to come goes on from there."""
-    entries = core.history.ordered(lsn + 1, core.lsn - lsn)
+    entries = sync.history.ordered(lsn + 1, sync.lsn - lsn)
     others: list[tuple[TxId, bytes]] = []
-    if any(epoch_id == _side(core).id and node == core.node for epoch_id, _, node in epoch.agreed):
+    if any(epoch_id == _side(sync).id and node == sync.node for epoch_id, _, node in epoch.agreed):
         for _, txid, origin in entries:
-            body = core.history.body(origin, txid) if origin not in epoch.members else None
+            body = sync.history.body(origin, txid) if origin not in epoch.members else None
             if body is not None:
                 others.append((txid, body))
-    result.rewound = _rewound(core, lsn, epoch)
+    result.rewound = _rewound(sync, lsn, epoch)
     result.records.append(result.rewound)
     result.records.extend(Accepted(part) for part in in_records(others))
     # In the order in which they had been: who wrote the later one may have seen the earlier one.
     handed_in = {txid for txid, _ in others}
-    again = (txid for _, txid, origin in entries if origin == core.node or txid in handed_in)
-    core.parked = deque(dict.fromkeys([*again, *core.parked]))
-    core.pending.update(core.parked)
-    core.lsn = lsn
-    core.last_entry = core.entry_at(lsn)
-    core.bodies.look_again()
-    core.recovery = Recovery(core.epoch, lsn, core.bodies.has)
-    core.gone_back, core.lineage, core.reads = lsn, epoch.number, epoch
+    again = (txid for _, txid, origin in entries if origin == sync.node or txid in handed_in)
+    sync.parked = deque(dict.fromkeys([*again, *sync.parked]))
+    sync.pending.update(sync.parked)
+    sync.lsn = lsn
+    sync.last_entry = sync.entry_at(lsn)
+    sync.bodies.look_again()
+    sync.recovery = Recovery(sync.epoch, lsn, sync.bodies.has)
+    sync.gone_back, sync.lineage, sync.reads = lsn, epoch.number, epoch

@@ -129,7 +129,7 @@ def test_an_excluded_master_says_how_far_it_is_behind(bench: Bench) -> None:
 def test_a_master_that_needs_what_nobody_holds_says_so_and_needs_a_person(bench: Bench) -> None:
     # Given a master that has promised an epoch whose base is LSN 900, and others that hold LSN 501 and what follows
     bench.say("m2", EpochPrepare((2, "m2")))
-    bench.core.sync.epochs.tail.aim(900, ["m2"])
+    bench.core.sync.tail.aim(900, ["m2"])
     assert bench.state() == (
         states.CATCHING_UP,
         "900 transactions to take over from m2 before its next epoch begins",

@@ -220,7 +220,7 @@ def test_posts_may_arrive_before_the_own_post() -> None:
     table.write("m2", "early")
     table.round("m2")
     assert table.deliver() > 0
-    assert table.cores["m1"].posting.number == 0
+    assert table.cores["m1"].row_number == 0
     table.settle()
     assert table.queue("m1") == ["early"]
 

@@ -79,8 +79,8 @@ class EpochTable(Table):
     def attempt(self, name: NodeId) -> list[Outgoing]:
         """A master begins a change of epoch now, whatever the time is; returns what it asks."""
         core, now = self.cores[name], self.instant(name)
-        core.epochs.promise(core.epochs.proposing.begin_attempt(core, now.mono_ms), now)
-        core.epochs._asked[name] = core.epochs.promised
+        core.epochs.promise(core, core.epochs.proposing.begin_attempt(core, now.mono_ms), now)
+        core.epochs._asked[name] = core.promised
         return self.said(name)
 
     def said(self, name: NodeId) -> list[Outgoing]:
@@ -101,7 +101,7 @@ class EpochTable(Table):
     def is_frozen(self, name: NodeId) -> bool:
         """Whether a master has promised more than it has installed."""
         core = self.cores[name]
-        return core.epochs.is_frozen(core.epoch)
+        return core.is_frozen()
 
     def restart(self, name: NodeId) -> None:
         """Stop a master and start it from its journal."""

@@ -15,6 +15,7 @@ from brokerha.model.epochs import ADD
 from brokerha.model.errors import BrokerhaError
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.wire.messages import Outgoing
+from brokerha.sync import identity
 from brokerha.sync.core import SyncCore
 from brokerha.sync.membership import PATIENCE_MS, UNDER_WAY
 from tests.support.logs import memory_log
@@ -150,7 +151,7 @@ class MemberSchedule(MemberTable):
             for _ in range(self.rng.choice((1, 1, 5))):
                 self.count += 1
                 self.write(name, f"t{self.count}")
-                self.accepted[f"t{self.count}"] = name, self.cores[name].posting.journal
+                self.accepted[f"t{self.count}"] = name, self.cores[name].journal
 
     @staticmethod
     def takes_writes(core: SyncCore) -> bool:
@@ -274,8 +275,8 @@ class MemberSchedule(MemberTable):
         configuration = self.last_configuration()
         for name in configuration:
             core = self.cores.get(name)
-            at = next((n for n in configuration if n != name and n in self.cores and self.cores[n].is_known()), None)
-            if core is not None and at is not None and (core.lost or not core.is_known()):
+            at = next((n for n in configuration if n != name and n in self.cores and identity.is_known(self.cores[n])), None)
+            if core is not None and at is not None and (core.lost or not identity.is_known(core)):
                 wish = self.cores[at].epochs.membership.wish
                 # Of the masters before the last change too many are gone for good: an operator may say so.
                 is_forced = wish is not None and wish.state == UNDER_WAY and "not established" in wish.stage
@@ -300,8 +301,8 @@ class MemberSchedule(MemberTable):
             wish = core.epochs.membership.wish
             if wish is not None and wish.state == UNDER_WAY and wish.kind != ADD:
                 return f"{name}: {wish.kind} {wish.node}: {wish.stage}"
-            if core.is_busy() or core.epochs.is_standing_still(core.epoch):
-                return f"{name} is busy, in {core.epoch.id} with {core.epochs.promised} promised"
+            if core.is_busy() or core.is_standing_still():
+                return f"{name} is busy, in {core.epoch.id} with {core.promised} promised"
             epochs.add(core.epoch.id)
             if core.epoch.members != configuration:
                 return f"{name} is in {core.epoch.id} of {core.epoch.members}, the masters are {configuration}"

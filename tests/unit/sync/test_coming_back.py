@@ -77,7 +77,7 @@ def test_who_reads_what_it_missed_goes_to_another_master_when_it_hears_the_first
         return "m5" not in (sender, out.to) or ({sender, out.to} == {"m1", "m5"} and not isinstance(out.message, Tail))
 
     table.live(LAG_MS // 2, only_m1_without_tail)
-    assert table.cores["m5"].epochs.tail.sources == ("m1",)
+    assert table.cores["m5"].tail.sources == ("m1",)
     # When it hears the others
     table.live(4 * LAG_MS, lambda sender, out: {sender, out.to} != {"m1", "m5"})
     # Then one of them gives it what it lacks, and it is a member

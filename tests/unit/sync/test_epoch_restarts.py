@@ -14,7 +14,7 @@ def alike(table: EpochTable, name: str) -> None:
     before = table.cores[name]
     table.restart(name)
     after = table.cores[name]
-    assert (after.epoch, after.epochs.promised, after.lsn) == (before.epoch, before.epochs.promised, before.lsn)
+    assert (after.epoch, after.promised, after.lsn) == (before.epoch, before.promised, before.lsn)
     assert (list(after.parked), after.pending) == (list(before.parked), before.pending)
     assert list(after.incoming) == list(before.incoming)
     assert after.counts == before.counts

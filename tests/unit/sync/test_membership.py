@@ -270,7 +270,7 @@ def test_the_next_change_waits_until_a_majority_before_the_last_one_knows_of_it(
     table.newcomer("m4")
     table.newcomer("m5")
     table.add("m2", "m4")
-    table.live_until(lambda: table.cores["m2"].epochs.decided is not None or "m4" in table.masters("m2"))
+    table.live_until(lambda: table.cores["m2"].decided is not None or "m4" in table.masters("m2"))
     table.mail.clear()
     told = between("m2", "m4")
     table.live(600, told)

@@ -221,7 +221,7 @@ class TestJoiners:
         assert table.masters("m2") == ("m1", "m2", "m3")
         # When it is started again, and m2 is told to add it
         table.start("m4")
-        assert table.cores["m4"].epochs.promised > FIRST
+        assert table.cores["m4"].promised > FIRST
         wish = table.add("m2", "m4")
         table.live(6 * LAG_MS)
         assert wish.state == DONE, wish.stage

@@ -85,7 +85,7 @@ def test_without_a_state_to_give_a_master_stays_behind_until_there_is_one(table:
     # Then nobody answers, and both were asked
     assert not table.pages("m3")
     assert {out.to for sender, out in table.sent if isinstance(out.message, StateWanted)} == {"m1", "m2"}
-    assert table.cores["m3"].epochs.tail.kept_from
+    assert table.cores["m3"].tail.kept_from
     # And as soon as one can, it comes back
     table.restart("m2")
     table.come_back("m3")

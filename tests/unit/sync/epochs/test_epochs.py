@@ -161,11 +161,11 @@ def test_a_decision_that_came_too_late_is_dropped_by_a_higher_promise() -> None:
     table = EpochTable()
     table.prepare("m2", (2, "m1"))
     table.install("m2", table.next_epoch(2, "m1", "m1", "m2", base_lsn=1, base_txid="a"))
-    assert table.cores["m2"].epochs.decided is not None
+    assert table.cores["m2"].decided is not None
     # When it promises to another one
     table.prepare("m2", (3, "m3"))
     # Then the first one is not installed any more
-    assert table.cores["m2"].epochs.decided is None
+    assert table.cores["m2"].decided is None
 
 
 def test_the_queue_is_brought_up_to_the_base_before_the_epoch_begins() -> None:

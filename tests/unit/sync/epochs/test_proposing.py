@@ -175,7 +175,7 @@ def test_one_that_leads_to_nothing_ends_and_the_next_ones_have_more_patience() -
     began = {(2, "m1"): table.now.mono_ms}
     for _ in range(1000):
         table.live(20, no_word_of_epochs)
-        began.setdefault(table.cores["m1"].epochs.promised, table.now.mono_ms)
+        began.setdefault(table.cores["m1"].promised, table.now.mono_ms)
     # Then each attempt of m1 has a higher number, and the waits between them grow
     assert list(began) == [(number, "m1") for number in range(2, 2 + len(began))]
     times = list(began.values())

@@ -1,0 +1,51 @@
+"""What all kinds of faults do: count and tell, last for a while, choose one that lives, cut links, fill disks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from brokerha.model.ids import NodeId
+from brokerha.simulator.checks.checkers import Checkers
+from brokerha.simulator.cluster import Cluster
+from brokerha.simulator.members import Members
+from brokerha.simulator.options import SECOND_US
+from brokerha.simulator.processes import Process
+
+
+class Luck:
+    """What a fault may touch: the cluster, who belongs to it, and what the checkers know."""
+
+    def __init__(self, world: Cluster, members: Members, checkers: Checkers) -> None:
+        self.world = self._world = world
+        self.members = members
+        self.checkers = checkers
+
+    def note(self, kind: str, what: str) -> None:
+        """Count a fault, and tell of it."""
+        world = self._world
+        world.faults_seen[kind] += 1
+        world.trace.note(world.now_us, "world", kind, what)
+
+    def a_while(self) -> int:
+        """How long one lasts, in microseconds."""
+        return self._world.rng.choice((50_000, 500_000, 2 * SECOND_US, 5 * SECOND_US))
+
+    def one(self, processes: Sequence[Process]) -> Process | None:
+        """One of those that live; None when none does."""
+        up = [process for process in processes if process.is_up]
+        return self._world.rng.choice(up) if up else None
+
+    def cut(self, kind: str, directions: list[tuple[NodeId, NodeId]]) -> None:
+        """Let nothing pass in these directions for a while."""
+        if directions:
+            self.note(kind, " ".join(f"{sender}>{receiver}" for sender, receiver in directions))
+            self._world.network.cut(directions, self.a_while())
+
+    def fill(self, process: Process) -> None:
+        """Let the disk of a process be full for a while."""
+        self.note("full disk", process.node)
+        process.is_disk_full = True
+        self._world.at(self._world.now_us + self.a_while(), self._empty_disk, process)
+
+    def _empty_disk(self, process: Process) -> None:
+        process.is_disk_full = False

@@ -1,0 +1,372 @@
+"""Masters of one process, and workers: the shipped runners, each in a process that may die at any moment.
+
+Masters of several processes are in backups.py.
+
+    SimMaster   a MasterRunner over a simulated journal
+    SimWorker   a WorkerRunner over a copy in memory; SimDoor carries its decisions out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+from brokerha.log.log import Log
+from brokerha.master.core import MasterConfig
+from brokerha.model.ids import NodeId
+from brokerha.model.ready import (
+    BeginLoad,
+    CopyDecision,
+    Damaged,
+    Decision,
+    KeepChunk,
+    LoadFailed,
+    LoadOpened,
+    MakeSnapshot,
+    OpenLoad,
+    SnapshotMade,
+    StoreAnswer,
+    StoreDecision,
+    StoreDone,
+    StoreFailed,
+)
+from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
+from brokerha.model.wire.messages import Envelope
+from brokerha.nodes.master.runner import MasterRunner
+from brokerha.nodes.worker.copying import carry_out_copy, state_of
+from brokerha.nodes.worker.runner import WorkerRunner, carry_out
+from brokerha.replication.worker.config import WorkerConfig
+from brokerha.replication.worker.core import WorkerCore
+from brokerha.simulator.clients.operators import command
+from brokerha.simulator.clocks import SimClock
+from brokerha.simulator.disk import SimJournal, sim_journal
+from brokerha.simulator.processes import Process, Surroundings, Watcher
+from brokerha.stores.memory.worker_copy import MemoryCopy
+
+
+class NodeWatcher(Watcher, Protocol):
+    """Who checks what masters and workers do."""
+
+    def on_start(self, node: NodeId, journal: Log) -> None:
+        """A master begins from its journal."""
+
+    def on_taken(self, node: NodeId, envelopes: Sequence[Envelope]) -> None:
+        """A master takes messages in."""
+
+    def after_turn(self, master: SimMaster) -> None:
+        """A master has had a turn."""
+
+    def on_reply(self, node: NodeId, reply: Reply) -> None:
+        """A client gets its answer."""
+
+    def on_wipe(self, node: NodeId) -> None:
+        """A master lost its data directory."""
+
+    def on_worker_start(self, node: NodeId, copy: MemoryCopy) -> None:
+        """A worker begins from its copy."""
+
+    def after_worker_turn(self, worker: SimWorker, taken: Sequence[Envelope]) -> None:
+        """A worker has had a turn."""
+
+    def on_emptied(self, node: NodeId) -> None:
+        """A worker lost its data."""
+
+    def on_detected(self, node: NodeId) -> None:
+        """A worker is told that its copy is damaged."""
+
+    def on_decision(self, node: NodeId, decision: Decision) -> None:
+        """A worker hands something to its store."""
+
+    def on_store(self, node: NodeId, copy: MemoryCopy, answer: StoreDone | StoreFailed) -> None:
+        """A store did what it was told."""
+
+    def on_copy(self, node: NodeId, copy: MemoryCopy, decision: Decision) -> None:
+        """Something was done with a copy as a whole."""
+
+    def on_loaded(self, process: SimWorker, copy: MemoryCopy) -> None:
+        """A worker replaced its copy by a snapshot."""
+
+
+ReplyT_contra = TypeVar("ReplyT_contra", contravariant=True)
+
+
+class Callers(Protocol[ReplyT_contra]):
+    """Clients that wait for a process."""
+
+    def on_reply(self, node: NodeId, reply: ReplyT_contra) -> None:
+        """One of them is answered."""
+
+    def on_death(self, node: NodeId) -> None:
+        """Their connections break."""
+
+
+class NodeSurroundings(Surroundings):
+    """The world as masters and workers know it."""
+
+    checkers: NodeWatcher
+    clients: Callers[Reply]
+    tx_clients: Callers[TxReply]
+
+
+class SimMaster(Process):
+    """One master: a MasterRunner over a simulated journal."""
+
+    runner: MasterRunner
+    world: NodeSurroundings
+
+    def __init__(self, world: NodeSurroundings, config: MasterConfig, clock: SimClock, journal: SimJournal) -> None:
+        super().__init__(world, config.sync.node, clock)
+        self.config = config
+        self.journal = journal
+        self.is_wiped = False
+        """Whether its data directory was lost once."""
+        self._submits: list[Submit | TxCommand] = []
+
+    @property
+    def processes(self) -> list[SimMaster]:
+        """Itself alone."""
+        return [self]
+
+    @property
+    def acting(self) -> list[SimMaster]:
+        """Itself while it lives."""
+        return [self] if self.is_up else []
+
+    @property
+    def master(self) -> MasterRunner:
+        """The runner of the master."""
+        return self.runner
+
+    def submit(self, submit: Submit | TxCommand) -> None:
+        """A client hands in a write or a step of a transaction; the process has to be up."""
+        self._submits.append(submit)
+        self.wake()
+
+    def command(self, name: str, **arguments: object) -> dict[str, object] | None:
+        """An operator's command; None when it is refused or the master cannot take it now."""
+        return command(self, self.runner, name, arguments) if self.is_up else None
+
+    def _open(self) -> None:
+        self.journal.process = self
+        self.world.checkers.on_start(self.node, self.journal)
+        self.runner = MasterRunner(
+            self.config, self.journal, self.wire(), self.clock, self._on_reply, self._crash_point
+        )
+        self.runner.on_tx_reply = self._on_tx_reply
+        self.incarnation = self.runner.core.sync.incarnation
+
+    def _take_turn(self) -> int:
+        submits, self._submits = self._submits, []
+        trace = self.world.trace
+        trace.note(self.world.now_us, self.node, "takes", [*self.transport.inbox, *submits])
+        taken, had_failed = self.transport.inbox, bool(self.runner.failure)
+        if not had_failed:
+            self.world.checkers.on_taken(self.node, taken)
+        self.runner.turn(submits)
+        if had_failed and not self.runner.failure:
+            self.world.checkers.on_taken(self.node, taken)
+        self.incarnation = self.runner.core.sync.incarnation
+        self.world.checkers.after_turn(self)
+        return self.runner.wait_ms()
+
+    def _has_input(self) -> bool:
+        return bool(self.transport.inbox or self._submits)
+
+    def _crash_point(self, point: str) -> None:
+        if self.aim is not None:
+            self.reach(point, self.journal.last_turn)
+
+    def _on_reply(self, reply: Reply) -> None:
+        self.world.trace.note(self.world.now_us, self.node, "answers", reply)
+        self.world.checkers.on_reply(self.node, reply)
+        self.world.clients.on_reply(self.node, reply)
+
+    def _on_tx_reply(self, reply: TxReply) -> None:
+        self.world.trace.note(self.world.now_us, self.node, "answers", reply)
+        self.world.tx_clients.on_reply(self.node, reply)
+
+    def die(self) -> None:
+        """Lose the process; clients that waited for it see their connections break."""
+        super().die()
+        self._submits = []
+        self.journal = self.journal.survivor()
+        self.world.checkers.on_lost(self)
+        self.world.clients.on_death(self.node)
+        self.world.tx_clients.on_death(self.node)
+
+    def mend(self) -> None:
+        """Its disk fails no more."""
+        self.journal.disk.sync_fails = 0.0
+
+    def wipe(self) -> None:
+        """Lose the data directory while the process is down."""
+        self.is_wiped = True
+        self.journal = sim_journal(
+            self.node,
+            f"{self.node}-again-{self.life}",
+            str(self.world.options.seed),
+            self.world.options.disk.sync_fails,
+        )
+        self.world.checkers.on_wipe(self.node)
+
+
+class SimWorker(Process):
+    """One worker: a WorkerRunner over a copy in memory."""
+
+    runner: WorkerRunner
+    door: SimDoor
+    world: NodeSurroundings
+
+    def __init__(self, world: NodeSurroundings, config: WorkerConfig, clock: SimClock, keep_results: int) -> None:
+        super().__init__(world, config.node, clock)
+        self.config = config
+        self._copies = 0
+        self._settings: dict[str, Any] = {"chunk_bytes": world.options.disk.chunk_bytes, "keep_results": keep_results}
+        self.copy = MemoryCopy(self._new_journal, **self._settings)
+        self.is_damaged = False
+        """Whether its data was changed behind its back."""
+
+    def _new_journal(self) -> str:
+        self._copies += 1
+        return f"{self.node}-copy-{self._copies}"
+
+    def _open(self) -> None:
+        copy = self.copy
+        state = state_of(copy)
+        core = WorkerCore(self.config, state)
+        self.door = SimDoor(self, copy)
+        self.runner = WorkerRunner(self.config, core, self.door, self.wire(), self.clock)
+        self.world.checkers.on_worker_start(self.node, copy)
+        self._plan_scrub()
+
+    def _take_turn(self) -> int:
+        taken = self.transport.inbox
+        self.world.trace.note(self.world.now_us, self.node, "takes", list(taken))
+        self.runner.turn()
+        self.world.checkers.after_worker_turn(self, taken)
+        return self.runner.wait_ms()
+
+    def die(self) -> None:
+        """Lose the process; the copy keeps what it committed."""
+        super().die()
+        self.copy = MemoryCopy.from_image(self.copy.image(), self._new_journal, **self._settings)
+
+    def empty(self) -> None:
+        """Lose all data while the process is down."""
+        self.copy = MemoryCopy(self._new_journal, **self._settings)
+        self.is_damaged = False
+        self.world.checkers.on_emptied(self.node)
+
+    def spoil(self) -> None:
+        """Make the copy one that cannot be opened any more, while the process is down: it is moved aside."""
+        self.copy = MemoryCopy.from_image(
+            self.copy.image(), self._new_journal, trouble="its files are damaged", **self._settings
+        )
+        self.is_damaged = False
+        self.world.checkers.on_emptied(self.node)
+
+    def damage(self) -> None:
+        """Change data behind the back of the fingerprint: something that no client ever writes."""
+        self.copy.damage(("put", "foreign", b"%d" % self.world.now_us, b"x"))
+        self.is_damaged = True
+
+    # ---- scrub
+
+    def _plan_scrub(self) -> None:
+        every_us = self.world.options.scrub_us
+        if every_us:
+            self.world.at(self.world.now_us + every_us, self._scrub, self.life)
+
+    def scrub_soon(self) -> None:
+        """Look at a copy that was just loaded or given: its source may not know that it is damaged."""
+        self.world.at(self.world.now_us + self.write_us(), self._look, self.life)
+
+    def _scrub(self, life: int) -> None:
+        """Look at all data now and then, as the background scrub does."""
+        if life == self.life:
+            self._plan_scrub()
+            self._look(life)
+
+    def _look(self, life: int) -> None:
+        if life != self.life or self.world.now_us < self.frozen_until_us:
+            return
+        copy, core = self.copy, self.runner.core
+        if core.may_be_read and not core.is_writing and copy.recompute() != copy.applied():
+            self.world.faults_seen["damage found"] += 1
+            self.world.checkers.on_detected(self.node)
+            core.step(Damaged("scrub: the data has another fingerprint"), self.clock.now())
+            self.wake()
+
+
+class SimDoor:
+    """`StoreDoor` of a simulated worker: one decision at a time that writes the store, others beside it in their order."""
+
+    def __init__(self, process: SimWorker, copy: MemoryCopy) -> None:
+        self.copy = copy
+        self._process = process
+        self._answers: list[StoreAnswer] = []
+        self._free_us = 0
+        """When the work beside the store is done that was begun so far."""
+
+    def begin(self, decision: Decision) -> None:
+        """Start carrying a decision out."""
+        process = self._process
+        process.world.checkers.on_decision(process.node, decision)
+        process.world.trace.note(process.world.now_us, process.node, "begins", type(decision).__name__)
+        at_us = process.world.now_us + process.write_us()
+        if not isinstance(decision, StoreDecision):
+            at_us = self._free_us = max(at_us, self._free_us + 1)
+        process.world.at(at_us, self._finish, process.life, decision)
+
+    def _finish(self, life: int, decision: Decision) -> None:
+        process = self._process
+        if life == process.life:
+            process.guarded(self._carry_out, decision)
+
+    def _carry_out(self, decision: Decision) -> None:
+        process = self._process
+        if isinstance(decision, StoreDecision):
+            self._answers.append(self._store(decision))
+        else:
+            answer = self._beside(decision)
+            if answer is not None:
+                self._answers.append(answer)
+        process.world.trace.note(process.world.now_us, process.node, "finishes", type(decision).__name__)
+        process.wake()
+
+    def _store(self, decision: StoreDecision) -> StoreAnswer:
+        process = self._process
+        if process.is_disk_full:
+            process.world.faults_seen["write refused by a full disk"] += 1
+            return StoreFailed("the disk is full")
+        process.reach("store absent", ())
+        answer = carry_out(self.copy, decision)
+        process.world.checkers.on_store(process.node, self.copy, answer)
+        process.reach("store there", ())
+        return answer
+
+    def _beside(self, decision: CopyDecision) -> StoreAnswer | None:
+        process = self._process
+        if process.is_disk_full and isinstance(decision, BeginLoad | KeepChunk | OpenLoad | MakeSnapshot):
+            process.world.faults_seen["write refused by a full disk"] += 1
+            if isinstance(decision, MakeSnapshot):
+                return SnapshotMade(decision.snapshot, 0, "", 0, 0, (), "the disk is full")
+            return LoadFailed("the disk is full")
+        process.reach("copy absent", (decision,))
+        answer = carry_out_copy(self.copy, decision)
+        if isinstance(answer, LoadOpened):
+            process.world.faults_seen["snapshot loaded"] += 1
+            process.world.checkers.on_loaded(process, self.copy)
+            process.scrub_soon()
+        elif isinstance(answer, LoadFailed):
+            process.world.faults_seen["load failed"] += 1
+        if isinstance(answer, SnapshotMade):
+            process.scrub_soon()
+        process.world.checkers.on_copy(process.node, self.copy, decision)
+        process.reach("copy there", (decision,))
+        return answer
+
+    def finished(self) -> list[StoreAnswer]:
+        """Answers that came since the last call."""
+        answers, self._answers = self._answers, []
+        return answers

@@ -1,0 +1,191 @@
+"""What a master knows, and the steps on its queues that more than one part of the protocol takes.
+
+    SyncState    <- posting, waiting, identity, membership, transferring, epochs/, splits/: each works on it, and knows none of the others above
+    SyncCore     is one, and puts the parts in order: inputs, and rounds
+
+A part gets the state and nothing that runs rounds. What only one part needs is kept by that part; here is what several ask for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from brokerha.model.epochs import Epoch, EpochId
+from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, Timestamp, TxId
+from brokerha.model.records import Added, History, MasterState, StreamState
+from brokerha.model.wire.epoch_messages import Row
+from brokerha.sync.bodies import BodyExchange
+from brokerha.sync.catching_up import TailReader
+from brokerha.sync.clock import HybridClock
+from brokerha.sync.config import SyncConfig
+from brokerha.sync.epochs.recovery import Recovery
+from brokerha.sync.peers import PeerTable
+from brokerha.sync.round import RoundResult, is_derived
+from brokerha.sync.streams import IncomingQueue, Stream
+
+
+class SyncState:
+    """See the head of the module."""
+
+    durable_lsn: Lsn | None = None
+    """Up to where the queue is durable before this round; None where all of it always is."""
+    named = False
+    """Whether somebody has told of an epoch that names this node with this journal as a master."""
+    retired = ""
+    """Why this master is none of the cluster any more; empty while it is. It still hands out bodies that others lack."""
+    lost = ""
+    """Why this master may not take part any more; empty when it may."""
+    row_number = 0
+    """Of the last row that was made."""
+    decided: Epoch | None = None
+    """To be installed as soon as the own queue ends at its base."""
+    mode: str
+    """What becomes of a split: of none, simple and smart an operator may choose another one at any time but during a split."""
+    gone_back: Lsn | None = None
+    """To where the queue went back last, since this process began."""
+    reads: Epoch | None = None
+    """For which epoch that was, until it or another one is installed: what was added since is of its queue."""
+
+    def __init__(self, config: SyncConfig, state: MasterState, history: History, epoch: Epoch) -> None:
+        self.config = config
+        self.node = config.node
+        self.history = history
+        self.journal = state.journal
+        self.incarnation = state.incarnation
+        self.clock = HybridClock(state.high_water, config.clock_reserve_us)
+        self.epoch = epoch
+        self.promised: EpochId = max(state.promised_epoch, epoch.id)
+        """Highest epoch promised; durable with the records of the turn in which it grew."""
+        self.later: dict[NodeId, Row] = {}
+        """Last row of each master that is in a later epoch than this one."""
+        self.tail = TailReader()
+        self.peers = PeerTable(config, state.peer_journals, self.epoch)
+        self.bodies = BodyExchange(config, history)
+        self.incoming = IncomingQueue()
+        self.streams: dict[NodeId, Stream] = {}
+        for origin in sorted({*config.members, *self.epoch.configuration.masters, *state.streams}):
+            kept = state.streams.get(origin, StreamState(state.used.get(origin, 0), []))
+            stream = Stream(origin, kept.start, list(kept.entries), state.used.get(origin, 0))
+            self.streams[origin] = stream
+            self.incoming.merge(
+                (*entry, origin, number)
+                for number, entry in enumerate(stream.entries, stream.start)
+                if number >= stream.used
+            )
+        self.own = self.streams[self.node]
+        self.counts = {origin: stream.count for origin, stream in self.streams.items()}
+        """How many entries of each stream are held, for comparing with what peers hold at one stroke."""
+        self.lsn = state.lsn
+        self.round = RoundResult()
+        self.recovery = Recovery(self.epoch, self.lsn, self.bodies.has, self.bodies.is_left)
+        self.last_entry = state.last
+        self.accepted: list[tuple[TxId, bytes]] = []
+        """Own transactions that were taken in since the last round, with their bodies."""
+        self.parked: deque[TxId] = deque(state.parked)
+        unused = [txid for _, txid in self.own.between(self.own.used, 2**62)]
+        self.pending: set[TxId] = {*state.parked, *(txid for txid in unused if not self.bodies.is_taken_over(txid))}
+        left = [txid for _, txid, origin in self.recovery.left() if origin == self.node]
+        self.pending.update(txid for txid in left if not self.bodies.is_taken_over(txid))
+        """Own transactions that are accepted and not yet synchronised."""
+        self.content: Callable[[], tuple[Lsn, str]] = lambda: (0, "")
+        """What the own posts say of this site's content: an LSN, and the fingerprint there."""
+        self.choose(self.epoch.mode)
+        self.is_ready_to_part: Callable[[], bool] = lambda: True
+        """Whether this master may go on without those that are missing, when a majority is not needed: a copy of its content is kept."""
+        self.is_ready_to_go_back: Callable[[], bool] = lambda: True
+        """Whether what is after the place where two sides parted may be given up: workers that keep their content have executed all of it."""
+        splits = history.splits()
+        self.lineage = splits[-1].lineage if splits else 0
+        """Number of the epoch with which the masters last agreed again after a split."""
+
+    # ---- steps
+
+    def append(self, entries: list[Ordered], used: dict[NodeId, int], result: RoundResult) -> None:
+        """Put entries at the end of the synchronised queue; their bodies are here."""
+        if not result.added:
+            result.first_lsn = self.lsn + 1
+        result.added += tuple(entries)
+        result.records.append(Added(self.lsn + 1, tuple(entries), used, self.epoch.number))
+        self.lsn += len(entries)
+        if entries:
+            self.last_entry = entries[-1]
+        for _, txid, origin in entries:
+            if origin == self.node:
+                self.pending.discard(txid)
+
+    def choose(self, mode: str) -> None:
+        """Follow the strategy that an epoch names, or that of the file when it names none (splits/choosing.py)."""
+        self.mode = mode if mode and not self.config.is_quorum else self.config.split_recovery
+
+    def own_row(self, now: Instant) -> Row:
+        """A new row of this master."""
+        self.row_number += 1
+        return self.row(self.row_number, now)
+
+    # ---- questions
+
+    def row(self, number: int, now: Instant) -> Row:
+        """What this master says of itself now, in posts and reports: no more than is durable with the records of this turn."""
+        fingerprint_lsn, fingerprint = self.content()
+        return Row(
+            node=self.node,
+            journal=self.journal,
+            incarnation=self.incarnation,
+            number=number,
+            epoch=self.epoch.id,
+            promised=self.promised,
+            promise=self.clock.promise(now.wall_us),
+            have=dict(self.counts),
+            recovered=self.recovery.held,
+            lsn=self._durable_lsn(),
+            heard=self.peers.heard(now.mono_ms),
+            fingerprint_lsn=fingerprint_lsn,
+            fingerprint=fingerprint,
+            known={node: name for node, name in self.peers.founders() if not self.counts.get(node)},
+            mode="" if self.config.is_quorum else self.config.split_recovery,
+        )
+
+    def _durable_lsn(self) -> Lsn:
+        """Peers forget what this master has, so it says of its queue only what a crash cannot take (R18)."""
+        if self.durable_lsn is None or not all(map(is_derived, self.round.records)):
+            return self.lsn
+        return self.durable_lsn
+
+    def is_frozen(self) -> bool:
+        """Whether nothing may be stamped, merged or added, as was promised to a proposer."""
+        return self.promised != self.epoch.id
+
+    def is_standing_still(self) -> bool:
+        """Whether what others do is read, and nothing else done."""
+        number, proposer = self.promised
+        return bool(self.later) or number != self.epoch.number or proposer != self.epoch.proposer
+
+    def is_joiner(self) -> bool:
+        """Whether this master is to be added to a cluster that is there already (R15)."""
+        return self.epoch.number == 0
+
+    def is_whole(self) -> bool:
+        """Whether every master is a member of this epoch and has been heard in it: nobody comes back from an older one."""
+        is_full = self.epoch.members == self.epoch.configuration.masters
+        return is_full and all(peer.row is not None for peer in self.peers.peers.values())
+
+    def is_busy(self) -> bool:
+        """Whether there is anything to agree on (R17)."""
+        return bool(
+            self.incoming.count
+            or self.parked
+            or self.accepted
+            or self.is_frozen()
+            or not self.recovery.is_over
+            or [stream for stream in self.streams.values() if stream.waiting]
+        )
+
+    def entry_at(self, lsn: Lsn) -> Ordered | None:
+        """The entry at an LSN, as long as it is held; None at LSN 0."""
+        entries = self.history.ordered(lsn, 1) if lsn else []
+        return entries[0] if entries else None
+
+    def last(self) -> tuple[Timestamp, TxId]:
+        """Of the last transaction in the synchronised queue; 0 and empty when there is none."""
+        return self.last_entry[:2] if self.last_entry else (0, "")
