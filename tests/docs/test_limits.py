@@ -16,11 +16,13 @@ from brokerha.model.outside import foreign_json
 from brokerha.model.wire import client_wire
 from brokerha.nodes.observing.master_view import LOG_LIMIT
 from brokerha.stores.comparing import digests
+from brokerha.stores.execution import presence
 from brokerha.stores.reads import kinds as read_kinds
-from brokerha.stores.reads import together
+from brokerha.stores.reads import observing, together
 from brokerha.stores.sparql import modify as sparql_modify
 from brokerha.stores.sparql import request as sparql_request
 from brokerha.stores.tables import key_range
+from brokerha.transactions import read_set
 from brokerha.transports import topology
 from tests.docs.pages import pages, text_of
 
@@ -59,6 +61,10 @@ NAMED = (
     ("docs/amqp.md", f"at most {read_kinds.READS_LIMIT} about at most {together.REPOSITORIES_LIMIT} repositories"),
     ("docs/amqp.md", f"`brokerha.rejected` keeps {mib(topology.REJECTED_QUEUE_BYTES)}"),
     ("docs/transactions.md", f"At most {operations.OPERATIONS_LIMIT:,} operations and {mib(operations.BODY_LIMIT_BYTES)}."),
+    ("docs/transactions.md", f"What it changes is {mib(presence.EFFECT_LIMIT_BYTES)} at most"),
+    ("docs/transactions.md", f"a range of keys, up to `limit` {observing.RANGE_ROWS:,}"),
+    ("docs/transactions.md", f"At most {read_set.READS_LIMIT:,} such findings and {mib(together.RESULT_LIMIT_BYTES)} in one answer."),
+    ("docs/http.md", f"What one transaction changes is {mib(presence.EFFECT_LIMIT_BYTES)} at most"),
     ("docs/control.md", f"{control.CHECKS_LIMIT} checks; a query of {kib(control.TEXT_LIMIT_BYTES)}; an expectation of {kib(control.EXPECTED_LIMIT_BYTES)} and {control.ROWS_LIMIT:,} rows"),
     ("docs/ingress.md", f"| body of a request | {mib(DOOR.body_limit_bytes)}, compressed or decoded"),
     ("docs/ingress.md", f"| body of one transaction | {mib(operations.BODY_LIMIT_BYTES)}, {operations.OPERATIONS_LIMIT:,} operations |"),
@@ -76,6 +82,7 @@ NAMED = (
 MISSING = {
     "With two masters or without a majority": ("brokerha/model/states.py", "no-majority"),
     "Masters are added, taken out and replaced with": ("brokerha/sync/membership.py", "masters are added and taken out with split-recovery = quorum"),
+    "One transaction has at most 8 MiB, and changes at most 10 MiB": ("brokerha/stores/execution/presence.py", "it travels as one line of the log, in one message"),
     "Messages that transactions take are locked at one master": ("brokerha/transactions/locks.py", "Nothing here is durable"),
     "It cannot stop a query that the engine is computing": ("brokerha/nodes/reads/pool.py", "stuck"),
     "A store keeps the value of a literal": ("brokerha/cli/data/load.py", "are kept by value, not as spelled"),
