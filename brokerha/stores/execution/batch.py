@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from brokerha.model import about, branches
+from brokerha.model import about, branches, table_snapshots
 from brokerha.model.errors import InvalidRequest, NotFound, Rejected, StoreDiffers
 from brokerha.model.fingerprints import UNKNOWN, differs, packed
 from brokerha.model.fingerprints import text_of as shown
@@ -24,6 +24,7 @@ from brokerha.model.operations import (
     EXPECTATIONS,
     ON_KEYS,
     ON_QUEUES,
+    ON_SNAPSHOTS,
     REJECTED,
     Change,
     LoggedRow,
@@ -48,14 +49,24 @@ from brokerha.stores.files.environment import Environment, WriteTransaction
 from brokerha.stores.rdf.change import QuadChange, read_nquads
 from brokerha.stores.rdf.repositories import Repositories, Repository
 from brokerha.stores.tables.key_range import row_key_of
-from brokerha.stores.tables.key_value import delete_row, get_value, put_row, range_digests, rows_as_they_lie
+from brokerha.stores.tables.key_value import (
+    delete_row,
+    get_value,
+    put_row,
+    range_digests,
+    rows_as_they_lie,
+    table_names,
+)
 from brokerha.stores.tables.queue_change import QueueChange, check_room, order_of
 from brokerha.stores.tables.queues import Queues
+from brokerha.stores.tables.snapshots import Content, Snapshots, changes_of, copies_of, named_in
 
 COMMIT_LIMIT_BYTES = 64 * 1024 * 1024
 """A batch commits early when its effects have grown to this size, so that its memory is bounded."""
 
-_BESIDE = ON_QUEUES | EXPECTATIONS
+_NOTED = frozenset({branches.TABLE, table_snapshots.TABLE})
+"""Tables whose content is known here, too."""
+_BESIDE = ON_QUEUES | EXPECTATIONS | ON_SNAPSHOTS
 """Operations that need neither an evaluation nor the last word on a key."""
 
 
@@ -67,6 +78,8 @@ class _Judged(NamedTuple):
     queues: list[Change]
     evaluation: Evaluation | None
     """All the rest, if there is any."""
+    snapshots: list[Change]
+    """What becomes of the table of snapshots."""
 
 
 class Batch:
@@ -79,6 +92,7 @@ class Batch:
         repositories: Repositories,
         state: StoreState,
         prepared: Prepared,
+        snapshots: Snapshots,
         committed: Callable[[StoreState], None],
     ) -> None:
         self._environment = environment
@@ -88,6 +102,7 @@ class Batch:
         self._log = log
         self._repositories = repositories
         self._prepared = prepared
+        self._snapshots = snapshots
         self._committed = committed
         self._lsn = state.lsn
         self._fingerprint = state.fingerprint
@@ -116,6 +131,9 @@ class Batch:
         except (InvalidRequest, Rejected) as error:
             return REJECTED, reason_of(error), b""
         changes = self._keep_keys(judged.keys)
+        for change in judged.snapshots:
+            self._make(change, self._lsn + 1)
+            changes.append(change)
         for change in judged.queues:
             self._count(self._queues.keep(self._begun(), change))
             changes.append(change)
@@ -143,20 +161,35 @@ class Batch:
                 others.append((number, operation))
         # Most transactions are about keys only and need no evaluation.
         evaluation: Evaluation | None = None
+        snapshots: list[Change] = []
         try:
             if others:
                 queues = self._judged_beside(txid, others)
                 evaluation = self._evaluated(txid, timestamp, others)
+            if self._snapshots or any(operation[0] in ON_SNAPSHOTS for _, operation in others):
+                snapshots = self._of_snapshots(operations, keys)
             if self._prepared:
                 others_do = evaluation.changes() if evaluation is not None else []
-                self._prepared.judge([*keys.values(), *queues, *others_do])
+                tables, directory = named_in(operations, snapshots)
+                self._prepared.judge([*keys.values(), *queues, *others_do, *directory])
+                self._prepared.judge_snapshot(tables)
             if evaluation is not None or not self._suite.row_keys.isdisjoint(keys):
                 judge_evaluation(self._suite, keys, evaluation, self._stored)
         except (InvalidRequest, Rejected):
             if evaluation is not None:
                 evaluation.discard()
             raise
-        return _Judged(keys, queues, evaluation)
+        return _Judged(keys, queues, evaluation, snapshots)
+
+    def _of_snapshots(self, operations: list[Operation], keys: dict[bytes, Operation]) -> list[Change]:
+        """What a transaction changes in the table of snapshots. Raises Rejected, StoreError."""
+        transaction = self._begun()
+        content = Content(
+            self._stored,
+            lambda beginning: rows_as_they_lie(transaction, self._keys, beginning),
+            lambda: table_names(transaction, self._keys),
+        )
+        return changes_of(self._snapshots, operations, keys, self._lsn + 1, content)
 
     def _step_of(self, branch: branches.Branch, timestamp: Timestamp) -> bytes:
         """Take one step of a branch; return its effect. Raises InvalidRequest, Rejected, StoreError."""
@@ -171,13 +204,16 @@ class Batch:
             return b""
         changes: list[Change] = [("delete", branches.TABLE, key)]
         if branch.step == branches.COMMIT:
-            changes += changes_in(self._stored(row_key_of(branches.TABLE, key)) or b"")
+            kept = changes_in(self._stored(row_key_of(branches.TABLE, key)) or b"")
+            changes += kept
+            if self._snapshots:
+                changes += copies_of(self._snapshots, kept, self._stored)
         return self._made(sorted(changes, key=order_of))
 
     def _value_of(self, branch: branches.Branch, timestamp: Timestamp) -> bytes:
         """Judge a branch, and return what is to be kept of it. Raises InvalidRequest, Rejected, StoreError."""
         operations = operations_to_execute(branch.body)
-        keys, changes, evaluation = self._judged(branch.txid, timestamp, operations)
+        keys, changes, evaluation, _ = self._judged(branch.txid, timestamp, operations)
         after = self._suite
         for row_key, operation in keys.items():
             before = self._stored(row_key)
@@ -232,8 +268,8 @@ class Batch:
             self._keep_control(change)
         else:
             self._retire(self._known(name, lsn).name)
-        if name == branches.TABLE and kind in ON_KEYS:
-            self._prepared.note(change)
+        if name in _NOTED and kind in ON_KEYS:
+            (self._prepared if name == branches.TABLE else self._snapshots).note(change)
 
     def commit(self) -> None:
         """Make everything so far durable and hand it on. Raises StoreError."""
