@@ -200,8 +200,8 @@ class StoreSnapshotsContract:
         for wrong in ((), ("",), ("x", b"t"), ("x", "t", "t"), ("x" * 65,), ("x", "a\0b")):
             with pytest.raises(InvalidRequest, match=r"snapshot|table name"):
                 pack_operations([("snapshot", *wrong)])
-        with pytest.raises(InvalidRequest, match="name of a snapshot"):
-            read(store, "range", "t", snapshot="\0")
+        with pytest.raises(InvalidRequest, match="snapshot"):
+            read(store, "range", "t", snapshot="x" * 65)
 
     def test_what_is_prepared_is_kept_for_snapshots_when_it_is_committed(self, store: Store) -> None:
         did(store, put(b"a", b"1"), put(b"b", b"1"), ("snapshot", "s", "t"))

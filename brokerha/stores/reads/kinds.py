@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from brokerha.model import about
 from brokerha.model.errors import InvalidRequest, UnknownRepository
 from brokerha.model.ids import Lsn
-from brokerha.model.operations import KEY_LIMIT_BYTES, SNAPSHOT, TABLE_LIMIT_BYTES, is_message_id, name_problem
+from brokerha.model.operations import KEY_LIMIT_BYTES, TABLE_LIMIT_BYTES, is_message_id
 from brokerha.model.outside.shapes import (
     BYTES,
     FLAG,
@@ -46,10 +46,7 @@ _NAMED: Final[Shapes] = {"name": text(512)}
 """More than any name has."""
 _TEXTS: Final = either(TEXT, listed(TEXT, 0, LISTED_LIMIT))
 _KEY: Final = data(KEY_LIMIT_BYTES)
-_SNAPSHOT: Final = Shape(
-    f"the name of a snapshot (1 to {TABLE_LIMIT_BYTES} bytes, no NUL)",
-    lambda value: isinstance(value, str) and not name_problem(SNAPSHOT, value),
-)
+_SNAPSHOT: Final = text(TABLE_LIMIT_BYTES)
 _BITS: Final = number(1, BITS_LIMIT)
 _MESSAGE_ID: Final = Shape(
     "a message id (transaction id, dot, number)", lambda value: isinstance(value, str) and is_message_id(value)
