@@ -85,7 +85,7 @@ class Reads:
     ) -> bytes | None:
         """The value of a key, also as a ``snapshot`` shows it; None when there is none. Raises UnknownSnapshot."""
         try:
-            arguments = {"key": as_bytes(key_name), "snapshot": snapshot}
+            arguments = {"key": as_bytes(key_name), **({} if snapshot is None else {"snapshot": snapshot})}
             return self.read("get", table, arguments, min_lsn, timeout).body
         except UnknownSnapshot:
             raise

@@ -33,7 +33,8 @@ async def get(call: Call) -> Answer:
 
 
 def _past(call: Call) -> dict[str, object]:
-    return {"snapshot": call.parameters().one("snapshot")}
+    name = call.parameters().one("snapshot")
+    return {} if name is None else {"snapshot": name}
 
 
 async def put(call: Call) -> Answer:
