@@ -102,9 +102,10 @@ def export_snapshot(
 
     def rows() -> Iterator[Row]:
         for found, lsn, _ in _pages(calls, _Range(table, prefix, start, end), made.read_lsn, seconds, page_rows, snapshot):
-            yield from found
+            # One of the same LSN that is there later was there when the page was read.
             if _made_at(calls, snapshot, lsn, seconds).lsn != made.lsn:
                 raise UnknownSnapshot(f"snapshot {snapshot!r} was dropped and made again while it was read: begin again")
+            yield from found
 
     return Export(made.lsn, rows())
 

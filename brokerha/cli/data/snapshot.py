@@ -43,7 +43,7 @@ def create(
     name: NameArgument,
     tables: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TABLE]...", help="Its tables; all that have a key when none is named."),
+        typer.Argument(metavar="TABLE", help="Its tables; all that have a key when none is named."),
     ] = None,
     config: ConfigOption = None,
     url: UrlOption = None,
