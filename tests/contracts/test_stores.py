@@ -316,6 +316,26 @@ def test_snapshots_show_what_copies_of_the_tables_would(history: list[tuple[str,
                 assert {table: rows(model, table, snapshot=each) for table in found["tables"]} == copies[each]
 
 
+@given(history=STEPS_ON_TABLES)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_files_and_model_agree_on_snapshots(
+    history: list[tuple[str, str, list[Operation]]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    executing, model = WorkerStore(tmp_path_factory.mktemp("past") / "w1", cluster="orders", node="w1"), MemoryStore()
+    try:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            monkeypatch.setattr("brokerha.stores.tables.snapshots.DROP_ROWS", 1)
+            monkeypatch.setattr("brokerha.stores.tables.snapshots.WRITE_ROWS", 1)
+            run_history(history, [model, executing])
+        assert listed_snapshots(executing) == listed_snapshots(model)
+        for found in listed_snapshots(model):
+            for arguments in ({}, {"reverse": True}, {"limit": 1}, {"from": b"b"}):
+                named = {"snapshot": found["name"], **arguments}
+                assert rows(executing, "t", **named) == rows(model, "t", **named)
+    finally:
+        executing.close()
+
+
 def listed_snapshots(store: Store) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(b"".join(store.read("snapshots", "", {}).pieces))
     return found
