@@ -90,16 +90,18 @@ def test_an_export_in_pages_ends_when_its_snapshot_is_another_one(db: Client) ->
         list(found.rows)
 
 
-def test_a_transaction_reads_from_a_snapshot(cluster: EmbeddedCluster) -> None:
-    with cluster.client("m1").session() as db:
-        db.put("t", "1", b"old")
-        db.snapshot("s")
-        with db.transaction(isolation="serializable") as tx:
+def test_a_transaction_reads_from_a_snapshot(db: Client) -> None:
+    with db.session() as session:
+        session.put("t", "1", b"old")
+        session.snapshot("s")
+        with session.transaction(isolation="serializable") as tx:
             tx.put("t", "1", b"new")
             assert (tx.get("t", "1"), tx.get("t", "1", snapshot="s")) == (b"new", b"old")
             assert tx.range("t", snapshot="s") == [(b"1", b"old")]
+            with pytest.raises(UnknownSnapshot):
+                tx.get("t", "1", snapshot="x")
             tx.write([("snapshot", "after", "t")])
-        assert [db.get("t", "1", snapshot=name) for name in ("s", "after")] == [b"old", b"new"]
+        assert [session.get("t", "1", snapshot=name) for name in ("s", "after")] == [b"old", b"new"]
 
 
 def test_they_are_awaited_as_well(url: str) -> None:
