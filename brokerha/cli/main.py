@@ -20,7 +20,7 @@ from brokerha.cli.backup import replay, restore
 from brokerha.cli.bench import command as bench
 from brokerha.cli.cluster import agreement, log, peer, promote, quarantine, splits, status, user, worker
 from brokerha.cli.common import exits
-from brokerha.cli.data import control, load, queues, repository, table, tx
+from brokerha.cli.data import control, load, queues, repository, snapshot, table, tx
 from brokerha.cli.data import read_write as data
 from brokerha.cli.demo import command as demo
 from brokerha.cli.machine import doctor, init, node, simulate, support_bundle, up
@@ -84,6 +84,7 @@ app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(user.app, name="user")
 app.add_typer(repository.app, name="repository")
 app.add_typer(table.app, name="table")
+app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(control.app, name="control")
 app.add_typer(tx.app, name="tx")
 app.add_typer(pipeline.app, name="pipeline")

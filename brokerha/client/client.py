@@ -137,6 +137,17 @@ class Client(TwoPhase):
         """Delete a key; one that is not there is no error."""
         return self.write([("delete", table, as_bytes(key_name))], ack=ack, timeout=timeout, key=key, apart=apart)
 
+    def snapshot(self, name: str, *tables: str, timeout: float | None = None, key: TxId = "") -> Written:
+        """Keep what these tables hold at the LSN of this write, or all tables, to be read by that name.
+
+        Raises Rejected when there is one of that name, or a table has 16.
+        """
+        return self.write([("snapshot", name, *tables)], timeout=timeout, key=key)
+
+    def drop_snapshot(self, name: str, *, timeout: float | None = None, key: TxId = "") -> Written:
+        """Drop a snapshot of tables. Raises Rejected when there is none."""
+        return self.write([("drop-snapshot", name)], timeout=timeout, key=key)
+
     def create_repository(self, repository: str, *, timeout: float | None = None, key: TxId = "") -> Written:
         """Create a repository. Raises Rejected when there is one of that name."""
         return self.write([("create-repository", repository)], timeout=timeout, key=key)
@@ -219,6 +230,11 @@ class Client(TwoPhase):
         answer: list[str] = json.loads(self.read("tables", "", {}, min_lsn, timeout).body)
         return answer
 
+    def snapshots(self, *, min_lsn: Least = None, timeout: float | None = None) -> list[dict[str, Any]]:
+        """All snapshots of tables, sorted by name: ``{"name", "tables", "lsn"}`` of each."""
+        answer: list[dict[str, Any]] = json.loads(self.read("snapshots", "", {}, min_lsn, timeout).body)
+        return answer
+
     def export(
         self,
         table: str,
@@ -226,18 +242,23 @@ class Client(TwoPhase):
         prefix: str | bytes = b"",
         start: str | bytes = b"",
         end: str | bytes | None = None,
+        snapshot: str | None = None,
         min_lsn: Least = None,
         timeout: float | None = None,
     ) -> Export:
         """All keys of a range at one moment, however many, while others write; see exporting.py.
 
         ``rows`` of the answer are (key, value) in byte order of the keys, ``lsn`` is the moment. ``timeout`` is for each question.
+        Of a ``snapshot``, ``lsn`` is when it was made.
         """
-        from brokerha.client.exporting import export
+        from brokerha.client.exporting import export, export_snapshot
 
         self._outside()
         last = None if end is None else as_bytes(end)
-        return export(self, table, as_bytes(prefix), as_bytes(start), last, min_lsn, self.seconds(timeout))
+        seconds = self.seconds(timeout)
+        if snapshot is not None:
+            return export_snapshot(self, snapshot, table, as_bytes(prefix), as_bytes(start), last, min_lsn, seconds)
+        return export(self, table, as_bytes(prefix), as_bytes(start), last, min_lsn, seconds)
 
     def control_list(self, *, min_lsn: Least = None, timeout: float | None = None) -> list[dict[str, str]]:
         """The control suite, sorted by name: ``{"name", "kind", "target", "text", "expected"}`` of each check."""

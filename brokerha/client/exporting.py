@@ -9,6 +9,7 @@ has already is no harm.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
@@ -18,7 +19,7 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from brokerha.client.calls import Calls
 from brokerha.client.reads import Least
-from brokerha.model.errors import NotReady, TooLarge
+from brokerha.model.errors import NotReady, TooLarge, UnknownSnapshot
 from brokerha.model.ids import Lsn
 from brokerha.model.operations import Change, Logged, unpack_effect
 
@@ -85,13 +86,53 @@ def export(
     return Export(max(lsns), held.rows())
 
 
+def export_snapshot(
+    calls: Calls,
+    snapshot: str,
+    table: str,
+    prefix: bytes,
+    start: bytes,
+    end: bytes | None,
+    min_lsn: Least,
+    seconds: float,
+    page_rows: int = PAGE_ROWS,
+) -> Export:
+    """The same of a snapshot, which stays as it is. Raises UnknownSnapshot, also when it is dropped before all is read."""
+    made = _made_at(calls, snapshot, min_lsn, seconds)
+
+    def rows() -> Iterator[Row]:
+        for found, lsn, _ in _pages(calls, _Range(table, prefix, start, end), made.read_lsn, seconds, page_rows, snapshot):
+            # One of the same LSN that is there later was there when the page was read.
+            if _made_at(calls, snapshot, lsn, seconds).lsn != made.lsn:
+                raise UnknownSnapshot(f"snapshot {snapshot!r} was dropped and made again while it was read: begin again")
+            yield from found
+
+    return Export(made.lsn, rows())
+
+
+class _Made(NamedTuple):
+    lsn: Lsn
+    read_lsn: Lsn
+    """Whoever is asked for pages has the snapshot there."""
+
+
+def _made_at(calls: Calls, snapshot: str, min_lsn: Least, seconds: float) -> _Made:
+    outcome = calls.read("snapshots", "", {}, min_lsn, seconds)
+    for each in json.loads(outcome.body):
+        if each["name"] == snapshot:
+            return _Made(each["lsn"], outcome.lsn)
+    raise UnknownSnapshot(f"there is no snapshot {snapshot!r}")
+
+
 def _pages(
-    calls: Calls, wanted: _Range, min_lsn: Least, seconds: float, rows: int
+    calls: Calls, wanted: _Range, min_lsn: Least, seconds: float, rows: int, snapshot: str | None = None
 ) -> Iterator[tuple[list[Row], Lsn, bool]]:
     """Pages in key order: rows, the one LSN that they show, and whether it is the last."""
     start, is_last = wanted.start, False
     while not is_last:
-        arguments = {"prefix": wanted.prefix, "from": start, "to": wanted.end, "limit": rows}
+        arguments = {
+            "prefix": wanted.prefix, "from": start, "to": wanted.end, "limit": rows, "snapshot": snapshot,
+        }  # fmt: skip
         try:
             # Only reads together are told with exactly the LSN that they show.
             (outcome,) = calls.together([("range", wanted.table, arguments)], min_lsn=min_lsn, timeout=seconds)

@@ -54,7 +54,9 @@ def _repositories(_name: str, _arguments: dict[str, Any]) -> Form:
 
 
 def _get(name: str, arguments: dict[str, Any]) -> Form:
-    return "GET", f"/kv/{segment(name)}/{segment(arguments['key'])}", {}, b""
+    path = f"/kv/{segment(name)}/{segment(arguments['key'])}"
+    past = arguments.get("snapshot")
+    return "GET", path if past is None else f"{path}?snapshot={segment(past)}", {}, b""
 
 
 def _range(name: str, arguments: dict[str, Any]) -> Form:
@@ -67,6 +69,10 @@ def _range(name: str, arguments: dict[str, Any]) -> Form:
 
 def _tables(_name: str, _arguments: dict[str, Any]) -> Form:
     return "GET", "/kv", {}, b""
+
+
+def _snapshots(_name: str, _arguments: dict[str, Any]) -> Form:
+    return "GET", "/snapshots", {}, b""
 
 
 def _queue(name: str, arguments: dict[str, Any]) -> Form:
@@ -108,6 +114,7 @@ READS: dict[str, Callable[[str, dict[str, Any]], Form]] = {
     "get": _get,
     "range": _range,
     "tables": _tables,
+    "snapshots": _snapshots,
     "queue": _queue,
     "queues": _queues,
     "together": _together,

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgpack
 
 from brokerha.client.results import ACCEPT, Solutions, Triples, parsed
-from brokerha.model.errors import InvalidRequest, NotFound
+from brokerha.model.errors import InvalidRequest, NotFound, UnknownSnapshot
 from brokerha.model.ids import Lsn
 from brokerha.ports.front import ReadOutcome
 
@@ -75,11 +75,20 @@ class Reads:
         return _of_form(self.query(repository, text, min_lsn=min_lsn, timeout=timeout), Triples, "CONSTRUCT")
 
     def get(
-        self, table: str, key_name: str | bytes, *, min_lsn: Least = None, timeout: float | None = None
+        self,
+        table: str,
+        key_name: str | bytes,
+        *,
+        snapshot: str | None = None,
+        min_lsn: Least = None,
+        timeout: float | None = None,
     ) -> bytes | None:
-        """The value of a key; None when there is none."""
+        """The value of a key, also as a ``snapshot`` shows it; None when there is none. Raises UnknownSnapshot."""
         try:
-            return self.read("get", table, {"key": as_bytes(key_name)}, min_lsn, timeout).body
+            arguments = {"key": as_bytes(key_name), **({} if snapshot is None else {"snapshot": snapshot})}
+            return self.read("get", table, arguments, min_lsn, timeout).body
+        except UnknownSnapshot:
+            raise
         except NotFound:
             return None
 
@@ -92,16 +101,21 @@ class Reads:
         end: str | bytes | None = None,
         limit: int | None = None,
         reverse: bool = False,
+        snapshot: str | None = None,
         min_lsn: Least = None,
         timeout: float | None = None,
     ) -> list[tuple[bytes, bytes]]:
-        """Keys and values in key order, from ``start`` on and before ``end``; 1000 of them when no limit is given."""
+        """Keys and values in key order, from ``start`` on and before ``end``; 1000 of them when no limit is given.
+
+        Also as a ``snapshot`` shows them; raises UnknownSnapshot.
+        """
         arguments = {
             "prefix": as_bytes(prefix),
             "from": None if start is None else as_bytes(start),
             "to": None if end is None else as_bytes(end),
             "limit": limit,
             "reverse": reverse,
+            "snapshot": snapshot,
         }
         outcome = self.read("range", table, arguments, min_lsn, timeout)
         return list(msgpack.unpackb(outcome.body, use_list=False))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from starlette.routing import Route, Router
 
 from brokerha.http import page
-from brokerha.http.data import control, keys, moment, open_transactions, queues, transactions
+from brokerha.http.data import control, keys, moment, open_transactions, queues, snapshots, transactions
 from brokerha.http.door.door import Door
 from brokerha.http.door.endpoint import Endpoint, Handler, not_found
 from brokerha.http.door.limits import HttpLimits
@@ -41,6 +41,8 @@ PATHS: dict[str, dict[str, tuple[str, Handler]]] = {
     "/kv/{table}/{key:path}": {"GET": (READ, keys.get), "PUT": (WRITE, keys.put), "DELETE": (WRITE, keys.delete)},
     "/kv/{table}": {"GET": (READ, keys.get_range), "POST": (WRITE, keys.post_group)},
     "/kv": {"GET": (READ, keys.listed)},
+    "/snapshots/{name}": {"PUT": (WRITE, snapshots.put), "DELETE": (WRITE, snapshots.delete)},
+    "/snapshots": {"GET": (READ, snapshots.listed)},
     "/repositories/{id}/sparql": {"GET": (READ, sparql.get), "POST": (READ, sparql.post)},
     "/repositories/{id}/statements": {
         "GET": (READ, statements.get),

@@ -23,7 +23,7 @@ import re
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-from brokerha.model import branches
+from brokerha.model import branches, table_snapshots
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import is_repository_id
 from brokerha.model.outside.foreign_json import parse_foreign_json
@@ -40,6 +40,8 @@ ROWS_LIMIT: Final = 1000
 """Rows that a `select` check may expect."""
 KEY_LIMIT_BYTES: Final = 400
 TABLE_LIMIT_BYTES: Final = 64
+PRIVATE: Final = {branches.TABLE: "what is prepared", table_snapshots.TABLE: "snapshots"}
+"""Tables that nobody writes by their name, with what they hold."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,40}(?:\.[0-9]{1,40})?\Z")
@@ -135,8 +137,8 @@ def shortened(text: str, limit: int = 80) -> str:
 def _problem_of_key(check: Check) -> str:
     if not check.target or "\0" in check.target or not 0 <= _size_bytes(check.target) <= TABLE_LIMIT_BYTES:
         return f"a table name has 1 to {TABLE_LIMIT_BYTES} bytes and no NUL"
-    if check.target == branches.TABLE:
-        return f"table {check.target} is brokerha's own: it holds what is prepared"
+    if check.target in PRIVATE:
+        return f"table {check.target} is brokerha's own: it holds {PRIVATE[check.target]}"
     if not 1 <= _size_bytes(check.text) <= KEY_LIMIT_BYTES:
         return f"a key has 1 to {KEY_LIMIT_BYTES} bytes, this one has {_size_bytes(check.text)}"
     if condition_of(check.expected) is None:

@@ -9,6 +9,7 @@ The tree is split by what the caller can do about it:
         NotAcceptable     ... no result format that the caller accepts                     HTTP 406
         UnknownRepository ... names a repository that does not exist                       HTTP 404
         NotFound          ... asks for a key that does not exist                           HTTP 404
+          UnknownSnapshot ... names a snapshot that does not exist, or has not this table  HTTP 404
         KeyReused         ... the idempotency key names another transaction                HTTP 409
         WrongState        ... comes at a moment when the transaction does not allow it         HTTP 409
         WentBack          ... is about lines of the log that a split made void               HTTP 409
@@ -69,6 +70,10 @@ class UnknownRepository(InvalidRequest):
 
 class NotFound(InvalidRequest):
     """The request asks for a key that does not exist."""
+
+
+class UnknownSnapshot(NotFound):
+    """The request names a snapshot of tables that does not exist, or that has not this table."""
 
 
 class KeyReused(InvalidRequest):

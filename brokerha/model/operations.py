@@ -7,7 +7,10 @@ workers look inside. Each operation is a list whose first item names it:
     ["add", repository, nquads]              quads to add, as N-Quads text; blank node labels are kept as they are
     ["remove", repository, nquads]           quads to remove, as N-Quads text
     ["put", table, key, value]               key and value are bytes
-    ["delete", table, key]                   one table is reserved for what is kept about repositories (about.py), one for what is prepared
+    ["delete", table, key]                   one table is reserved for what is kept about repositories (about.py), one for what is prepared,
+                                             one for snapshots (table_snapshots.py)
+    ["snapshot", name, table, ...]           the tables as this transaction leaves them can be read by that name; all tables if none is named
+    ["drop-snapshot", name]
     ["create-repository", repository]
     ["remove-repository", repository]
     ["control-add", name, kind, target, text, expected]    a check of the control suite (control.py), all text
@@ -41,7 +44,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from brokerha.model import about, branches, control, etags, fingerprints
+from brokerha.model import about, branches, control, etags, fingerprints, table_snapshots
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import Timestamp, TxId, is_repository_id
 from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
@@ -69,6 +72,8 @@ _SHAPES: dict[str, tuple[type, ...]] = {
     "remove": (str, str),
     "put": (str, bytes, bytes),
     "delete": (str, bytes),
+    "snapshot": (str,),
+    "drop-snapshot": (str,),
     "create-repository": (str,),
     "remove-repository": (str,),
     "control-add": (str, str, str, str, str),
@@ -81,9 +86,11 @@ _SHAPES: dict[str, tuple[type, ...]] = {
     "expect-fingerprint": (str,),
 }
 ON_KEYS: Final = frozenset({"put", "delete"})
+ON_SNAPSHOTS: Final = frozenset({"snapshot", "drop-snapshot"})
 ON_QUEUES: Final = frozenset({"publish", "accept"})
 EXPECTATIONS: Final = frozenset({"expect-key", "expect-range", "expect-since", "expect-fingerprint"})
 GRAPH, TABLE, QUEUE = "graph", "table", "queue"
+SNAPSHOT: Final = "snapshot"
 """Kinds of stores; the graph of that kind is a repository."""
 
 _MESSAGE_ID: Final = re.compile(r"[!-~]{1,128}\.[1-9][0-9]{0,5}\Z")
@@ -195,11 +202,15 @@ def _problem(operation: Any) -> str:
     shape = _SHAPES.get(name)
     if shape is None:
         return f"unknown operation {name!r}; known are {', '.join(sorted(_SHAPES))}"
+    if name == "snapshot":
+        return _snapshot_problem(arguments)
     if tuple(map(type, arguments)) != shape:
         wanted = ", ".join(t.__name__ for t in shape)
         return f"{name} takes ({wanted})"
     if name in ON_KEYS:
         return _key_problem(arguments[0], arguments[1]) or _reserved_problem(arguments)
+    if name == "drop-snapshot":
+        return name_problem(SNAPSHOT, arguments[0])
     if name in _OF_A_REPOSITORY:
         return _repository_problem(arguments[0])
     if name == "control-add":
@@ -222,7 +233,7 @@ def is_message_id(text: str) -> bool:
 
 
 def name_problem(kind: str, name: str) -> str:
-    """What is wrong with the name of a store of kind table or queue; empty when nothing is."""
+    """What is wrong with the name of a table, a queue or a snapshot; empty when nothing is."""
     if not name or "\0" in name or len(name.encode()) > TABLE_LIMIT_BYTES:
         return f"a {kind} name has 1 to {TABLE_LIMIT_BYTES} bytes and no NUL"
     return ""
@@ -236,13 +247,35 @@ def _key_problem(table: str, key: bytes) -> str:
     if not table or "\0" in table or len(table.encode()) > TABLE_LIMIT_BYTES:
         return name_problem(TABLE, table)
     if table == branches.TABLE:
-        return f"table {table} is brokerha's own: it holds what is prepared"
+        return _private(table)
     if not 1 <= len(key) <= KEY_LIMIT_BYTES:
         return f"a key has 1 to {KEY_LIMIT_BYTES} bytes, this one has {len(key)}"
     return ""
 
 
+def _private(table: str) -> str:
+    return f"table {table} is brokerha's own: it holds {control.PRIVATE[table]}"
+
+
+def _snapshot_problem(arguments: Any) -> str:
+    if not arguments or any(type(each) is not str for each in arguments):
+        return "snapshot takes a name and the names of tables"
+    name, *tables = arguments
+    if problem := name_problem(SNAPSHOT, name):
+        return problem
+    if len(set(tables)) != len(tables) or len(tables) > table_snapshots.TABLES_LIMIT:
+        return f"a snapshot is of at most {table_snapshots.TABLES_LIMIT} tables, each named once"
+    for table in tables:
+        if problem := name_problem(TABLE, table):
+            return problem
+        if table == about.TABLE or table in control.PRIVATE:
+            return f"table {table} is brokerha's own, which no snapshot shows"
+    return ""
+
+
 def _reserved_problem(arguments: Any) -> str:
+    if arguments[0] in control.PRIVATE:
+        return _private(arguments[0])
     if arguments[0] != about.TABLE:
         return ""
     return about.problem_of(arguments[1], arguments[2] if len(arguments) == 3 else None)

@@ -16,7 +16,16 @@ import msgpack
 
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import Lsn
-from brokerha.model.operations import EXPECTATIONS, GRAPH, ON_KEYS, ON_QUEUES, TABLE, Operation, check_operations
+from brokerha.model.operations import (
+    EXPECTATIONS,
+    GRAPH,
+    ON_KEYS,
+    ON_QUEUES,
+    ON_SNAPSHOTS,
+    TABLE,
+    Operation,
+    check_operations,
+)
 from brokerha.model.outside.isolation import SERIALIZABLE
 
 READS_LIMIT: Final = 10_000
@@ -69,7 +78,7 @@ class ReadSet:
             operation = msgpack.unpackb(piece, use_list=False)
             if operation[0] in ON_KEYS:
                 keys.setdefault(operation[1], set()).add(operation[2])
-            elif operation[0] not in ON_QUEUES | EXPECTATIONS:
+            elif operation[0] not in ON_QUEUES | EXPECTATIONS | ON_SNAPSHOTS:
                 repositories.add(operation[1])
         return [piece for about, piece in self._found.items() if _is_written(about, keys, repositories)]
 

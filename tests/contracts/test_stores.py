@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -27,6 +28,7 @@ from tests.contracts.store_observing_contract import StoreObservingContract
 from tests.contracts.store_pending_contract import StorePendingContract
 from tests.contracts.store_prepared_contract import StorePreparedContract, step
 from tests.contracts.store_queue_contract import StoreExpectationContract, StoreQueueContract, counters, queue
+from tests.contracts.store_snapshots_contract import StoreSnapshotsContract
 
 
 class OfMemory:
@@ -114,12 +116,21 @@ class TestReadsOfWorkerStore(OfFiles, StorePendingContract):
     """Reads of the store in files that begin with some content."""
 
 
+class TestSnapshotsOfMemoryStore(OfMemory, StoreSnapshotsContract):
+    """Snapshots of tables in the model, ..."""
+
+
+class TestSnapshotsOfWorkerStore(OfFiles, StoreSnapshotsContract):
+    """... and in files."""
+
+
 REPOSITORIES = st.sampled_from(["main", "r", "s"])
 KEYS = st.sampled_from([b"a", b"b", b"\x00", b"\xff", b"\xff\xff"])
 TABLES = st.sampled_from(["t", "u"])
 QUEUES = st.sampled_from(["p", "q"])
 LINES = st.lists(st.sampled_from([f"<urn:s> <urn:p> <urn:{name}>" for name in "abcde"]), max_size=4)
 CHECKS = st.sampled_from(["c", "d"])
+SNAPSHOTS = st.sampled_from(["x", "y", "z"])
 CONDITIONS = ["present", "absent", "= 1", "!= 1", ">= 2", "<= 1.5"]
 ONE = key_digest(b"t\0a", b"1")
 """Digest of the range that holds this key alone."""
@@ -137,6 +148,9 @@ OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
     st.tuples(st.just("control-remove"), CHECKS),
     st.tuples(st.just("publish"), QUEUES, st.just("text/plain"), st.sampled_from([b"", b"1"])),
     st.tuples(st.just("accept"), QUEUES, st.sampled_from([f"tx.{number}" for number in range(1, 5)])),
+    st.tuples(st.just("snapshot"), SNAPSHOTS, TABLES),
+    st.tuples(st.just("snapshot"), SNAPSHOTS),
+    st.tuples(st.just("drop-snapshot"), SNAPSHOTS),
     st.tuples(st.just("expect-key"), TABLES, KEYS, st.sampled_from(["", etag_of(b"1")])),
     st.tuples(st.just("expect-range"), TABLES, KEYS, st.one_of(st.just(b""), KEYS), st.sampled_from([bytes(16), ONE])),
     st.tuples(st.just("expect-since"), st.just("queue"), QUEUES, st.integers(0, 6)),
@@ -260,3 +274,68 @@ def broken_checks(store: Store) -> list[str]:
         for check in checks
         if control_keys.problem_of(check["expected"], held[check["target"]].get(check["text"].encode()))
     ]
+
+
+ON_TABLES: st.SearchStrategy[Operation] = st.one_of(
+    st.tuples(st.just("put"), st.just("t"), st.sampled_from([b"a", b"b"]), st.sampled_from([b"", b"1", b"2", b"3"])),
+    st.tuples(st.just("put"), TABLES, KEYS, st.sampled_from([b"", b"1", b"2"])),
+    st.tuples(st.just("delete"), TABLES, KEYS),
+    st.tuples(st.just("snapshot"), SNAPSHOTS, st.just("t")),
+    st.tuples(st.just("drop-snapshot"), SNAPSHOTS),
+)
+STEPS_ON_TABLES = st.lists(
+    st.tuples(
+        st.sampled_from([branches.PREPARE, branches.COMMIT, *["write"] * 6]),
+        st.sampled_from(["b", "c"]),
+        st.lists(ON_TABLES, min_size=1, max_size=2),
+    ),
+    min_size=20,
+    max_size=60,
+)
+
+
+@given(history=STEPS_ON_TABLES)
+@settings(max_examples=200, deadline=None)
+def test_snapshots_show_what_copies_of_the_tables_would(history: list[tuple[str, str, list[Operation]]]) -> None:
+    model = MemoryStore()
+    copies: dict[str, dict[str, list[tuple[bytes, bytes]]]] = {}
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("brokerha.stores.tables.snapshots.DROP_ROWS", 0)
+        monkeypatch.setattr("brokerha.stores.tables.snapshots.WRITE_ROWS", 1)
+        for kind, name, operations in history:
+            before = {each["name"]: each for each in listed_snapshots(model)}
+            if kind == "write":
+                run(model, operations)
+            else:
+                step(model, kind, name, *operations * (kind == branches.PREPARE))
+            now = {each["name"]: each for each in listed_snapshots(model)}
+            for each, found in now.items():
+                if before.get(each) != found:
+                    copies[each] = {table: rows(model, table) for table in found["tables"]}
+            for each, found in now.items():
+                assert {table: rows(model, table, snapshot=each) for table in found["tables"]} == copies[each]
+
+
+@given(history=STEPS_ON_TABLES)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_files_and_model_agree_on_snapshots(
+    history: list[tuple[str, str, list[Operation]]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    executing, model = WorkerStore(tmp_path_factory.mktemp("past") / "w1", cluster="orders", node="w1"), MemoryStore()
+    try:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            monkeypatch.setattr("brokerha.stores.tables.snapshots.DROP_ROWS", 1)
+            monkeypatch.setattr("brokerha.stores.tables.snapshots.WRITE_ROWS", 1)
+            run_history(history, [model, executing])
+        assert listed_snapshots(executing) == listed_snapshots(model)
+        for found in listed_snapshots(model):
+            for arguments in ({}, {"reverse": True}, {"limit": 1}, {"from": b"b"}):
+                named = {"snapshot": found["name"], **arguments}
+                assert rows(executing, "t", **named) == rows(model, "t", **named)
+    finally:
+        executing.close()
+
+
+def listed_snapshots(store: Store) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(b"".join(store.read("snapshots", "", {}).pieces))
+    return found

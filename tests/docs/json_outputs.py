@@ -56,6 +56,7 @@ COMMANDS: Final[tuple[tuple[str, str], ...]] = (
     ("control-list", "control list -o json"),
     ("get", "get prices --prefix sku -o json"),
     ("table-list", "table list -o json"),
+    ("snapshot-list", "snapshot list -o json"),
     ("repository-list", "repository list -o json"),
     ("user-list", "user list --file users.toml -o json"),
     ("worker-list", "worker list -o json"),
@@ -137,6 +138,7 @@ def small_cluster(folder: Path) -> Iterator[Here]:
                 stack.callback(door.stop)
             with cluster.client("m1") as client:
                 client.put("prices", b"sku-2", b"1", ack="applied")
+                client.snapshot("monday", "prices")
                 client.control_add("some", "ask", "main", "ASK {}", "true")
                 xid = client.xid(1, "order", "stock")
                 client.tpc_begin(xid)

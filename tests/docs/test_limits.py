@@ -11,7 +11,7 @@ from brokerha.http.data.queues import LOOK_MOST
 from brokerha.http.door.heads import HeadLimits
 from brokerha.http.door.limits import HttpLimits
 from brokerha.ingress import limits as ingress
-from brokerha.model import about, control, operations
+from brokerha.model import about, control, operations, table_snapshots
 from brokerha.model.outside import foreign_json
 from brokerha.model.wire import client_wire
 from brokerha.nodes.observing.master_view import LOG_LIMIT
@@ -21,7 +21,7 @@ from brokerha.stores.reads import kinds as read_kinds
 from brokerha.stores.reads import observing, together
 from brokerha.stores.sparql import modify as sparql_modify
 from brokerha.stores.sparql import request as sparql_request
-from brokerha.stores.tables import key_range
+from brokerha.stores.tables import key_range, snapshots
 from brokerha.transactions import read_set
 from brokerha.transports import topology
 from tests.docs.pages import pages, text_of
@@ -46,6 +46,9 @@ NAMED = (
     ("docs/http.md", f"have {kib(HEAD.size_bytes)} and {HEAD.fields} headers (431); a head is there {HEAD.time_s:g} s after"),
     ("docs/http.md", f"JSON may be {foreign_json.DEPTH_LIMIT} lists and objects deep (400) and have {foreign_json.ITEMS_LIMIT:,} items (413), operations and groups of changes {OPERATIONS_ITEMS_LIMIT:,}"),
     ("docs/http.md", f"A key has up to {operations.KEY_LIMIT_BYTES} bytes, the name of a table up to {operations.TABLE_LIMIT_BYTES}."),
+    ("docs/http.md", f"{table_snapshots.A_TABLE_LIMIT} snapshots of a table, {table_snapshots.TABLES_LIMIT:,} tables in a snapshot, {table_snapshots.COUNT_LIMIT:,} snapshots;"),
+    ("docs/http.md", f"would keep for snapshots are {mib(snapshots.SIZE_LIMIT_BYTES)} together"),
+    ("docs/http.md", f"{snapshots.DROP_ROWS:,} of them by the drop itself, and {snapshots.WRITE_ROWS} by each later"),
     ("docs/http.md", f"One range shows one moment and has at most {key_range.RANGE_LIMIT:,} keys."),
     ("docs/http.md", f"`limit` ({key_range.RANGE_LIMIT_DEFAULT:,}), `reverse`"),
     ("docs/http.md", f"{mib(operations.BODY_LIMIT_BYTES)} at most when packed, and {mib(DOOR.body_limit_bytes)} as a body."),

@@ -51,6 +51,9 @@ RangeOption = Annotated[
     str | None,
     typer.Option("--range", metavar="FROM..TO", help="Keys from FROM on and before TO; either may be left out."),
 ]
+SnapshotOption = Annotated[
+    str | None, typer.Option("--snapshot", metavar="NAME", help="As that snapshot shows them (brokerha snapshot list).")
+]
 KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="Key, as UTF-8 text.")]
 
 
@@ -121,6 +124,7 @@ def get(
     name: Annotated[str | None, typer.Argument(metavar="KEY", help="Key, as UTF-8 text.")] = None,
     prefix: PrefixOption = None,
     bounds: RangeOption = None,
+    snapshot: SnapshotOption = None,
     min_lsn: MinLsnOption = 0,
     config: ConfigOption = None,
     url: UrlOption = None,
@@ -135,11 +139,11 @@ def get(
     if (name is not None) + (prefix is not None) + (bounds is not None) != 1:
         raise typer.BadParameter("which keys? write KEY, --prefix or --range, and one of them only")
     if name is None:
-        return _get_range(table, prefix, bounds, min_lsn, config, url, timeout_s, chosen)
+        return _get_range(table, prefix, bounds, snapshot, min_lsn, config, url, timeout_s, chosen)
     if chosen is not Format.TABLE:
         raise typer.BadParameter("-o is for --prefix and --range: the value of one key is written as it is")
     with connected(config, url) as client:
-        value = client.get(table, os.fsencode(name), min_lsn=min_lsn, timeout=timeout_s)
+        value = client.get(table, os.fsencode(name), snapshot=snapshot, min_lsn=min_lsn, timeout=timeout_s)
     if value is None:
         exits.say(f"table {table} has no key {name}")
         return exits.FAILED
@@ -151,6 +155,7 @@ def _get_range(
     table: str,
     prefix: str | None,
     bounds: str | None,
+    snapshot: str | None,
     min_lsn: Any,
     config: Path | None,
     url: str | None,
@@ -160,7 +165,13 @@ def _get_range(
     start, end = bounds_of(bounds)
     with connected(config, url) as client:
         found = client.export(
-            table, prefix=os.fsencode(prefix or ""), start=start, end=end, min_lsn=min_lsn, timeout=timeout_s
+            table,
+            prefix=os.fsencode(prefix or ""),
+            start=start,
+            end=end,
+            snapshot=snapshot,
+            min_lsn=min_lsn,
+            timeout=timeout_s,
         )
         rows = list(found.rows)
     if chosen is Format.JSON or chosen is Format.YAML:

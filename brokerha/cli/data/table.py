@@ -28,7 +28,7 @@ from brokerha.cli.common.options import (
     UrlOption,
 )
 from brokerha.cli.common.output import Format
-from brokerha.cli.data.read_write import PrefixOption, RangeOption, TableArgument, bounds_of
+from brokerha.cli.data.read_write import PrefixOption, RangeOption, SnapshotOption, TableArgument, bounds_of
 
 app = typer.Typer(
     help="Key-value tables: list, export.",
@@ -68,6 +68,7 @@ def export(
         ExportForm,
         typer.Option("--as", help="A JSON object for each line, or msgpack [key, value] one after the other."),
     ] = ExportForm.JSONL,
+    snapshot: SnapshotOption = None,
     min_lsn: MinLsnOption = 0,
     config: ConfigOption = None,
     url: UrlOption = None,
@@ -81,7 +82,13 @@ def export(
     start, end = bounds_of(bounds)
     with connected(config, url) as client:
         found = client.export(
-            table, prefix=os.fsencode(prefix or ""), start=start, end=end, min_lsn=min_lsn, timeout=timeout_s
+            table,
+            prefix=os.fsencode(prefix or ""),
+            start=start,
+            end=end,
+            snapshot=snapshot,
+            min_lsn=min_lsn,
+            timeout=timeout_s,
         )
         count = 0
         for row in found.rows:

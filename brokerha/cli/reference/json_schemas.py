@@ -151,6 +151,11 @@ OUTPUTS: Final[dict[str, Output]] = {
         "All key-value tables.",
         {"tables": ["text"]},
     ),
+    "snapshot-list": Output(
+        ("snapshot list",),
+        "All snapshots of key-value tables; `lsn` is the moment that one shows.",
+        {"snapshots": [{"name": "text", "tables": ["text"], "lsn": "integer"}]},
+    ),
     "repository-list": Output(
         ("repository list",),
         "All RDF repositories.",

@@ -2,6 +2,7 @@
 
     keys.py                key-value tables
     key_forms.py           keys, values and ranges as JSON and msgpack
+    snapshots.py           snapshots of tables by name
     queues.py              publish, take, look
     transactions.py        transactions in one request, batches of them, outcomes
     open_transactions.py   transactions step by step

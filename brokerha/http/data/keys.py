@@ -23,13 +23,18 @@ OCTETS = "application/octet-stream"
 
 async def get(call: Call) -> Answer:
     """The value of a key; 404 when there is none."""
-    outcome = await read(call, "get", call.path_text("table"), {"key": call.path_bytes("key")})
+    outcome = await read(call, "get", call.path_text("table"), {"key": call.path_bytes("key"), **_past(call)})
     tag = etag_of(outcome.body)
     headers: dict[str, str | int] = {"ETag": tag, **age_of(outcome)}
     known = call.header(b"if-none-match")
     if known and (known == "*" or tag in known):
         return Answer(304, headers=headers)
     return Answer(200, outcome.body, OCTETS, headers)
+
+
+def _past(call: Call) -> dict[str, object]:
+    name = call.parameters().one("snapshot")
+    return {} if name is None else {"snapshot": name}
 
 
 async def put(call: Call) -> Answer:
@@ -65,6 +70,7 @@ async def get_range(call: Call) -> Answer:
         "to": parameters.raw("to"),
         "limit": None if parameters.one("limit") is None else parameters.number("limit", 0),
         "reverse": parameters.flag("reverse"),
+        **_past(call),
     }
     outcome = await read(call, "range", call.path_text("table"), arguments)
     if media_type == MSGPACK:

@@ -7,6 +7,7 @@ nor change one that he may only read. Each operation and each read is asked here
     create-repository, remove-repository       admin in it
     control-add, control-remove                admin
     put, delete, publish, accept               write
+    snapshot, drop-snapshot                    write
     expectations                               read, of a graph in that repository
     a read of a repository                     read in it; every other read: read
 
@@ -27,7 +28,7 @@ _IN_REPOSITORY = {
     "update": WRITE, "add": WRITE, "remove": WRITE, "create-repository": ADMIN, "remove-repository": ADMIN,
 }  # fmt: skip
 _ELSEWHERE = {
-    "put": WRITE, "delete": WRITE, "publish": WRITE, "accept": WRITE,
+    "put": WRITE, "delete": WRITE, "publish": WRITE, "accept": WRITE, "snapshot": WRITE, "drop-snapshot": WRITE,
     "control-add": ADMIN, "control-remove": ADMIN, "expect-key": READ, "expect-range": READ, "expect-fingerprint": READ,
 }  # fmt: skip
 _READS_OF_REPOSITORIES = frozenset({"query", "statements", "size", "contexts", "about"})

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerha.model import about, branches
+from brokerha.model import about, branches, table_snapshots
 from brokerha.model.errors import InvalidRequest, NotFound, Rejected, StoreDiffers
 from brokerha.model.fingerprints import UNKNOWN, differs, packed
 from brokerha.model.fingerprints import text_of as shown
@@ -23,6 +23,7 @@ from brokerha.model.operations import (
     EXPECTATIONS,
     ON_KEYS,
     ON_QUEUES,
+    ON_SNAPSHOTS,
     REJECTED,
     Change,
     LoggedRow,
@@ -47,18 +48,29 @@ from brokerha.stores.files.environment import Environment, WriteTransaction
 from brokerha.stores.rdf.change import QuadChange, read_nquads
 from brokerha.stores.rdf.repositories import Repositories, Repository
 from brokerha.stores.tables.key_range import row_key_of
-from brokerha.stores.tables.key_value import delete_row, get_value, put_row, range_digests, rows_as_they_lie
+from brokerha.stores.tables.key_value import (
+    delete_row,
+    get_value,
+    put_row,
+    range_digests,
+    rows_as_they_lie,
+    table_names,
+)
 from brokerha.stores.tables.queue_change import QueueChange, check_room, order_of
 from brokerha.stores.tables.queues import Queues
+from brokerha.stores.tables.snapshots import Content, Snapshots, changes_of, copies_of, named_in
 
 COMMIT_LIMIT_BYTES = 64 * 1024 * 1024
 """A batch commits early when its effects have grown to this size, so that its memory is bounded."""
 
-_BESIDE = ON_QUEUES | EXPECTATIONS
+_NOTED = frozenset({branches.TABLE, table_snapshots.TABLE})
+"""Tables whose content is known here, too."""
+_BESIDE = ON_QUEUES | EXPECTATIONS | ON_SNAPSHOTS
 """Operations that need neither an evaluation nor the last word on a key."""
 
-_Judged = tuple[dict[bytes, Operation], list[Change], Evaluation | None]
-"""A transaction that nothing speaks against: its last operation on each key, its changes of queues, and all the rest, if there is any."""
+_Judged = tuple[dict[bytes, Operation], list[Change], Evaluation | None, list[Change]]
+"""A transaction that nothing speaks against: its last operation on each key, its changes of queues, all the rest, if there is any, and
+what becomes of the table of snapshots."""
 
 
 class Batch:
@@ -71,6 +83,7 @@ class Batch:
         repositories: Repositories,
         state: StoreState,
         prepared: Prepared,
+        snapshots: Snapshots,
         committed: Callable[[StoreState], None],
     ) -> None:
         self._environment = environment
@@ -80,6 +93,7 @@ class Batch:
         self._log = log
         self._repositories = repositories
         self._prepared = prepared
+        self._snapshots = snapshots
         self._committed = committed
         self._lsn = state.lsn
         self._fingerprint = state.fingerprint
@@ -103,10 +117,13 @@ class Batch:
         try:
             if body[:1] == branches.FIRST and (branch := branches.branch_of(body)) is not None:
                 return APPLIED, "", self._step_of(branch, timestamp)
-            keys, queues, evaluation = self._judged(txid, timestamp, operations_to_execute(body))
+            keys, queues, evaluation, snapshots = self._judged(txid, timestamp, operations_to_execute(body))
         except (InvalidRequest, Rejected) as error:
             return REJECTED, reason_of(error), b""
         changes = self._keep_keys(keys)
+        for change in snapshots:
+            self._make(change, self._lsn + 1)
+            changes.append(change)
         for change in queues:
             self._count(self._queues.keep(self._begun(), change))
             changes.append(change)
@@ -134,23 +151,38 @@ class Batch:
                 others.append((number, operation))
         # Most transactions are about keys only and need no evaluation.
         evaluation: Evaluation | None = None
+        snapshots: list[Change] = []
         try:
             if others:
                 queues = self._judged_beside(txid, others)
                 evaluation = self._evaluated(txid, timestamp, others)
+            if self._snapshots or any(operation[0] in ON_SNAPSHOTS for _, operation in others):
+                snapshots = self._of_snapshots(operations, keys)
             # Keys alone are no more than the body that they came in.
-            if others or self._prepared.branches:
+            if others or snapshots or self._prepared.branches:
                 changes = [*keys.values(), *queues, *(evaluation.changes() if evaluation is not None else ())]
-                check_size(changes)
+                check_size([*changes, *snapshots])
                 if self._prepared.branches:
-                    self._prepared.judge(changes)
+                    tables, directory = named_in(operations, snapshots)
+                    self._prepared.judge([*changes, *directory])
+                    self._prepared.judge_snapshot(tables)
             if evaluation is not None or not self._suite.row_keys.isdisjoint(keys):
                 judge_evaluation(self._suite, keys, evaluation, self._stored)
         except (InvalidRequest, Rejected):
             if evaluation is not None:
                 evaluation.discard()
             raise
-        return keys, queues, evaluation
+        return keys, queues, evaluation, snapshots
+
+    def _of_snapshots(self, operations: list[Operation], keys: dict[bytes, Operation]) -> list[Change]:
+        """What a transaction changes in the table of snapshots. Raises Rejected, StoreError."""
+        transaction = self._begun()
+        content = Content(
+            self._stored,
+            lambda beginning: rows_as_they_lie(transaction, self._keys, beginning),
+            lambda: table_names(transaction, self._keys),
+        )
+        return changes_of(self._snapshots, operations, keys, self._lsn + 1, content)
 
     def _step_of(self, branch: branches.Branch, timestamp: Timestamp) -> bytes:
         """Take one step of a branch; return its effect. Raises InvalidRequest, Rejected, StoreError."""
@@ -165,13 +197,16 @@ class Batch:
             return b""
         changes: list[Change] = [("delete", branches.TABLE, key)]
         if branch.step == branches.COMMIT:
-            changes += changes_in(self._stored(row_key_of(branches.TABLE, key)) or b"")
+            kept = changes_in(self._stored(row_key_of(branches.TABLE, key)) or b"")
+            changes += kept
+            if self._snapshots:
+                changes += copies_of(self._snapshots, kept, self._stored)
         return self._made(sorted(changes, key=order_of))
 
     def _value_of(self, branch: branches.Branch, timestamp: Timestamp) -> bytes:
         """Judge a branch, and return what is to be kept of it. Raises InvalidRequest, Rejected, StoreError."""
         operations = operations_to_execute(branch.body)
-        keys, changes, evaluation = self._judged(branch.txid, timestamp, operations)
+        keys, changes, evaluation, _ = self._judged(branch.txid, timestamp, operations)
         after = self._suite
         for row_key, operation in keys.items():
             before = self._stored(row_key)
@@ -226,8 +261,8 @@ class Batch:
             self._keep_control(change)
         else:
             self._retire(self._known(name, lsn).name)
-        if name == branches.TABLE and kind in ON_KEYS:
-            self._prepared.note(change)
+        if name in _NOTED and kind in ON_KEYS:
+            (self._prepared if name == branches.TABLE else self._snapshots).note(change)
 
     def commit(self) -> None:
         """Make everything so far durable and hand it on. Raises StoreError."""

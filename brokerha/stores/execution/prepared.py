@@ -23,12 +23,12 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from brokerha.model import about
+from brokerha.model import about, table_snapshots
 from brokerha.model.branches import COUNT_LIMIT, SIZE_LIMIT_BYTES, SUM_LIMIT_BYTES, TABLE
 from brokerha.model.control import KEY, Check, shortened
 from brokerha.model.errors import Rejected
 from brokerha.model.ids import TxId
-from brokerha.model.operations import GRAPH, ON_KEYS, ON_QUEUES, QUEUE, Change, Operation
+from brokerha.model.operations import GRAPH, ON_KEYS, ON_QUEUES, ON_SNAPSHOTS, QUEUE, Change, Operation
 from brokerha.model.operations import TABLE as TABLE_KIND
 from brokerha.stores.control.suite import ADD, ON_CONTROL, Suite
 from brokerha.stores.tables.key_range import row_key_of
@@ -87,6 +87,10 @@ class Prepared:
     def judge(self, changes: Iterable[Change]) -> None:
         """Raise Rejected when these changes would spoil what is prepared."""
         self._refuse(self._holds, done_by(changes))
+
+    def judge_snapshot(self, tables: Iterable[str]) -> None:
+        """Raise Rejected when a branch writes one of these tables: what it would have to copy for a snapshot was not judged."""
+        self._refuse(self._does, [(TABLE_KIND, table) for table in tables])
 
     def judge_branch(self, txid: TxId, value: bytes) -> None:
         """Raise Rejected when there is no room to keep a branch, or a prepared one would spoil what it relies upon."""
@@ -212,6 +216,10 @@ def _held_by_check(check: Check) -> Iterator[Mark]:
 def _relied_upon(operation: Operation, lines_of: Callable[[str], Iterable[str]]) -> Iterator[Mark]:
     """What an operation relies upon, whether it changes anything or not. Raises Rejected."""
     kind, name = operation[0], operation[1]
+    if kind in ON_SNAPSHOTS:
+        raise Rejected(
+            "a transaction that makes or drops a snapshot cannot be prepared, as a snapshot shows one place in the order: make it by itself"
+        )
     if kind in ON_KEYS or kind == "expect-key":
         yield "key", name, operation[2]
         if kind in ON_KEYS and name == about.TABLE:
@@ -250,6 +258,8 @@ def _named(mark: Mark) -> str:
     kind, *names = mark
     shown = [shortened(each.decode(errors="backslashreplace") if isinstance(each, bytes) else each) for each in names]
     match kind:
+        case "key" if names[0] == table_snapshots.TABLE:
+            return f"snapshot {shown[1][1:]!r}"
         case "key" | "key-check":
             return f"key {shown[1]!r} of table {shown[0]!r}"
         case "message":

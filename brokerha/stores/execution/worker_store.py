@@ -54,7 +54,8 @@ from brokerha.stores.reads.pending import Pending
 from brokerha.stores.reads.reading import Reader, Reading
 from brokerha.stores.reads.together import together_answer, wanted_reads
 from brokerha.stores.tables.key_range import in_pieces
-from brokerha.stores.tables.key_value import checked_rows
+from brokerha.stores.tables.key_value import checked_rows, snapshots_in
+from brokerha.stores.tables.snapshots import Snapshots
 
 MAIN_REPOSITORY = "main"
 
@@ -105,7 +106,8 @@ class WorkerStore:
         self._running: Batch | None = None
         self._is_behind = False
         self._prepared: Prepared | None = None
-        """What is prepared, with the batch that runs; None until it is looked for, and after a batch that failed."""
+        self._snapshots: Snapshots | None = None
+        """What is prepared and which snapshots there are, with the batch that runs; None until it is looked for, and after a batch that failed."""
         try:
             with store_errors("cannot open the store"):
                 self._state = self._opened()
@@ -336,16 +338,17 @@ class WorkerStore:
                 raise
 
     def _batch(self) -> Batch:
-        if self._prepared is None:
+        if self._prepared is None or self._snapshots is None:
             with self._environment.lmdb.begin() as transaction:
                 self._prepared = Prepared(checked_rows(transaction, self._environment.keys, BEGINNING))
+                self._snapshots = snapshots_in(transaction, self._environment.keys)
         self._running = Batch(
-            self._environment, self._log, self._repositories, self._state, self._prepared, self._follow
+            self._environment, self._log, self._repositories, self._state, self._prepared, self._snapshots, self._follow
         )
         return self._running
 
     def _abandon(self) -> None:
-        self._prepared = None
+        self._prepared = self._snapshots = None
         if self._running is not None:
             self._running.abandon()
         if not self._is_behind:

@@ -22,6 +22,7 @@ from brokerha.stores.execution.expectations import Before, range_digest
 from brokerha.stores.execution.last_changes import STORE_OF
 from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.queue_change import NEVER_USED, Counts, Message
+from brokerha.stores.tables.snapshots import DIRECTORY, Content, Snapshots
 
 _PACE_ITEMS = 1000
 
@@ -103,6 +104,18 @@ class MemoryImage:
         return Before(
             self.keys.get, lambda kind, name: self.changed.get((kind, name), 0), packed(self.fingerprint), between
         )
+
+    def content(self) -> Content:
+        """This state, for snapshots."""
+        return Content(
+            self.keys.get,
+            lambda beginning: sorted(row for row in self.keys.items() if row[0].startswith(beginning)),
+            lambda: {row_key.partition(b"\0")[0].decode() for row_key in self.keys},
+        )
+
+    def snapshots(self) -> Snapshots:
+        """Its snapshots of tables."""
+        return Snapshots(row for row in self.keys.items() if row[0].startswith(DIRECTORY))
 
     def copy(self) -> MemoryImage:
         """An independent copy; what the containers hold never changes."""

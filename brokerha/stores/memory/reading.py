@@ -15,13 +15,14 @@ from brokerha.stores.comparing.digests import Walk, walk_of
 from brokerha.stores.comparing.fingerprint import report
 from brokerha.stores.memory.image import MemoryImage, MemoryQueue
 from brokerha.stores.memory.quads import NO_SPARQL, LineChange, lines_of
-from brokerha.stores.reads.kinds import WALKS, about_answer, about_beginning, check_arguments
+from brokerha.stores.reads.kinds import WALKS, about_answer, about_beginning, check_arguments, text_argument
 from brokerha.stores.reads.observing import is_observing, observed
 from brokerha.stores.reads.pending import Pending
 from brokerha.stores.reads.queues import QueueRange
 from brokerha.stores.reads.together import Wanted, read_number, together_answer, wanted_reads
 from brokerha.stores.tables.key_range import OWN_TABLES, KeyRange, in_pieces, row_key_of, wanted_row_key
 from brokerha.stores.tables.queue_change import Message
+from brokerha.stores.tables.snapshots import past_rows, past_value
 
 _TEXT, _JSON, _MSGPACK = "text/plain", "application/json", "application/x-msgpack"
 
@@ -74,13 +75,8 @@ def _answer(
         return _JSON, _about(image, name)
     if kind == "control":
         return _JSON, image.suite.report()
-    if kind == "get":
-        return "application/octet-stream", _get(image, wanted_row_key(name, arguments), pending)
-    if kind == "range":
-        return _MSGPACK, _packed(_range(image, KeyRange(name, arguments), pending))
-    if kind == "tables":
-        names = {row_key.partition(b"\0")[0].decode() for row_key in image.keys} - OWN_TABLES
-        return _JSON, json.dumps(sorted(names)).encode()
+    if kind in {"get", "range", "tables", "snapshots"}:
+        return _answer_of_keys(image, kind, name, arguments, pending)
     if kind == "queue":
         return _MSGPACK, _packed(QueueRange(name, arguments).take(pending, _held(image, name)))
     if kind == "queues":
@@ -93,6 +89,28 @@ def _answer(
     if kind == "size":
         return _TEXT, str(len(lines)).encode()
     return "application/n-quads", "".join(f"{line} .\n" for line in sorted(lines)).encode()
+
+
+def _answer_of_keys(
+    image: MemoryImage, kind: str, name: str, arguments: dict[str, object], pending: Pending
+) -> tuple[str, bytes]:
+    if kind == "get":
+        row_key = wanted_row_key(name, arguments)
+        if (snapshot := text_argument(arguments, "snapshot")) is not None:
+            numbers = image.snapshots().from_on(snapshot, name)
+            value = past_value(numbers, name, row_key[len(row_key_of(name, b"")) :], image.keys.get)
+            return "application/octet-stream", value
+        return "application/octet-stream", _get(image, row_key, pending)
+    if kind == "range":
+        wanted = KeyRange(name, arguments)
+        if (snapshot := text_argument(arguments, "snapshot")) is not None:
+            numbers = image.snapshots().from_on(snapshot, name)
+            return _MSGPACK, _packed(list(past_rows(numbers, wanted, lambda place: _rows(image, place))))
+        return _MSGPACK, _packed(_range(image, wanted, pending))
+    if kind == "snapshots":
+        return _JSON, image.snapshots().report()
+    names = {row_key.partition(b"\0")[0].decode() for row_key in image.keys} - OWN_TABLES
+    return _JSON, json.dumps(sorted(names)).encode()
 
 
 def _about(image: MemoryImage, name: str) -> bytes:
@@ -110,11 +128,12 @@ def _get(image: MemoryImage, row_key: bytes, pending: Pending) -> bytes:
 
 
 def _range(image: MemoryImage, wanted: KeyRange, pending: Pending) -> list[tuple[bytes, bytes]]:
-    found = sorted(row_key for row_key in image.keys if wanted.low <= row_key < wanted.high)
-    if wanted.is_reverse:
-        found.reverse()
-    rows = pending.rows(((row_key, image.keys[row_key]) for row_key in found), wanted)
-    return [(row_key[wanted.skip :], value) for row_key, value in rows]
+    return [(row_key[wanted.skip :], value) for row_key, value in pending.rows(_rows(image, wanted), wanted)]
+
+
+def _rows(image: MemoryImage, wanted: KeyRange) -> list[tuple[bytes, bytes]]:
+    found = (row for row in image.keys.items() if wanted.low <= row[0] < wanted.high)
+    return sorted(found, reverse=wanted.is_reverse)
 
 
 def _held(image: MemoryImage, name: str) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
-from brokerha.model import about, branches
+from brokerha.model import about, branches, table_snapshots
 from brokerha.model.control import Check
 from brokerha.model.errors import InvalidRequest, Rejected, StoreDiffers
 from brokerha.model.fingerprints import UNKNOWN, differs, packed
@@ -24,6 +24,7 @@ from brokerha.model.operations import (
     EXPECTATIONS,
     ON_KEYS,
     ON_QUEUES,
+    ON_SNAPSHOTS,
     REJECTED,
     Change,
     Logged,
@@ -46,8 +47,9 @@ from brokerha.stores.memory.quads import NO_SPARQL, changes_of_repositories, lin
 from brokerha.stores.memory.reading import read_image
 from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.queue_change import QueueChange, check_room, order_of
+from brokerha.stores.tables.snapshots import Snapshots, changes_of, copies_of, named_in
 
-_ELSEWHERE = ON_KEYS | ON_QUEUES | EXPECTATIONS
+_ELSEWHERE = ON_KEYS | ON_QUEUES | EXPECTATIONS | ON_SNAPSHOTS
 """Operations that are not about repositories or the control suite."""
 
 
@@ -59,6 +61,8 @@ class MemoryStore:
         self._image = MemoryImage()
         self._held: Prepared | None = None
         """What is prepared; None until it is looked for."""
+        self._past: Snapshots | None = None
+        """Its snapshots of tables, as well."""
 
     @classmethod
     def from_image(cls, image: object, keep_results: int = 100_000) -> MemoryStore:
@@ -195,8 +199,12 @@ class MemoryStore:
     def _make(self, changes: list[Change]) -> None:
         for change in changes:
             self._image.apply(change)
-            if self._held is not None and change[0] in ON_KEYS and change[1] == branches.TABLE:
+            if change[0] not in ON_KEYS:
+                continue
+            if self._held is not None and change[1] == branches.TABLE:
                 self._held.note(change)
+            elif self._past is not None and change[1] == table_snapshots.TABLE:
+                self._past.note(change)
         self._image.note(changes)
 
     @property
@@ -204,6 +212,12 @@ class MemoryStore:
         if self._held is None:
             self._held = Prepared(row for row in self._image.keys.items() if row[0].startswith(BEGINNING))
         return self._held
+
+    @property
+    def _snapshots(self) -> Snapshots:
+        if self._past is None:
+            self._past = self._image.snapshots()
+        return self._past
 
     def _changes_of_branch(self, branch: branches.Branch) -> list[Change]:
         """What one step of a branch changes; nothing is changed yet. Raises Rejected, InvalidRequest."""
@@ -213,6 +227,8 @@ class MemoryStore:
                 return []
             operations = operations_to_execute(branch.body)
             changes, after = self._changes(branch.txid, operations)
+            # Copies for snapshots are made by the commit.
+            changes = [each for each in changes if each[0] not in ON_KEYS or each[1] != table_snapshots.TABLE]
             value = value_of(operations, changes, after, lines_of)
             prepared.judge_branch(branch.txid, value)
             return [("put", branches.TABLE, key, value)]
@@ -221,7 +237,8 @@ class MemoryStore:
                 raise Rejected(f"transaction {branch.txid} is not prepared")
             return []
         kept = changes_in(self._image.keys[row_key_of(branches.TABLE, key)]) if branch.step == branches.COMMIT else []
-        return sorted([*kept, ("delete", branches.TABLE, key)], key=order_of)
+        copies = copies_of(self._snapshots, kept, self._image.keys.get)
+        return sorted([*kept, *copies, ("delete", branches.TABLE, key)], key=order_of)
 
     def _changes(self, txid: TxId, operations: list[Operation]) -> tuple[list[Change], Suite]:
         """What the operations would change, minimal and sorted by kind, name and key, and the suite after it; nothing is changed yet."""
@@ -239,15 +256,21 @@ class MemoryStore:
         changes: list[Change] = []
         if on_repositories:
             changes = changes_of_repositories(self._image.repositories, on_repositories, control)
-        check_size([*keys.values(), *queues, *changes, *control.changes()])
+        snapshots: list[Change] = []
+        if self._snapshots or any(operation[0] in ON_SNAPSHOTS for operation in operations):
+            snapshots = changes_of(self._snapshots, operations, keys, self._image.lsn + 1, self._image.content())
+        judged = [*keys.values(), *queues, *changes, *control.changes()]
+        check_size([*judged, *snapshots])
         if self._prepared.branches:
-            self._prepared.judge([*keys.values(), *queues, *changes, *control.changes()])
+            tables, directory = named_in(operations, snapshots)
+            self._prepared.judge([*judged, *directory])
+            self._prepared.judge_snapshot(tables)
         for row_key, operation in keys.items():
             before = self._image.keys.get(row_key)
             if before is not None if operation[0] == "delete" else before != operation[3]:
                 changes.append(operation)
         self._judge(control, keys, changes)
-        changes += [*control.changes(), *queues]
+        changes += [*control.changes(), *queues, *snapshots]
         if len(changes) > 1:
             changes.sort(key=order_of)
         return changes, control.after()

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from brokerha.model import about
 from brokerha.model.errors import InvalidRequest, UnknownRepository
 from brokerha.model.ids import Lsn
-from brokerha.model.operations import KEY_LIMIT_BYTES, is_message_id
+from brokerha.model.operations import KEY_LIMIT_BYTES, TABLE_LIMIT_BYTES, is_message_id
 from brokerha.model.outside.shapes import (
     BYTES,
     FLAG,
@@ -46,6 +46,7 @@ _NAMED: Final[Shapes] = {"name": text(512)}
 """More than any name has."""
 _TEXTS: Final = either(TEXT, listed(TEXT, 0, LISTED_LIMIT))
 _KEY: Final = data(KEY_LIMIT_BYTES)
+_SNAPSHOT: Final = text(TABLE_LIMIT_BYTES)
 _BITS: Final = number(1, BITS_LIMIT)
 _MESSAGE_ID: Final = Shape(
     "a message id (transaction id, dot, number)", lambda value: isinstance(value, str) and is_message_id(value)
@@ -60,9 +61,12 @@ ARGUMENTS: Final[dict[str, Shapes]] = {
     "statements": {"subj": TEXT, "pred": TEXT, "obj": TEXT, "context": _TEXTS, "accept": TEXT, **_PENDING},
     "size": {"context": _TEXTS, **_PENDING},
     "contexts": _PENDING,
-    "get": {"key": needed(_KEY), **_PENDING},
-    "range": {"prefix": _KEY, "from": _KEY, "to": _KEY, "limit": _ROWS, "reverse": FLAG, **_PENDING},
+    "get": {"key": needed(_KEY), "snapshot": _SNAPSHOT, **_PENDING},
+    "range": {
+        "prefix": _KEY, "from": _KEY, "to": _KEY, "limit": _ROWS, "reverse": FLAG, "snapshot": _SNAPSHOT, **_PENDING,
+    },
     "tables": {},
+    "snapshots": {},
     "queue": {"after": _MESSAGE_ID, "limit": _ROWS, **_PENDING},
     "queues": _PENDING,
     "together": {"reads": needed(listed(BYTES, 1, READS_LIMIT)), "seen": BYTES, **_PENDING},

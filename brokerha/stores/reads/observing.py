@@ -12,11 +12,12 @@ That there is no such key or repository is something found.
 |---|---|---|
 | get | expect-key | another value of this key |
 | range | expect-range | a change of a key in the range, up to the last key that came back |
+| get, range of a snapshot | expect-key of the snapshot (model/table_snapshots.py) | its drop, or another one of this name |
 | range of more than 10,000 keys | expect-since of the table | any change of the table |
 | query, statements, size, contexts | expect-since of the graph | any change of the repository |
 | queue | expect-since of the queue | any change of the queue |
 | about | expect-since of brokerha's own table | any change of namespaces or settings |
-| tables, queues, repositories, control, fingerprint | expect-fingerprint | any change at all |
+| tables, snapshots, queues, repositories, control, fingerprint | expect-fingerprint | any change at all |
 
 What the transaction itself wrote is no finding: a key that it has put demands nothing.
 """
@@ -28,7 +29,7 @@ from typing import Any, Final
 
 import msgpack
 
-from brokerha.model import about
+from brokerha.model import about, table_snapshots
 from brokerha.model.errors import Conflict, NotFound, Rejected, TooLarge, UnknownRepository
 from brokerha.model.etags import etag_of
 from brokerha.model.fingerprints import text_of
@@ -36,10 +37,10 @@ from brokerha.model.ids import Lsn
 from brokerha.model.operations import GRAPH, QUEUE, TABLE, Operation, unpack_operations
 from brokerha.ports.store import ReadAnswer
 from brokerha.stores.execution.expectations import Before, judge_expectations
-from brokerha.stores.reads.kinds import MSGPACK, RDF_KINDS
+from brokerha.stores.reads.kinds import MSGPACK, RDF_KINDS, text_argument
 from brokerha.stores.reads.pending import Pending
 from brokerha.stores.reads.together import RESULT_LIMIT_BYTES, Wanted
-from brokerha.stores.tables.key_range import KeyRange, in_pieces, rows_between, wanted_row_key
+from brokerha.stores.tables.key_range import KeyRange, in_pieces, row_key_of, rows_between, wanted_row_key
 
 RANGE_ROWS: Final = 10_000
 """Keys of a range that are demanded one by one; more are demanded as a whole table."""
@@ -86,6 +87,11 @@ def observed(
 
 def _demands_of(wanted: Wanted, pending: Pending, lsn: Lsn, before: Before, body: bytes) -> Sequence[Operation]:
     kind, name, arguments = wanted
+    snapshot = text_argument(arguments, "snapshot")
+    if snapshot is not None:
+        key = table_snapshots.snapshot_key(snapshot)
+        value = before.value_of(row_key_of(table_snapshots.TABLE, key))
+        return (("expect-key", table_snapshots.TABLE, key, "" if value is None else etag_of(value)),)
     if kind == "get":
         row_key = wanted_row_key(name, arguments)
         if row_key in pending.keys:

@@ -36,7 +36,7 @@ from brokerha.stores.reads.queues import QueueRange
 from brokerha.stores.reads.tables import TablesReading
 from brokerha.stores.reads.together import REPOSITORIES_LIMIT, RESULT_LIMIT_BYTES, Wanted, read_number
 from brokerha.stores.sparql.scratch import ScratchText
-from brokerha.stores.tables.key_range import KeyRange, wanted_row_key
+from brokerha.stores.tables.key_range import KeyRange
 
 
 class TogetherRun:
@@ -94,10 +94,12 @@ class TogetherRun:
         kind, name, arguments = wanted
         tables, pending = self._tables, self._pending
         if kind == "get":
-            return OCTETS, tables.get(transaction, wanted_row_key(name, arguments), pending)
+            return OCTETS, tables.value(transaction, name, arguments, pending)
         if kind == "range":
             body = bytearray()
-            for piece in tables.range(transaction, KeyRange(name, arguments), pending, self._may_go_on):
+            snapshot = text_argument(arguments, "snapshot")
+            past = None if snapshot is None else (snapshot, name)
+            for piece in tables.range(transaction, KeyRange(name, arguments), pending, self._may_go_on, past):
                 body += piece
                 if len(body) > RESULT_LIMIT_BYTES:
                     raise TooLarge(f"the range has more than {RESULT_LIMIT_BYTES} bytes: ask for less")
@@ -109,6 +111,8 @@ class TogetherRun:
             return JSON, about_answer(name, view.repositories, tables.rows(transaction, about.TABLE, beginning))
         if kind == "tables":
             return JSON, tables.names(transaction)
+        if kind == "snapshots":
+            return JSON, tables.snapshots(transaction)
         if kind == "queues":
             return JSON, tables.queues(transaction, pending)
         return JSON, plain_answer(view, kind)

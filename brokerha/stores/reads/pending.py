@@ -18,7 +18,15 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from brokerha.model.ids import TxId
-from brokerha.model.operations import EXPECTATIONS, ON_KEYS, ON_QUEUES, Operation, message_id, unpack_operations
+from brokerha.model.operations import (
+    EXPECTATIONS,
+    ON_KEYS,
+    ON_QUEUES,
+    ON_SNAPSHOTS,
+    Operation,
+    message_id,
+    unpack_operations,
+)
 from brokerha.stores.control.suite import ON_CONTROL
 from brokerha.stores.tables.key_range import KeyRange, row_key_of
 from brokerha.stores.tables.queue_change import NEVER_USED, Counts, Message
@@ -57,7 +65,7 @@ class Pending:
                 self.keys[row_key_of(name, operation[2])] = operation[3] if kind == "put" else None
             elif kind in ON_QUEUES:
                 self._on_queue(number, operation)
-            elif kind not in EXPECTATIONS and kind not in ON_CONTROL:
+            elif kind not in EXPECTATIONS and kind not in ON_CONTROL and kind not in ON_SNAPSHOTS:
                 self._on_repository(number, operation)
 
     @classmethod

@@ -6,9 +6,10 @@
 | statements * | repository | subj, pred, obj, context, accept                       | as accepted                         |
 | size *       | repository | context                                               | text/plain, a number                |
 | contexts *   | repository |                                                       | application/json, N-Triples terms   |
-| get *        | table      | key                                                   | application/octet-stream            |
-| range *      | table      | prefix, from, to, limit, reverse                       | application/x-msgpack, (key, value) |
+| get *        | table      | key, snapshot (the name of one)                       | application/octet-stream            |
+| range *      | table      | prefix, from, to, limit, reverse, snapshot             | application/x-msgpack, (key, value) |
 | tables       |            |                                                       | application/json, names             |
+| snapshots    |            |                                                       | application/json, list of {name, tables, lsn} |
 | queue *      | queue      | after (a message id), limit                            | application/x-msgpack, (message id, content type, body) |
 | queues *     |            |                                                       | application/json, name: depth, published, accepted |
 | together *   |            | reads: packed (kind, name, arguments) of each; seen (observing.py) | application/x-msgpack, (content type, body) of each |
@@ -20,7 +21,7 @@
 | items        |            | bits, buckets, limit                                  | application/x-msgpack (comparing/digests.py)  |
 
 Kinds with * also take ``pending``, the packed operations of a transaction that is still open, and ``txid``, its id: the answer shows
-the state at one LSN with these operations on top (pending.py). Nothing of that is kept, and no writer waits for it.
+the state at one LSN with these operations on top (pending.py), or what a snapshot shows without them. Nothing of that is kept, and no writer waits for it.
 The last two look at the whole content; like ``together`` they are answered by the store itself, and not within ``together``.
 
 An answer shows one commit, and the LSN with it is at most that of the commit. Runs in any thread; must never write.
@@ -55,7 +56,7 @@ from brokerha.stores.reads.on_files import read_pending
 from brokerha.stores.reads.pending import UNTOUCHED, Pending
 from brokerha.stores.reads.queues import QueueRange
 from brokerha.stores.reads.tables import TablesReading
-from brokerha.stores.tables.key_range import KeyRange, in_pieces, wanted_row_key
+from brokerha.stores.tables.key_range import KeyRange, in_pieces
 
 _CLOSE_LIMIT_S = 10.0
 
@@ -112,13 +113,15 @@ class Reader:
             return ReadAnswer(JSON, view.lsn, in_pieces(self._about(view, name)))
         pending = Pending.of(arguments)
         if kind == "get":
-            row_key = wanted_row_key(name, arguments)
             with self._transaction(f"cannot read table {name}") as transaction:
-                value = self.tables.get(transaction, row_key, pending)
+                value = self.tables.value(transaction, name, arguments, pending)
             return ReadAnswer(OCTETS, view.lsn, in_pieces(value))
         if kind == "range":
-            pieces = self._range(KeyRange(name, arguments), pending, may_go_on)
+            pieces = self._range(name, KeyRange(name, arguments), pending, may_go_on, text_argument(arguments, "snapshot"))
             return ReadAnswer(MSGPACK, view.lsn, pieces)
+        if kind == "snapshots":
+            with self._transaction("cannot read the snapshots") as transaction:
+                return ReadAnswer(JSON, view.lsn, in_pieces(self.tables.snapshots(transaction)))
         if kind == "tables":
             with self._transaction("cannot read the tables") as transaction:
                 return ReadAnswer(JSON, view.lsn, in_pieces(self.tables.names(transaction)))
@@ -151,9 +154,12 @@ class Reader:
         with self._reading.one(), store_errors(doing), self._environment.lmdb.begin() as transaction:
             yield transaction
 
-    def _range(self, wanted: KeyRange, pending: Pending, may_go_on: Callable[[], bool]) -> Iterator[bytes]:
+    def _range(
+        self, table: str, wanted: KeyRange, pending: Pending, may_go_on: Callable[[], bool], snapshot: str | None
+    ) -> Iterator[bytes]:
+        past = None if snapshot is None else (snapshot, table)
         with self._transaction("cannot read a range of keys") as transaction:
-            for piece in self.tables.range(transaction, wanted, pending, may_go_on):
+            for piece in self.tables.range(transaction, wanted, pending, may_go_on, past):
                 yield from in_pieces(piece)
                 self._reading.check()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -15,17 +16,19 @@ from brokerha.stores.execution.last_changes import LastChanges
 from brokerha.stores.files.environment import Environment
 from brokerha.stores.reads.pending import Pending
 from brokerha.stores.reads.queues import RESULT_LIMIT_BYTES, QueueRange
-from brokerha.stores.tables.key_range import OWN_TABLES, KeyRange, row_key_of
+from brokerha.stores.tables.key_range import OWN_TABLES, KeyRange, row_key_of, wanted_row_key
 from brokerha.stores.tables.key_value import (
     checked_rows,
     get_value,
     range_digests,
     range_pieces,
     range_rows,
+    snapshots_in,
     table_names,
 )
 from brokerha.stores.tables.queue_change import Message
 from brokerha.stores.tables.queues import Queues
+from brokerha.stores.tables.snapshots import past_rows, past_value
 
 
 class TablesReading:
@@ -38,15 +41,8 @@ class TablesReading:
 
     def before(self, transaction: Any, fingerprint: bytes) -> Before:
         """The state of an LMDB transaction, for expectations; the fingerprint is that of its commit."""
-
-        def value_of(row_key: bytes) -> bytes | None:
-            try:
-                return get_value(transaction, self._keys, row_key)
-            except NotFound:
-                return None
-
         return Before(
-            value_of,
+            partial(self._stored, transaction),
             lambda kind, name: self._changes.lsn_of(transaction, kind, name),
             fingerprint,
             lambda low, high: range_digest(range_digests(transaction, self._keys, low, high)),
@@ -60,6 +56,24 @@ class TablesReading:
         if value is None:
             raise NotFound("there is no such key")
         return value
+
+    def value(self, transaction: Any, table: str, arguments: Mapping[str, Any], pending: Pending) -> bytes:
+        """The answer to a read of kind ``get``; what a snapshot shows is laid over by nothing. Raises NotFound, StoreDamaged."""
+        row_key = wanted_row_key(table, arguments)
+        if arguments.get("snapshot") is None:
+            return self.get(transaction, row_key, pending)
+        numbers = snapshots_in(transaction, self._keys).from_on(arguments["snapshot"], table)
+        return past_value(numbers, table, row_key[len(row_key_of(table, b"")) :], partial(self._stored, transaction))
+
+    def snapshots(self, transaction: Any) -> bytes:
+        """All snapshots of tables, as JSON."""
+        return snapshots_in(transaction, self._keys).report()
+
+    def _stored(self, transaction: Any, row_key: bytes) -> bytes | None:
+        try:
+            return get_value(transaction, self._keys, row_key)
+        except NotFound:
+            return None
 
     def is_union(self, transaction: Any, repository: str) -> bool:
         """Whether the default graph of a repository is the union of all."""
@@ -76,19 +90,35 @@ class TablesReading:
         return json.dumps([name for name in table_names(transaction, self._keys) if name not in OWN_TABLES]).encode()
 
     def range(
-        self, transaction: Any, wanted: KeyRange, pending: Pending, may_go_on: Callable[[], bool]
+        self,
+        transaction: Any,
+        wanted: KeyRange,
+        pending: Pending,
+        may_go_on: Callable[[], bool],
+        snapshot: tuple[str, str] | None = None,
     ) -> Iterator[bytes]:
-        """A range as a msgpack list of (key, value). Raises TimedOut, TooLarge, StoreDamaged."""
-        if not pending.keys:
+        """A range as a msgpack list of (key, value), also as a ``snapshot`` (its name, the table) shows it.
+
+        Raises TimedOut, TooLarge, UnknownSnapshot, StoreDamaged.
+        """
+        if snapshot is None and not pending.keys:
             yield from range_pieces(transaction, self._keys, wanted, may_go_on)
             return
+
+        def rows_of(place: KeyRange) -> Iterator[tuple[bytes, bytes]]:
+            return range_rows(transaction, self._keys, place, may_go_on)
+
+        if snapshot is not None:
+            rows = past_rows(snapshots_in(transaction, self._keys).from_on(*snapshot), wanted, rows_of)
+        else:
+            rows = ((row_key[wanted.skip :], value) for row_key, value in pending.rows(rows_of(wanted), wanted))
         found = []
         size_bytes = 0
-        for row_key, value in pending.rows(range_rows(transaction, self._keys, wanted, may_go_on), wanted):
-            size_bytes += len(row_key) + len(value)
+        for key, value in rows:
+            size_bytes += wanted.skip + len(key) + len(value)
             if size_bytes > RESULT_LIMIT_BYTES:
                 raise TooLarge(f"the range has more than {RESULT_LIMIT_BYTES} bytes: ask for less")
-            found.append((row_key[wanted.skip :], value))
+            found.append((key, value))
         yield msgpack.packb(found)
 
     def queue(self, transaction: Any, wanted: QueueRange, pending: Pending, may_go_on: Callable[[], bool]) -> bytes:

@@ -2,6 +2,7 @@
 
     key_value.py      key-value tables in one LMDB table, in key order
     key_range.py      keys as row keys, and a range of them: what is the same for every kind of store
+    snapshots.py      snapshots of tables by name: the rules that every store must share to the word
     queues.py         queues in three LMDB tables: messages in the order of their publication, their places by id
     queue_change.py   what one transaction does to queues, operation by operation
 """

@@ -10,13 +10,14 @@ a range of row keys.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
-from brokerha.model import about, branches
+from brokerha.model import about, branches, table_snapshots
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import TABLE, name_problem
 
-OWN_TABLES = frozenset({about.TABLE, branches.TABLE})
+OWN_TABLES = frozenset({about.TABLE, branches.TABLE, table_snapshots.TABLE})
 """Tables that are brokerha's own, and are read in other ways."""
 PIECE_LIMIT_BYTES = 1024 * 1024
 RANGE_LIMIT_DEFAULT = 1000
@@ -58,6 +59,16 @@ class KeyRange:
         self.limit: int = arguments.get("limit") or RANGE_LIMIT_DEFAULT
         self.is_reverse = bool(arguments.get("reverse"))
 
+    def within(self, table: str, beginning: bytes) -> Self:
+        """The same range of what follows after the beginning of keys of another table."""
+        moved = copy(self)
+        rows = row_key_of(table, beginning)
+        moved.skip = len(rows)
+        moved.low = rows + self.low[self.skip :]
+        is_inside = self.high.startswith(self.low[: self.skip])
+        moved.high = rows + self.high[self.skip :] if is_inside else _after_all_with(rows)
+        return moved
+
 
 def in_pieces(data: bytes) -> Iterator[bytes]:
     """Cut bytes into pieces of at most 1 MiB; one empty piece for no bytes."""
@@ -80,6 +91,8 @@ def _checked_table(table: str) -> str:
         raise InvalidRequest(f"table {table} is brokerha's own: namespaces and settings are read at their repository")
     if table == branches.TABLE:
         raise InvalidRequest(f"table {table} is brokerha's own: what is prepared is read as the list of transactions")
+    if table == table_snapshots.TABLE:
+        raise InvalidRequest(f"table {table} is brokerha's own: a snapshot is read by its name")
     return table
 
 

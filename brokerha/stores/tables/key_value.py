@@ -10,6 +10,7 @@ key and are gone with their last.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +20,8 @@ from brokerha.model.errors import NotFound, StoreDamaged, TimedOut
 from brokerha.model.fingerprints import DIGEST_BYTES
 from brokerha.stores.comparing.fingerprint import key_digest
 from brokerha.stores.files.environment import WriteTransaction
-from brokerha.stores.tables.key_range import PIECE_LIMIT_BYTES, RANGE_LIMIT, KeyRange, in_pieces
+from brokerha.stores.tables.key_range import PIECE_LIMIT_BYTES, KeyRange, in_pieces
+from brokerha.stores.tables.snapshots import DIRECTORY, Snapshots
 
 _ROWS_BETWEEN_QUESTIONS = 256
 PACE_ITEMS = 1000
@@ -96,6 +98,11 @@ def checked_rows(transaction: Any, keys: Any, beginning: bytes) -> Iterator[tupl
             is_there = cursor.next()
 
 
+def snapshots_in(transaction: Any, keys: Any) -> Snapshots:
+    """All snapshots of tables. Raises StoreDamaged."""
+    return Snapshots(row for beginning in DIRECTORY for row in checked_rows(transaction, keys, beginning))
+
+
 def range_digests(transaction: Any, keys: Any, low: bytes, high: bytes) -> Iterator[bytes]:
     """Digests of the rows from ``low`` to below ``high``. Raises StoreDamaged."""
     with transaction.cursor(keys) as cursor:
@@ -137,7 +144,7 @@ def range_rows(
 ) -> Iterator[tuple[bytes, bytes]]:
     """Row keys and values of a range in its order, without its limit. Raises TimedOut, StoreDamaged."""
     with transaction.cursor(keys) as cursor:
-        for row_key, row in _rows(cursor, wanted, may_go_on, values=True, limit=RANGE_LIMIT * 2):
+        for row_key, row in _rows(cursor, wanted, may_go_on, values=True, limit=sys.maxsize):
             yield row_key, checked_value(row_key, row)
 
 

@@ -133,13 +133,13 @@ def test_a_value_is_written_as_it_is(cluster, capsysbinary):
     client = cluster(get=b"\x00\xff")
     assert main(["get", "prices", "sku-1", "--min-lsn", "5", *URL]) == 0
     assert capsysbinary.readouterr().out == b"\x00\xff"
-    assert ("get", "prices", b"sku-1", {"min_lsn": 5}) in client.calls
+    assert ("get", "prices", b"sku-1", {"snapshot": None, "min_lsn": 5}) in client.calls
 
 
 def test_a_read_may_ask_for_the_latest(run, cluster):
     client = cluster(get=b"1")
     assert main(["get", "prices", "sku-1", "--min-lsn", "latest", *URL]) == 0
-    assert ("get", "prices", b"sku-1", {"min_lsn": "latest"}) in client.calls
+    assert ("get", "prices", b"sku-1", {"snapshot": None, "min_lsn": "latest"}) in client.calls
     for wrong in ("newest", "-1"):
         ran = run("get", "prices", "sku-1", "--min-lsn", wrong, *URL)
         assert ran.code == 64
@@ -170,7 +170,7 @@ def test_keys_of_a_prefix_or_a_range_come_with_their_values(run, cluster, words,
     ran = run("get", "prices", *words, "--min-lsn", "5", "-o", "json", *URL)
     assert (ran.code, ran.err) == (0, "brokerha: 2 keys at LSN 7\n")
     assert json.loads(ran.out) == {"lsn": 7, "rows": [{"key": "sku-1", "value": "9.90"}, {"key": "sku-2", "value_base64": "/w=="}]}
-    assert ("export", "prices", {**asked, "min_lsn": 5}) in client.calls
+    assert ("export", "prices", {**asked, "snapshot": None, "min_lsn": 5}) in client.calls
 
 
 def test_keys_are_shown_as_a_table_too(run, cluster):

@@ -73,6 +73,8 @@ OPERATIONS: list[tuple[Operation, set[str]]] = [
     (("put", "t", b"k", b"v"), {"writer", "admin"}),
     (("delete", "t", b"k"), {"writer", "admin"}),
     (("publish", "q", "text/plain", b"v"), {"writer", "admin"}),
+    (("snapshot", "s", "t"), {"writer", "admin"}),
+    (("drop-snapshot", "s"), {"writer", "admin"}),
     (("accept", "q", "tx.1"), {"writer", "admin"}),
     (("create-repository", "books"), {"admin"}),
     (("remove-repository", "main"), {"admin"}),

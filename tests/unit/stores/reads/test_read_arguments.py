@@ -30,6 +30,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "get": {"key": b"k", **PENDING},
     "range": {"prefix": b"k", "from": b"k", "to": "l", "limit": 1, "reverse": True},
     "tables": {},
+    "snapshots": {},
     "queue": {"after": None, "limit": 1},
     "queues": {},
     "together": {"reads": (msgpack.packb(("queues", "", {})),)},

@@ -1,0 +1,336 @@
+"""Snapshots of tables by name: the rules that every store must share to the word (model/table_snapshots.py has the rows).
+
+    make     one row; nothing is copied
+    write    before a key is changed first, what it holds is copied to the youngest snapshot of its table, by the same transaction
+    read     the snapshot's own copy of the key, else that of the next younger one, else the key as it is now
+    drop     the row is gone at once; the copies that an older snapshot still reads move to it, the others are deleted
+
+Copies are cleared away by the drop itself, up to `DROP_ROWS` of them, and by whoever changes keys after it, up to `WRITE_ROWS` each time;
+meanwhile those that are left are read on by older snapshots. Depends on the content and the operations alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import merge
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+from brokerha.model import table_snapshots as rows
+from brokerha.model.errors import NotFound, Rejected, UnknownSnapshot
+from brokerha.model.ids import Lsn
+from brokerha.model.operations import ON_SNAPSHOTS, Change, Operation
+from brokerha.model.table_snapshots import TABLE
+from brokerha.stores.tables.key_range import OWN_TABLES, KeyRange, row_key_of
+
+BEGINNING: Final = row_key_of(TABLE, b"")
+DIRECTORY: Final = tuple(row_key_of(TABLE, kind) for kind in (rows.SNAPSHOT, rows.GONE))
+"""What row keys of snapshots begin with, those of copies left out."""
+DROP_ROWS: Final = 10_000
+WRITE_ROWS: Final = 64
+CLEAR_BYTES: Final = 256 * 1024
+"""Of copies that move to an older snapshot in one transaction, if one of them is not larger by itself."""
+SIZE_LIMIT_BYTES: Final = 10 * 1024 * 1024
+"""Of keys that a transaction changes, with its copies: they travel as one line of the log, in one message (wire/codec.py)."""
+
+ValueOf = Callable[[bytes], bytes | None]
+"""Row key -> value; None where there is none."""
+
+
+class Snapshot(NamedTuple):
+    """One of them."""
+
+    lsn: Lsn
+    """What its tables held after the transaction at this LSN."""
+    numbers: dict[str, int]
+    """Of its tables, by name."""
+
+
+class Content(NamedTuple):
+    """What a store holds before a transaction."""
+
+    value_of: ValueOf
+    rows_from: Callable[[bytes], Iterable[tuple[bytes, bytes]]]
+    """All rows whose row keys begin so, in order."""
+    tables: Callable[[], Iterable[str]]
+    """Names of all tables that have a key."""
+
+
+class Snapshots:
+    """All snapshots of one store, in step with its reserved table; false when there is nothing in that."""
+
+    __slots__ = ("_chains", "gone", "named")
+
+    def __init__(self, found: Iterable[tuple[bytes, bytes]]) -> None:
+        """``found`` are the rows of `DIRECTORY`."""
+        self.named: dict[str, Snapshot] = {}
+        self.gone: dict[int, str] = {}
+        """Dropped, and not cleared away yet: number -> table."""
+        self._chains: dict[str, list[int]] | None = None
+        for row_key, value in found:
+            self._put(row_key[len(BEGINNING) :], value)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything."""
+        return bool(self.named or self.gone)
+
+    def copy(self) -> Snapshots:
+        """An independent one."""
+        copied = Snapshots(())
+        copied.named, copied.gone = dict(self.named), dict(self.gone)
+        return copied
+
+    def note(self, change: Change) -> None:
+        """A change of the reserved table was made."""
+        key = change[2]
+        if change[0] == "put":
+            self._put(key, change[3])
+        elif key.startswith(rows.SNAPSHOT):
+            self.named.pop(key[1:].decode(), None)
+            self._chains = None
+        elif key.startswith(rows.GONE):
+            self.gone.pop(rows.number_in(key), None)
+            self._chains = None
+
+    def chain(self, table: str) -> list[int]:
+        """Numbers of a table, oldest first, with those that are not cleared away yet."""
+        if self._chains is None:
+            self._chains = {}
+            numbers = [pair for snapshot in self.named.values() for pair in snapshot.numbers.items()]
+            for name, number in (*numbers, *((table, number) for number, table in self.gone.items())):
+                self._chains.setdefault(name, []).append(number)
+            for found in self._chains.values():
+                found.sort()
+        return self._chains.get(table, [])
+
+    def from_on(self, name: str, table: str) -> list[int]:
+        """Where to look for what a snapshot of a table reads, first to last. Raises UnknownSnapshot."""
+        snapshot = self.named.get(name)
+        if snapshot is None:
+            raise UnknownSnapshot(f"there is no snapshot {name!r}; db.snapshots() and GET /snapshots list them")
+        number = snapshot.numbers.get(table)
+        if number is None:
+            raise UnknownSnapshot(f"snapshot {name!r} has no table {table!r}")
+        return [each for each in self.chain(table) if each >= number]
+
+    def report(self) -> bytes:
+        """All of them by name, as JSON."""
+        return json.dumps(
+            [
+                {"name": name, "tables": sorted(found.numbers), "lsn": found.lsn}
+                for name, found in sorted(self.named.items())
+            ]
+        ).encode()
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        if key.startswith(rows.SNAPSHOT):
+            self.named[key[1:].decode()] = Snapshot(*rows.snapshot_in(value))
+            self._chains = None
+        elif key.startswith(rows.GONE):
+            self.gone[rows.number_in(key)] = value.decode()
+            self._chains = None
+
+
+def changes_of(
+    before: Snapshots, operations: Iterable[Operation], keys: Mapping[bytes, Operation], lsn: Lsn, content: Content
+) -> list[Change]:
+    """What a transaction changes in the reserved table, beside its last operation on each key. Raises Rejected.
+
+    ``lsn`` is its own. Its order of operations counts among those on snapshots only: a snapshot shows all that its transaction wrote.
+    """
+    wanted = [operation for operation in operations if operation[0] in ON_SNAPSHOTS]
+    change = _SnapshotChange(before, content, DROP_ROWS if wanted else WRITE_ROWS)
+    change.keep(keys)
+    for operation in wanted:
+        if operation[0] == "snapshot":
+            change.make(operation[1], operation[2:], keys, lsn)
+        else:
+            change.drop(operation[1])
+            change.clear()
+    if change.is_any:
+        change.clear()
+    return change.changes()
+
+
+def copies_of(before: Snapshots, changes: Iterable[Change], value_of: ValueOf) -> list[Change]:
+    """What the changes of a prepared transaction add to the reserved table when it is committed; its prepare was refused if that is too much."""
+    change = _SnapshotChange(before, Content(value_of, lambda _: (), lambda: ()))
+    change.keep(
+        {row_key_of(each[1], each[2]): each for each in changes if each[0] in ("put", "delete")}, is_limited=False
+    )
+    return change.changes()
+
+
+def named_in(operations: Iterable[Operation], changes: Iterable[Change]) -> tuple[list[str], list[Change]]:
+    """(tables of snapshots that are made, changes of the list of snapshots): what a prepared transaction may be in the way of."""
+    directory = [each for each in changes if each[2].startswith(rows.SNAPSHOT)]
+    if not any(operation[0] == "snapshot" for operation in operations):
+        return [], directory
+    made = [table for each in directory if each[0] == "put" for table in rows.snapshot_in(each[3])[1]]
+    return made, directory
+
+
+def past_value(numbers: Iterable[int], table: str, key: bytes, value_of: ValueOf) -> bytes:
+    """What a key held. Raises NotFound."""
+    for number in numbers:
+        copy = value_of(row_key_of(TABLE, rows.copies_key(number) + key))
+        if copy is not None:
+            value = rows.value_in(copy)
+            break
+    else:
+        value = value_of(row_key_of(table, key))
+    if value is None:
+        raise NotFound("there is no such key")
+    return value
+
+
+def past_rows(
+    numbers: Iterable[int], wanted: KeyRange, rows_of: Callable[[KeyRange], Iterable[tuple[bytes, bytes]]]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values that a range held, in its order and up to its limit; ``rows_of`` gives all rows of a range, as row keys."""
+
+    def found(place: KeyRange, *, is_copy: bool) -> Iterator[tuple[bytes, bytes | None]]:
+        for row_key, value in rows_of(place):
+            yield row_key[place.skip :], rows.value_in(value) if is_copy else value
+
+    copies = [found(wanted.within(TABLE, rows.copies_key(number)), is_copy=True) for number in numbers]
+    last: bytes | None = None
+    left = wanted.limit
+    # Of one key, what comes from further in front in the list comes first.
+    for key, value in merge(*copies, found(wanted, is_copy=False), key=itemgetter(0), reverse=wanted.is_reverse):
+        if key == last:
+            continue
+        last = key
+        if value is not None:
+            yield key, value
+            left -= 1
+            if left == 0:
+                return
+
+
+class _SnapshotChange:
+    """The reserved table as one transaction leaves it, on top of what is there."""
+
+    def __init__(self, before: Snapshots, content: Content, left_rows: int = 0) -> None:
+        """``left_rows``: how many copies may be cleared away."""
+        self._before = self._after = before
+        self._content = content
+        self._rows: dict[bytes, bytes | None] = {}
+        """Keys of the reserved table with their values; None where there is none."""
+        self.is_any = False
+        """Whether the transaction changes any key."""
+        self._left_rows, self._left_bytes, self._moved_bytes = left_rows, SIZE_LIMIT_BYTES, 0
+
+    def keep(self, keys: Mapping[bytes, Operation], *, is_limited: bool = True) -> None:
+        """Copy what keys hold that are changed. Raises Rejected."""
+        size_bytes = copied_bytes = 0
+        for row_key, operation in keys.items():
+            table, key = operation[1], operation[2]
+            value = self._content.value_of(row_key)
+            if value is None if operation[0] == "delete" else value == operation[3]:
+                continue
+            self.is_any = True
+            size_bytes += len(key) + (len(operation[3]) if operation[0] == "put" else 0)
+            numbers = self._youngest(table)
+            if numbers and all(self._row(rows.copies_key(number) + key) is None for number in numbers):
+                self._rows[rows.copies_key(numbers[0]) + key] = copy = rows.packed_copy(value)
+                copied_bytes += len(key) + len(copy)
+        if is_limited and copied_bytes and size_bytes + copied_bytes > SIZE_LIMIT_BYTES:
+            raise Rejected(
+                f"the transaction changes {size_bytes} bytes of keys and would keep {copied_bytes} bytes for snapshots; "
+                f"the limit of both is {SIZE_LIMIT_BYTES}: split it, or drop the snapshots"
+            )
+        self._left_bytes -= size_bytes + copied_bytes
+
+    def make(self, name: str, tables: tuple[str, ...], keys: Mapping[bytes, Operation], lsn: Lsn) -> None:
+        """Make a snapshot of these tables, or of all that have a key. Raises Rejected."""
+        after = self._after
+        if name in after.named:
+            raise Rejected(f"there is a snapshot {name!r} already: drop it, or take another name")
+        if not tables:
+            held = {*self._content.tables(), *(operation[1] for operation in keys.values() if operation[0] == "put")}
+            tables = tuple(sorted(held - OWN_TABLES))
+        if not tables:
+            raise Rejected("there is no table to make a snapshot of")
+        if len(tables) > rows.TABLES_LIMIT:
+            raise Rejected(f"{len(tables)} tables; a snapshot has at most {rows.TABLES_LIMIT}: name those that matter")
+        if len(after.named) >= rows.COUNT_LIMIT:
+            raise Rejected(f"there are {rows.COUNT_LIMIT} snapshots, which is the limit: drop some")
+        for table in tables:
+            if len(after.chain(table)) >= rows.A_TABLE_LIMIT:
+                raise Rejected(
+                    f"table {table!r} has {rows.A_TABLE_LIMIT} snapshots, which is the limit "
+                    "(dropped ones count until they are cleared away): drop some"
+                )
+        last = max(
+            (*after.gone, *(number for each in after.named.values() for number in each.numbers.values())), default=0
+        )
+        self._put(
+            rows.snapshot_key(name),
+            rows.packed_snapshot(lsn, {table: last + place for place, table in enumerate(tables, 1)}),
+        )
+
+    def drop(self, name: str) -> None:
+        """Drop a snapshot. Raises Rejected."""
+        found = self._after.named.get(name)
+        if found is None:
+            raise Rejected(f"there is no snapshot {name!r}")
+        self._put(rows.snapshot_key(name), None)
+        for table, number in found.numbers.items():
+            self._put(rows.gone_key(number), table.encode())
+
+    def clear(self) -> None:
+        """Clear dropped snapshots away, oldest first, as far as there is room."""
+        for number, table in sorted(self._after.gone.items()):
+            older = [each for each in self._after.chain(table) if each < number and each not in self._after.gone]
+            beginning = rows.copies_key(number)
+            for key, copy in self._copies(beginning):
+                kept = rows.copies_key(older[-1]) + key[len(beginning) :] if older else b""
+                is_moved = bool(older) and self._row(kept) is None
+                size_bytes = len(kept) + len(copy) if is_moved else 0
+                is_full = self._moved_bytes > 0 and self._moved_bytes + size_bytes > CLEAR_BYTES
+                if self._left_rows == 0 or is_full or len(key) + size_bytes > self._left_bytes:
+                    return
+                self._left_rows -= 1
+                self._left_bytes -= len(key) + size_bytes
+                self._moved_bytes += size_bytes
+                if is_moved:
+                    self._rows[kept] = copy
+                self._rows[key] = None
+            self._put(rows.gone_key(number), None)
+
+    def changes(self) -> list[Change]:
+        """What became different."""
+        changes: list[Change] = []
+        for key, value in sorted(self._rows.items()):
+            before = self._content.value_of(row_key_of(TABLE, key))
+            if value != before:
+                changes.append(("delete", TABLE, key) if value is None else ("put", TABLE, key, value))
+        return changes
+
+    def _youngest(self, table: str) -> list[int]:
+        """The youngest snapshot of a table and those after it that are not cleared away; empty when it has none."""
+        numbers = self._after.chain(table)
+        for place in range(len(numbers) - 1, -1, -1):
+            if numbers[place] not in self._after.gone:
+                return numbers[place:]
+        return []
+
+    def _row(self, key: bytes) -> bytes | None:
+        return self._rows[key] if key in self._rows else self._content.value_of(row_key_of(TABLE, key))
+
+    def _put(self, key: bytes, value: bytes | None) -> None:
+        if self._after is self._before:
+            self._after = self._before.copy()
+        self._rows[key] = value
+        self._after.note(("delete", TABLE, key) if value is None else ("put", TABLE, key, value))
+
+    def _copies(self, beginning: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys of the reserved table that begin so, with their values."""
+        own = [(key, value) for key, value in self._rows.items() if key.startswith(beginning) and value is not None]
+        for row_key, value in self._content.rows_from(row_key_of(TABLE, beginning)):
+            key = row_key[len(BEGINNING) :]
+            if key not in self._rows:
+                yield key, value
+        yield from own
