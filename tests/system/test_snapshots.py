@@ -13,7 +13,7 @@ import pytest
 import brokerha
 from brokerha.model.errors import Rejected, UnknownSnapshot
 from tests.support.broker_source import BrokerSource
-from tests.system.tx_site import PROCESSES, TxSite, tx_site
+from tests.system.tx_site import TxSite, tx_site
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def test_snapshots_show_the_same_at_every_door_whoever_is_killed(site: TxSite) -> None:
     site.mend()
     held = {}
-    with site.client(*PROCESSES) as db, site.client("m2") as other:
+    with site.client() as db, site.client("m2") as other:
         for number, name in enumerate(("one", "two", "three")):
             least = db.write([("put", "t", b"%d" % key, b"%d" % number) for key in range(number, number + 5)]).lsn
             made = other.snapshot(name, "t")
@@ -39,8 +39,8 @@ def test_snapshots_show_the_same_at_every_door_whoever_is_killed(site: TxSite) -
         db.delete("t", "0")
         site.mend()
         least = db.put("t", "more", "late").lsn
-        for port in (site.ports["m1"], site.ports["m2"], site.ports["w1"], site.ports["w3"]):
-            with brokerha.connect(f"http://127.0.0.1:{port}") as door:
+        for node in (site.await_primary(), "m2", "w1", "w3"):
+            with brokerha.connect(f"http://127.0.0.1:{site.ports[node]}") as door:
                 assert {name: door.range("t", snapshot=name, min_lsn=least) for name in held} == held
                 assert [each["name"] for each in door.snapshots(min_lsn=least)] == sorted(held)
         other.drop_snapshot("two")
