@@ -15,8 +15,7 @@ from brokerha.client.transactions import Transaction
 from brokerha.model.errors import Aborted, BrokerhaError, OutcomeUnknown
 from tests.support.histories import Ran, Register, Version
 
-KEYS = ("a", "b", "c")
-RESOURCES = ("urn:r:1", "urn:r:2")
+REGISTERS = ("a", "b", "c", "urn:a", "urn:b")
 TABLE = "registers"
 ROLLED_BACK = 0.1
 """Share of transactions that are rolled back although nothing was wrong."""
@@ -24,7 +23,7 @@ ROLLED_BACK = 0.1
 
 def value_of(db: Client | Transaction, register: Register) -> Version:
     """What a register holds."""
-    if register in KEYS:
+    if not register.startswith("urn:"):
         return version_of(db.get(TABLE, register))
     found: Any = db.query("main", f"SELECT ?o {{ <{register}> <urn:holds> ?o }}")
     return version_of(found[0]["o"].value.encode()) if found else ()
@@ -37,7 +36,7 @@ def version_of(value: bytes | None) -> Version:
 def append(tx: Transaction, register: Register, version: Version) -> None:
     """Make this its version."""
     text = " ".join(map(str, version))
-    if register in KEYS:
+    if not register.startswith("urn:"):
         tx.put(TABLE, register, text)
     else:
         tx.update(
@@ -52,6 +51,8 @@ class Appending:
 
     def __init__(self, level: str, seed: int) -> None:
         self.level = level
+        # Of its own, so that nothing is read that another history has left.
+        self.registers = [f"{name}:{level}" for name in REGISTERS]
         self.history: list[Ran] = []
         self.errors: dict[str, int] = {}
         self._seed = seed
@@ -73,7 +74,7 @@ class Appending:
 
     def last(self, db: Client) -> dict[Register, Version]:
         """What the registers hold; what nobody was told of took place if it is there."""
-        last = {register: value_of(db, register) for register in KEYS + RESOURCES}
+        last = {register: value_of(db, register) for register in self.registers}
         for ran in self._unknown:
             ran.committed = any(number in last[register] for register, number in ran.appends)
         return last
@@ -102,7 +103,7 @@ class Appending:
     def _steps(self, tx: Transaction, ran: Ran, chance: random.Random) -> None:
         held: dict[Register, Version] = {}
         # Some look at much and write little, so that a skew can come about.
-        for register in chance.sample(KEYS + RESOURCES, chance.randint(1, 4)):
+        for register in chance.sample(self.registers, chance.randint(1, 4)):
             held[register] = value_of(tx, register)
             ran.reads.append((register, held[register]))
         for register in chance.sample(list(held), min(len(held), chance.randint(0, 2))):

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from brokerha.model.outside.isolation import SERIALIZABLE, SNAPSHOT
-from tests.support.appending import TABLE, Appending
+from tests.support.appending import Appending
 from tests.support.broker_source import BrokerSource
 from tests.support.histories import FORBIDDEN, anomalies
 from tests.system.tx_site import PROCESSES, TxSite, tx_site
@@ -30,9 +30,6 @@ def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def test_histories_are_isolated_while_processes_are_killed(site: TxSite, level: str, covered) -> None:
     site.mend()
     with site.client("m2") as db:
-        for key, _ in db.range(TABLE, min_lsn="latest"):
-            db.delete(TABLE, key)
-        db.update("main", "DELETE WHERE { ?s ?p ?o }")
         appending = Appending(level, seed=11)
         doors = [PROCESSES, (), ("m2",), ("m2",)]
         with appending.running([partial(site.client, *door, timeout=20.0) for door in doors]):

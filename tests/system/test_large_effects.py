@@ -15,8 +15,8 @@ from tests.support.broker_source import BrokerSource
 from tests.system.tx_site import TxSite, tx_site
 
 LONG = "urn:" + "long:" * 100
-TRIPLES = 9_000
-"""About 9.3 MB of effect from 250 kB of text."""
+TRIPLES = 6_000
+"""About 9 MB of effect from 150 kB of text."""
 WAIT_S = 60.0
 
 

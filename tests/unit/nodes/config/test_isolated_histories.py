@@ -15,7 +15,7 @@ from brokerha.model.errors import Conflict, UnknownRepository
 from brokerha.model.outside.isolation import ISOLATIONS, SERIALIZABLE, SNAPSHOT
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
-from tests.support.appending import TABLE, Appending
+from tests.support.appending import Appending
 from tests.support.histories import FORBIDDEN, anomalies
 
 WAIT_S = 60.0
@@ -47,9 +47,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluste
 @pytest.mark.parametrize("level", ISOLATIONS)
 def test_no_history_shows_what_its_level_forbids(cluster: EmbeddedCluster, level: str, covered) -> None:
     db = cluster.client("m1")
-    for key, _ in db.range(TABLE, min_lsn="latest"):
-        db.delete(TABLE, key)
-    db.update("main", "DELETE WHERE { ?s ?p ?o }")
     appending = Appending(level, seed=7)
     clients = [partial(cluster.client, master) for master in ("m1", "m1", "m2", "m2")]
     with appending.running(clients):
