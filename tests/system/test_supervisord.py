@@ -30,7 +30,8 @@ OUTAGE_S = float(os.environ.get("BROKERHA_SUPERVISED_OUTAGE_S", "15"))
 PATIENCE_S = 90.0
 RESTARTED = ("m1s", "m1b")
 """Stopped in order while there is no broker."""
-NOT_GIVEN_UP = {"RUNNING", "STARTING", "BACKOFF"}
+NOT_GIVEN_UP = {"RUNNING", "STARTING", "BACKOFF", "EXITED"}
+"""A program that ran for a moment has exited before supervisord starts it again (autorestart); one that is given up is FATAL."""
 
 
 @pytest.fixture
