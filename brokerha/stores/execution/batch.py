@@ -158,14 +158,12 @@ class Batch:
                 evaluation = self._evaluated(txid, timestamp, others)
             if self._snapshots or any(operation[0] in ON_SNAPSHOTS for _, operation in others):
                 snapshots = self._of_snapshots(operations, keys)
-            # Keys alone are no more than the body that they came in.
-            if others or snapshots or self._prepared.branches:
-                changes = [*keys.values(), *queues, *(evaluation.changes() if evaluation is not None else ())]
-                check_size([*changes, *snapshots])
-                if self._prepared.branches:
-                    tables, directory = named_in(operations, snapshots)
-                    self._prepared.judge([*changes, *directory])
-                    self._prepared.judge_snapshot(tables)
+            rest = queues + evaluation.changes if evaluation is not None else queues
+            check_size(keys.values(), [*rest, *snapshots])
+            if self._prepared.branches:
+                tables, directory = named_in(operations, snapshots)
+                self._prepared.judge([*keys.values(), *rest, *directory])
+                self._prepared.judge_snapshot(tables)
             if evaluation is not None or not self._suite.row_keys.isdisjoint(keys):
                 judge_evaluation(self._suite, keys, evaluation, self._stored)
         except (InvalidRequest, Rejected):
@@ -213,7 +211,7 @@ class Batch:
             if before is not None if operation[0] == "delete" else before != operation[3]:
                 changes.append(operation)
         if evaluation is not None:
-            changes += evaluation.changes()
+            changes += evaluation.changes
             after = evaluation.control.after()
             evaluation.discard()
         value = value_of(operations, sorted(changes, key=order_of), after, read_nquads)
@@ -366,8 +364,7 @@ class Batch:
     def _keep_repositories(self, evaluation: Evaluation) -> list[Change]:
         """Put what an evaluation found into the batch; return it as changes."""
         evaluation.discard_unused()
-        changes = evaluation.changes()
-        for change in changes:
+        for change in evaluation.changes:
             kind, name = change[0], change[1]
             if kind == "create-repository":
                 self._list(evaluation.repository(name))
@@ -377,7 +374,7 @@ class Batch:
                 self._retire(name)
             else:
                 self._keep_control(change)
-        return changes
+        return evaluation.changes
 
     def _keep_control(self, change: Change) -> None:
         self._suite, difference = keep(self._begun(), self._environment.control, self._suite, change)

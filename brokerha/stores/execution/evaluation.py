@@ -1,6 +1,6 @@
 """The repository side of one transaction while it is evaluated: what it would change, with nothing changed yet.
 
-    add(number, operation) ...  finish()   ->   quads      net change of each repository
+    add(number, operation) ...  finish()   ->   changes    repositories that come, quads, repositories that go, the control suite
                                                 presence   which repositories exist now
                                                 control    what became of the control suite
 
@@ -43,6 +43,7 @@ class Evaluation:
         "_timestamp",
         "_txid",
         "_waiting",
+        "changes",
         "control",
         "presence",
         "quads",
@@ -62,6 +63,8 @@ class Evaluation:
         self.presence = Presence(repositories.listed)
         self.quads: dict[str, QuadChange] = {}
         self.control = ControlChange(suite)
+        self.changes: list[Change] = []
+        """What it would change, from `finish` on: repositories that come, quads, repositories that go, the control suite."""
         self._repositories = repositories
         self._lsn = lsn
         self._txid = txid
@@ -93,6 +96,13 @@ class Evaluation:
         """Evaluate what was taken in. Raises Rejected when an operation fails, StoreError."""
         for name in list(self._waiting):
             self._evaluate(name)
+        created, removed = self.presence.created(), self.presence.removed()
+        changes: list[Change] = [("create-repository", name) for name in created]
+        for name, change in self.quads.items():
+            if (change.removed or change.added) and (self.presence.exists(name) or name in removed):
+                changes.append(("quads", name, change.removed, change.added))
+        changes += [("remove-repository", name) for name in removed]
+        self.changes = changes + self.control.changes()
 
     def repository(self, name: str) -> Repository:
         """The repository of that name, listed or made by this transaction."""
@@ -100,22 +110,7 @@ class Evaluation:
 
     def touched(self) -> list[str]:
         """Repositories that come, go, or have other content after the transaction."""
-        changed = [name for name, change in self.quads.items() if change.removed or change.added]
-        return [*changed, *self.presence.created(), *self.presence.removed()]
-
-    def changes(self) -> list[Change]:
-        """What it would change: repositories that come, quads, repositories that go, the control suite."""
-        created, removed = self.presence.created(), self.presence.removed()
-        return [
-            *(("create-repository", name) for name in created),
-            *(
-                ("quads", name, change.removed, change.added)
-                for name, change in self.quads.items()
-                if (change.removed or change.added) and (self.presence.exists(name) or name in removed)
-            ),
-            *(("remove-repository", name) for name in removed),
-            *self.control.changes(),
-        ]
+        return [change[1] for change in self.changes if change[0] not in ON_CONTROL]
 
     def problems(self, name: str, checks: list[Check]) -> dict[str, str]:
         """Which of these checks about a repository do not hold after the transaction, and why. Raises Rejected, StoreError."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from brokerha.model.errors import TOO_MUCH, Rejected
-from brokerha.model.operations import Change
+from brokerha.model.operations import Change, Operation, pack_effect
 
 REPOSITORY_LIMIT = 256
 """Repositories of one cluster; each has an engine with files and threads of its own on every worker."""
@@ -22,25 +22,18 @@ REASON_LIMIT = 2000
 
 EFFECT_LIMIT_BYTES = 10 * 1024 * 1024
 """Of what one transaction changes: it travels as one line of the log, in one message (model/wire/codec.py)."""
-_ITEM_BYTES = 5
-"""Most that msgpack adds to an item."""
 
 
-def check_size(changes: Iterable[Change]) -> None:
-    """Raise Rejected when these changes would be larger than one effect may be. Operations on keys may stand for their changes."""
-    size_bytes = 0
-    for change in changes:
-        for item in change:
-            size_bytes += _ITEM_BYTES + (sum(map(_size_of, item)) if isinstance(item, (tuple, list)) else _size_of(item))
-    if size_bytes > EFFECT_LIMIT_BYTES:
+def check_size(on_keys: Iterable[Operation], rest: Collection[Change]) -> None:
+    """Raise Rejected when these changes would be larger than one effect may be.
+
+    Operations on keys stand for their changes: alone they are no more than the body that they came in.
+    """
+    if rest and (size_bytes := len(pack_effect([*on_keys, *rest]))) > EFFECT_LIMIT_BYTES:
         raise Rejected(
             f"{TOO_MUCH}the transaction changes {size_bytes} bytes; the limit is {EFFECT_LIMIT_BYTES}: split it, "
             "for instance by DELETE WHERE over SELECT ... LIMIT 50000"
         )
-
-
-def _size_of(item: str | bytes) -> int:
-    return _ITEM_BYTES + (len(item) if isinstance(item, bytes) or item.isascii() else len(item.encode()))
 
 
 class Presence:

@@ -259,11 +259,11 @@ class MemoryStore:
         snapshots: list[Change] = []
         if self._snapshots or any(operation[0] in ON_SNAPSHOTS for operation in operations):
             snapshots = changes_of(self._snapshots, operations, keys, self._image.lsn + 1, self._image.content())
-        judged = [*keys.values(), *queues, *changes, *control.changes()]
-        check_size([*judged, *snapshots])
+        rest = [*queues, *changes, *control.changes()]
+        check_size(keys.values(), [*rest, *snapshots])
         if self._prepared.branches:
             tables, directory = named_in(operations, snapshots)
-            self._prepared.judge([*judged, *directory])
+            self._prepared.judge([*keys.values(), *rest, *directory])
             self._prepared.judge_snapshot(tables)
         for row_key, operation in keys.items():
             before = self._image.keys.get(row_key)
