@@ -4,7 +4,8 @@
     brokerha-NAME.conf      one program for each node, together a group
 
 A node waits for a broker that is away and never ends for it. Should a program end all the same again and again, supervisord tries
-for years, and nothing becomes FATAL (templates/program.conf).
+for years: between two tries it waits one second more each time (the million of templates/program.conf is never reached), so nothing
+becomes FATAL.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -211,7 +211,7 @@ def deployment_facts(
     programs = machine.programs(config, nodes, program, secrets)
     directory = config.path.absolute().parent
     writable = machine.writable_folders(config)
-    makers = {
+    makers: dict[str, Callable[[str], files.Plan]] = {
         "supervisord": lambda user: supervisord.plan(config.name, programs, user, folder, directory),
         "systemd": lambda user: systemd.plan(config.name, programs, user, folder, directory, writable),
     }
