@@ -156,13 +156,11 @@ def systemd(
 ) -> int:
     """Units for systemd: one for each node of one machine, and a target for all of them."""
     from brokerha.deploying import systemd as maker
+    from brokerha.deploying.machine import writable_folders
 
     cluster = _cluster(config)
     programs = nodes.programs(cluster)
-    writable = [cluster.data.absolute()]
-    if not cluster.backups_directory.absolute().is_relative_to(writable[0]):
-        writable.append(cluster.backups_directory.absolute())
-    folder = config.absolute().parent
+    folder, writable = config.absolute().parent, writable_folders(cluster)
     return files.carry_out(maker.plan(cluster.name, programs, _unprivileged(user), files.output, folder, writable))
 
 
