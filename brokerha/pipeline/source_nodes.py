@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from brokerha.client.http_everywhere import SILENT_S, ask_everywhere
+from brokerha.client.http_asking import SILENT_S, ask_everywhere
 from brokerha.model.ids import Lsn
 from brokerha.pipeline.sources import SourceSpec
 
