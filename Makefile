@@ -2,10 +2,11 @@
 PYTHON3 ?= python3
 BIN := .venv/bin
 MINUTES ?= 5
+HOURS ?= 0.1
 INSTALLED := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast campaigns docs lint format simulate bench clean
+.PHONY: help venv demo test test-fast campaigns nemesis docs lint format simulate bench clean
 
 help:       ## this list
 	@sed -n 's/^\([a-z-]*\): *[a-z$$()A-Z-]* *##/\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -32,6 +33,9 @@ campaigns: venv ## the long forms of tests that run in a short form each time (t
 
 docs: venv ## the documentation as a site, build/site/index.html; searched when `mkdocs serve` shows it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+nemesis: venv ## HOURS=0.1 SEED=7 of every fault over everything that is done with a cluster, and one page of what came of it
+	$(BIN)/python -m tests.system.nemesis --hours $(HOURS) $(if $(SEED),--seed $(SEED))
 
 lint: venv ## ruff, mypy and the import contracts
 	$(BIN)/python -m tests.support.all_parts rules
