@@ -24,7 +24,7 @@ PAGE = "docs/tutorial.md"
 PKILL = """#!/bin/sh
 for pattern; do :; done
 for pid in $(pgrep -f "$pattern"); do
-    if grep -qs '%s' "/proc/$pid/environ"; then kill $([ "$1" = -9 ] && echo -9) "$pid"; fi
+    if [ "$pid" != $$ ] && grep -qs '%s' "/proc/$pid/environ"; then kill $([ "$1" = -9 ] && echo -9) "$pid"; fi
 done
 """
 SITES = ("paris", "lyon", "nice")

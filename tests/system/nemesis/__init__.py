@@ -15,6 +15,7 @@
     bank_clients.py   tellers and readers
     endless.py        a thread that works until it is told to end
     page.py           the page of results
+    broker_table.py   a command of its own: what each fault of a broker node costs writers, in docs/benchmarks/broker-nodes.md
     test_nemesis.py   a short run in CI; that a seed repeats its schedule
     test_bank_books.py that the judge of the bank finds what is wrong
 

@@ -184,6 +184,6 @@ TRANSFERS: Final[tuple[Callable[[Transaction, random.Random], Changes], ...]] = 
 def add_to_key(tx: Transaction, table: str, number: int, change: int) -> None:
     """Change a balance, if it still is what the transaction saw."""
     value = tx.get(table, b"%d" % number)
-    assert value is not None
+    assert value is not None, f"{table}/{number} is not there for {tx.txid}"
     tx.expect_key(table, b"%d" % number, etag_of(value))
     tx.put(table, b"%d" % number, b"%d" % (int(value) + change))

@@ -34,6 +34,10 @@ class Nemesis:
         self.site = site
         self.page = page
         self.workloads: list[Workload] = []
+        self.drawn: Callable[[int], random.Random] = random.Random
+        """Makes from the seed of a step what chooses whom it strikes."""
+        self.longest: dict[str, float] = {}
+        """Of each writer, what it waited for an answer in the last step."""
         self._draw = random.Random(seed)
         self._say = say
         self._lsn = 0
@@ -60,6 +64,7 @@ class Nemesis:
 
     def _await_answers(self) -> None:
         """Wait until each client has an answer to something that it began after now."""
+        # Of two answers the second is to what was begun after the first.
         before, deadline = self._done(), time.monotonic() + ANSWERS_WITHIN_S
         while slow := [name for name, count in self._done().items() if count < before.get(name, 0) + 2]:
             assert time.monotonic() < deadline, f"no answers for {slow} within {ANSWERS_WITHIN_S:.0f} s: {self._errors(slow)}\n{self.site.log_tail()}"
@@ -71,7 +76,7 @@ class Nemesis:
 
     def _step(self, step: Step, pauses: Pauses) -> None:
         time.sleep(step.rest_s)
-        told, draw, what = self._told(), random.Random(step.seed), []
+        told, draw, what = self._told(), self.drawn(step.seed), []
         pauses.begin()
         began_s = time.monotonic()
         try:
@@ -86,7 +91,7 @@ class Nemesis:
         for ended in self._ended():
             self.page.violations.append(f"step {step.number}, {', '.join(what)}: {ended}")
         fresh = {name: counts - told[name] for name, counts in self._told().items()}
-        longest = pauses.longest()
+        longest = self.longest = pauses.longest()
         self.page.step(step.family, step.also, fresh, longest)
         slowest = max(longest, key=longest.__getitem__, default="nobody")
         self._say(f"{step.number:4} {', '.join(what)}: {time.monotonic() - began_s:.1f} s, {slowest} waited for {longest.get(slowest, 0.0):.1f} s")
@@ -133,23 +138,29 @@ class Nemesis:
         return [done.stdout + done.stderr] if done.returncode else []
 
 
-def run(folder: Path, seed: int, seconds: float, families: Sequence[str] = tuple(FAULTS), say: Callable[[str], None] = print) -> Page:
-    """Run a seed for so long, and for all families once at least."""
-    steps = schedule(seed, families)
+@contextlib.contextmanager
+def opened(folder: Path, title: str, seed: int, say: Callable[[str], None]) -> Iterator[Nemesis]:
+    """A nemesis over a cluster that runs; ``title`` is that of its page, ``say`` gets a line for each fault."""
     with BrokerCluster(3, local_scripts()) as brokers:
         url = brokers.create_vhost(VHOST)
         with brokers.nodes[0].management() as management:
-            version = management.overview()["rabbitmq_version"]
-        page = Page(f"Nemesis, seed {seed}, three nodes of RabbitMQ {version}")
+            version = str(management.overview()["rabbitmq_version"])
         site = NemesisSite(folder, brokers, url)
         try:
             site.start(*site.nodes)
             site.bring_back()
-            nemesis, ends_s = Nemesis(site, page, seed, say), time.monotonic() + seconds
-            while page.faults.total() < len(families) or time.monotonic() < ends_s:
-                nemesis.lap(_of_one_lap(steps, page, len(families), ends_s))
+            yield Nemesis(site, Page(f"{title}, three nodes of RabbitMQ {version}"), seed, say)
         finally:
             site.close()
+
+
+def run(folder: Path, seed: int, seconds: float, families: Sequence[str] = tuple(FAULTS), say: Callable[[str], None] = print) -> Page:
+    """Run a seed for so long, and for all families once at least."""
+    steps = schedule(seed, families)
+    with opened(folder, f"Nemesis, seed {seed}", seed, say) as nemesis:
+        page, ends_s = nemesis.page, time.monotonic() + seconds
+        while page.faults.total() < len(families) or time.monotonic() < ends_s:
+            nemesis.lap(_of_one_lap(steps, page, len(families), ends_s))
     return page
 
 
