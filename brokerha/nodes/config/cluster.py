@@ -79,6 +79,9 @@ class ClusterConfig:
         "and take it back when it is heard again. With split-recovery = quorum if they are a majority of three or more; with simple "
         "and smart in any case; none does not wait so long. With quorum a master whose inbox is gone is missed after two "
         "round-timeout-ms: its process has ended. At least two idle-round-ms and a round-timeout-ms.")
+    suspect_after_ms: int = number(_SYNC.suspect_after_ms, MS, 1, 3_600_000,
+        "With split-recovery = quorum: the same while something waits for a master. One that was silent for longer and came back is "
+        "given twice that time for a while. At most max-peer-lag-s; at least an idle-round-ms, a round-timeout-ms and two retransmit-ms.")
     round_timeout_ms: int = number(_SYNC.round_timeout_ms, MS, 1, 600_000,
         "A master that is silent for this long is late: rounds complete with its last known counter.")
     idle_round_ms: int = number(_SYNC.idle_round_ms, MS, 1, 600_000,
@@ -334,6 +337,7 @@ class ClusterConfig:
             round_timeout_ms=self.round_timeout_ms,
             idle_round_ms=self.idle_round_ms,
             max_peer_lag_ms=round(self.max_peer_lag_s * 1000),
+            suspect_after_ms=self.suspect_after_ms,
             post_gap_ms=self.post_gap_ms,
             retransmit_ms=self.retransmit_ms,
             fetch_after_ms=self.fetch_after_ms,
