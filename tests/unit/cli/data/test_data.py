@@ -302,7 +302,7 @@ def loading(monkeypatch):
         class Client(FakeClient):
             load = staticmethod(loaded)
 
-        monkeypatch.setattr(brokerha, "connect", lambda _address: Client(), raising=False)
+        monkeypatch.setattr(brokerha, "connect", lambda _address, timeout: Client(), raising=False)
         return loaded
 
     return install
