@@ -207,6 +207,13 @@ def test_every_entry_point_exists_and_every_module_is_reached_by_a_program():
     assert not [module for module in programs if module not in modules()]
 
 
+def test_programs_are_called_by_the_name_that_they_have_in_an_installation():
+    targets = tomllib.loads(text_of("pyproject.toml"))["project"]["entry-points"].values()
+    assert all(target.startswith("brokerha.programs.") for group in targets for target in group.values())
+    asked = re.compile(r"python3? -m (consumers|producers)\b")
+    assert not [name for name in tracked() if name.endswith((".md", ".py")) and asked.search(text_of(name))]
+
+
 def test_every_message_stands_in_a_protocol_page():
     source = "brokerha/model/wire/messages.py"
     pages = [page for page in PROTOCOL_PAGES if page in tracked()]
