@@ -69,7 +69,7 @@ def bare(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of an environment with the wheel, and what it needs to run."""
     folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=120)
-    command = [folder / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", built.wheel]
+    command = [f"{folder}/bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check", str(built.wheel)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
     if "No matching distribution found" in done.stderr:
         pytest.skip("no package index here to install from")
