@@ -199,7 +199,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "pin": ("PUT", "/cluster/pins/{name}"),
     "unpin": ("DELETE", "/cluster/pins/{name}"),
 }
-"""What stands in braces comes from the arguments; the rest of them travels as the body, for GET and DELETE behind a question mark."""
+"""What stands in braces comes from the arguments; the rest of them travels as the body, for GET and DELETE after a question mark."""
 
 
 def command_of(name: str, arguments: Arguments) -> Request:

@@ -3,7 +3,7 @@
     GET /               the page; nothing in it comes from data, and it changes nothing
     GET /page/{name}    its style sheet and scripts
     GET /page/live      {"node", "role", "status", "transactions", ...}   asked every two seconds by each page that is open
-    GET /page/rates     samples of the last hour behind ?after=           asked every ten seconds
+    GET /page/rates     samples of the last hour after ?after=            asked every ten seconds
 
 What the page needs beside these is public: /cluster/log and /cluster/splits. However many pages are open, the masters are
 asked for their status once within `LIVE_S`.

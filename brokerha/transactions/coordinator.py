@@ -22,7 +22,7 @@ step is not allowed now), Aborted (nothing happened, nothing will), OutcomeUnkno
 
 Invariants: T1 a body is accepted in the turn that records its decision, or needs no record; T2 after a participant was asked,
 nothing joins and nothing is added; T3 a rollback is only decided before a commit; T4 whatever is over leaves no lock, no queue and no
-event behind; T5 nothing is said to have been rolled back that the log knows, or could know.
+event after it; T5 nothing is said to have been rolled back that the log knows, or could know.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
 Beside the actions of the core (transactions/coordinator.py) there are two of this node. ``accept`` {first, queue, count, wait_ms} reads
 the head of a queue and has the core lock what nobody else holds: {"messages": [(id, content type, body)], "count"}. ``list`` names
-all transactions that are not over: {"transactions": [row]}. ``first`` may be None: behind what there is. ``one_phase`` may be None:
+all transactions that are not over: {"transactions": [row]}. ``first`` may be None: after what there is. ``one_phase`` may be None:
 as the state of the transaction demands.
 
 Nothing here decides about a transaction. Every future is completed, at the latest a grace after its deadline.

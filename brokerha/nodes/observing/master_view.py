@@ -353,7 +353,7 @@ class MasterView:
 
     def rates(self, after: int) -> dict[str, Any]:
         """The samples after number ``after``, as the status page draws them; from any thread."""
-        return {"master": self._runner.core.sync.node, **self._rates.behind(after, self._runner.clock.now())}
+        return {"master": self._runner.core.sync.node, **self._rates.samples_after(after, self._runner.clock.now())}
 
     def _epoch_metrics(self) -> Numbers:
         sync = self._runner.core.sync

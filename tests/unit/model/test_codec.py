@@ -346,7 +346,7 @@ def test_what_is_small_on_the_wire_and_large_in_memory_is_refused_before_it_is(b
     assert peak_bytes < most_mb * 1024 * 1024
 
 
-def test_messages_stand_one_behind_the_other_and_their_number_is_bounded() -> None:
+def test_messages_stand_one_after_the_other_and_their_number_is_bounded() -> None:
     one, other = (encode_envelope("orders", "m1", 3, Fetch((("m2", name),))) for name in ("t-1", "t-2"))
     assert decode_envelopes(one + other) == [decode_envelope(one), decode_envelope(other)]
     with pytest.raises(ProtocolError, match="more than one message"):
