@@ -61,7 +61,7 @@ class Taking:
 
         page -> rows -> candidates -> taken by the core -> done
           ^                              | all of them are locked by others
-          +------- the page behind ------+            at the end: wait until the queue may have changed, then from the head again
+          +------- the page after -------+            at the end: wait until the queue may have changed, then from the head again
 
     A queue is looked at again when the applied LSN has moved, at most ten times a second; and once a second, because a rollback
     gives messages back without any LSN.
