@@ -7,6 +7,7 @@
     operations.py     what a transaction asks for, and the effect that it really had
     control.py        checks of the control suite
     records.py        what a journal holds
+    settings.py       settings at run time: the reserved table that holds them, their limits, and which are live
     requests.py       what clients hand to a node, and what they get back
     gathering.py      writes that wait a moment for each other, to travel together
     ready.py          Ready: what a core asks of the world, in the order in which it must happen

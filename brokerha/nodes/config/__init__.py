@@ -10,6 +10,7 @@
     doors.py         keys of the section ``[cluster]`` about the HTTP doors of all nodes
     environment.py   the environment laid over it
     rules.py         what must hold between values
+    run_time.py      settings at run time laid over it
     page.py          its reference page
     added.py         a worker that is not in it
 """

@@ -7,6 +7,7 @@ likely wrong and ends with what to write instead. Values alone (names, types, bo
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from brokerha.model.errors import ConfigurationError
@@ -166,44 +167,58 @@ def _same_host(one: str, other: str) -> bool:
 
 
 def _check_times(cluster: Table, defaults: dict[str, float]) -> None:
-    """Waits that contain each other must be longer than what they contain."""
     value = {key: cluster.get(key, default) for key, default in defaults.items()}
+    for places, problem, remedy in contradictions(value):
+        fail(cluster.where(*places), problem, f"write {remedy}")
+
+
+def contradictions(value: Mapping[str, float]) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """(keys, the most likely wrong one first; what is wrong; what would be right) of all numbers of ``[cluster]``, by key.
+
+    Waits that contain each other must be longer than what they contain.
+    """
     lag_ms = value["max-peer-lag-s"] * 1000
     for key in ("round-timeout-ms", "idle-round-ms"):
         if value[key] >= lag_ms:
-            where = cluster.where(key, "max-peer-lag-s")
-            fail(
-                where,
+            yield (
+                (key, "max-peer-lag-s"),
                 f"{key} = {value[key]} is not below max-peer-lag-s = {value['max-peer-lag-s']:g}",
-                f"write {key} below {lag_ms:g}, or a longer max-peer-lag-s",
+                f"{key} below {lag_ms:g}, or a longer max-peer-lag-s",
             )
     # News of a master may come through another one, a heartbeat later, and is no silence.
     least_ms = 2 * value["idle-round-ms"] + value["round-timeout-ms"]
     if lag_ms < least_ms:
-        fail(
-            cluster.where("max-peer-lag-s", "idle-round-ms", "round-timeout-ms"),
-            f"max-peer-lag-s = {value['max-peer-lag-s']:g} is less than two idle rounds of {value['idle-round-ms']} ms and a round time-out of "
-            f"{value['round-timeout-ms']} ms",
-            f"write max-peer-lag-s = {least_ms / 1000:g} or more",
+        yield (
+            ("max-peer-lag-s", "idle-round-ms", "round-timeout-ms"),
+            (
+                f"max-peer-lag-s = {value['max-peer-lag-s']:g} is less than two idle rounds of {value['idle-round-ms']} ms and "
+                f"a round time-out of {value['round-timeout-ms']} ms"
+            ),
+            f"max-peer-lag-s = {least_ms / 1000:g} or more",
         )
     if value["retransmit-ms"] >= lag_ms:
-        fail(
-            cluster.where("retransmit-ms", "max-peer-lag-s"),
+        yield (
+            ("retransmit-ms", "max-peer-lag-s"),
             f"retransmit-ms = {value['retransmit-ms']} is not below max-peer-lag-s = {value['max-peer-lag-s']:g}",
-            f"write retransmit-ms below {lag_ms:g}",
+            f"retransmit-ms below {lag_ms:g}",
         )
     if value["tx-timeout-s"] > value["tx-timeout-max-s"]:
-        fail(
-            cluster.where("tx-timeout-s", "tx-timeout-max-s"),
+        yield (
+            ("tx-timeout-s", "tx-timeout-max-s"),
             f"tx-timeout-s = {value['tx-timeout-s']:g} is above tx-timeout-max-s = {value['tx-timeout-max-s']:g}",
-            f"write tx-timeout-max-s = {value['tx-timeout-s']:g}",
+            f"tx-timeout-max-s = {value['tx-timeout-s']:g}",
         )
     if 2 * value["heartbeat-ms"] > value["dead-after-ms"]:
-        where = cluster.where("dead-after-ms", "heartbeat-ms")
-        fail(
-            where,
+        yield (
+            ("dead-after-ms", "heartbeat-ms"),
             f"dead-after-ms = {value['dead-after-ms']} is less than two heartbeats of {value['heartbeat-ms']} ms",
-            f"write dead-after-ms = {5 * value['heartbeat-ms']}",
+            f"dead-after-ms = {5 * value['heartbeat-ms']}",
+        )
+    if 0 < value["tx-log-hard-limit"] < value["tx-log-max-size"]:
+        yield (
+            ("tx-log-hard-limit", "tx-log-max-size"),
+            f"tx-log-hard-limit = {value['tx-log-hard-limit']} is below tx-log-max-size = {value['tx-log-max-size']}",
+            f"tx-log-hard-limit = {value['tx-log-max-size']} or more, or 0",
         )
 
 

@@ -52,6 +52,10 @@ class StatusGathering:
         """These are the other masters from now on."""
         self._others = others
 
+    def others(self) -> tuple[NodeId, ...]:
+        """The other masters."""
+        return self._others
+
     def gather(
         self, loop: NodeLoop, transport: Transport, timeout_ms: int, masters: tuple[NodeId, ...] | None = None
     ) -> list[dict[str, Any]]:
