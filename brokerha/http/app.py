@@ -19,7 +19,7 @@ from brokerha.http.door.outside import Outside
 from brokerha.http.guard.guard import Guard
 from brokerha.http.guard.roles import OPEN
 from brokerha.http.guard.users import ADMIN, READ, WRITE
-from brokerha.http.operating import cluster, digests, peers, pins, probes, processes, splits, tasks, workers
+from brokerha.http.operating import cluster, digests, peers, pins, probes, processes, settings, splits, tasks, workers
 from brokerha.http.rdf import graphs, namespaces, rdf4j_transactions, repositories, sparql, statements
 from brokerha.http.rdf import transaction_documents as rdf_transactions
 from brokerha.local_reads.asking import LocalReads
@@ -110,6 +110,8 @@ PATHS: dict[str, dict[str, tuple[str, Handler]]] = {
     "/cluster/pins/{name}": {"PUT": (ADMIN, pins.put), "DELETE": (ADMIN, pins.delete)},
     "/cluster/peers": {"GET": (READ, peers.listed)},
     "/cluster/peers/{id}": {"PUT": (ADMIN, peers.put), "DELETE": (ADMIN, peers.delete)},
+    "/cluster/settings": {"GET": (ADMIN, settings.listed)},
+    "/cluster/settings/{name}": {"GET": (ADMIN, settings.get), "PUT": (ADMIN, settings.put), "DELETE": (ADMIN, settings.delete)},
     "/cluster/split-recovery": {"GET": (READ, splits.mode), "POST": (ADMIN, splits.post_mode)},
     "/cluster/splits": {"GET": (READ, splits.listed)},
     "/cluster/splits/{number}": {"GET": (READ, splits.get)},

@@ -6,6 +6,7 @@
     workers.py     commands about workers, and the list of tasks
     processes.py   who is primary
     splits.py      splits: what becomes of them from now on, and what became of those that are over
+    settings.py    settings of the cluster at run time
     pins.py        pins of the log of the master that is asked
     tasks.py       backups, and how far a task is
     probes.py      livez, readyz, writable, metrics
