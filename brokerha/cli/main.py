@@ -18,7 +18,7 @@ import typer
 from brokerha.cli.backup import command as backup
 from brokerha.cli.backup import replay, restore
 from brokerha.cli.bench import command as bench
-from brokerha.cli.cluster import agreement, log, peer, promote, quarantine, splits, status, user, worker
+from brokerha.cli.cluster import agreement, log, peer, promote, quarantine, settings, splits, status, user, worker
 from brokerha.cli.common import exits
 from brokerha.cli.data import control, load, queues, repository, snapshot, table, tx
 from brokerha.cli.data import read_write as data
@@ -79,6 +79,7 @@ app.add_typer(backup.app, name="backup")
 app.add_typer(node.app, name="node")
 app.add_typer(worker.app, name="worker")
 app.add_typer(peer.app, name="peer")
+app.add_typer(settings.app, name="settings")
 app.add_typer(splits.app, name="splits")
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(user.app, name="user")

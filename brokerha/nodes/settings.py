@@ -89,6 +89,10 @@ class NodeSettings:
         log.info("settings", node=self._node, lsn=lsn, in_force=changed, restart_for=self.restart_for())
         self.on_change()
 
+    def attention(self) -> str:
+        """What a person should look at; empty for nothing."""
+        return f"settings are not in force here, the cluster file says something else: {self.problem}" if self.problem else ""
+
     def restart_for(self) -> list[str]:
         """Settings that have another value from this node's next start on."""
         return [] if self.problem else [name for name in SETTINGS if self._next(name) != text_in(self._running, name)]

@@ -42,7 +42,8 @@ instead, and exit code 78:
 cluster.toml:4: unknown key 'round-timeout' in [cluster]: write round-timeout-ms
 ```
 
-A changed file counts from the next start of a node. All nodes of a cluster should run with the same file.
+A changed file counts from the next start of a node. All nodes of a cluster should run with the same file. Most settings of `[cluster]` are changed for all
+nodes while the cluster runs ([settings at run time](../operating.md#settings-at-run-time)), which goes before the file.
 """
 
 _TITLES = {

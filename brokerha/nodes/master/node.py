@@ -104,7 +104,14 @@ class MasterNode:
         self.runner.on_reply = self.tickets.on_reply
         self.staleness = Staleness()
         self.amqp = AmqpFront(self, transport, self.tickets, self.runner.when_safe, self._in_loop, suspects, near)
-        self.view = MasterView(cluster, self.runner, transport, self.staleness, self.amqp.attention)
+        self.view = MasterView(
+            cluster,
+            self.runner,
+            transport,
+            self.staleness,
+            lambda: self.amqp.attention() or ("" if settings is None else settings.attention()),
+            list if settings is None else settings.restart_for,
+        )
         self._orders = orders
         self.runner.on_client = self.amqp.on_client
         self.runner.on_node = self._on_node

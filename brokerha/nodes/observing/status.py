@@ -28,7 +28,7 @@ FIELDS = (
     "fingerprint", "items", "incoming", "in_doubt", "seen_s", "probe",
     "readable", "free_bytes", "primary", "view",
     "epoch", "proposer", "members", "excluded", "masters",
-    "split_recovery", "split_recovery_from", "splits", "given_up", "last_split",
+    "split_recovery", "split_recovery_from", "splits", "given_up", "last_split", "restart_for",
 )  # fmt: skip
 """Fields of one row; none is ever taken away within a major version."""
 

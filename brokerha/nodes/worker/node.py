@@ -111,7 +111,16 @@ class WorkerNode:
         self._journal = store.journal
         self.guard = Guard(guard or GuardLimits(), config.node)
         self.view = WorkerView(
-            cluster, self.runner, transport, self.loop, self._gathering, self.reads, self.guard, self._load_watch, scrubbing
+            cluster,
+            self.runner,
+            transport,
+            self.loop,
+            self._gathering,
+            self.reads,
+            self.guard,
+            self._load_watch,
+            scrubbing,
+            list if settings is None else settings.restart_for,
         )
         self._settings = settings
         self._asked_settings: Future[ReadOutcome] | None = None

@@ -29,7 +29,7 @@ def test_a_row_says_what_who_when_and_from_where():
         ("idle-round-ms", "0", "a whole number of milliseconds, 1 to 600000, not '0'"),
         ("idle-round-ms", "2.5", "a whole number"),
         ("idle-round-ms", "2s", "not '2s'"),
-        ("idle-round-ms", "٣", "a whole number"),  # noqa: RUF001  (a digit that is none here)
+        ("idle-round-ms", "٣", "a whole number"),
         ("idle-round-ms", "", "not ''"),
         ("max-peer-lag-s", "nan", "a number of seconds, 0.1 to 3600"),
         ("max-peer-lag-s", "1e3", "not '1e3'"),
