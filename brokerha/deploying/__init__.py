@@ -3,10 +3,11 @@
     cluster file ──> machine.py      which nodes run here, with which command, environment and time-outs
                         ├─ supervisord.py   supervisord.conf and a group of programs
                         ├─ systemd.py       a unit for each node, and a target
-                        └─ compose.py       services of containers, with broker.py's configuration of RabbitMQ
+                        └─ compose.py       services of containers, with the configuration of RabbitMQ
                      accounts.py     users of the broker with their passwords and rights
-                        └─ definitions.py   definitions.json
-    files.py         compares with what is there, and writes without overwriting
+                        └─ broker.py        definitions.json
+    templates/       fixed text of the files, with $names
+    files.py         fills a template, compares with what is there, and writes without overwriting
 
 All but files.py is text made from values: the same file gives the same text, so that a check can tell what is out of date.
 Must never put a password into a file that others may read.

@@ -1,6 +1,6 @@
 """Users of a broker: one for each node that lives there, for each app, and for the broker of each other site.
 
-    cluster file ──> brokers_of ──> accounts ──> definitions.py     rights, and a hash of the password
+    cluster file ──> brokers_of ──> accounts ──> broker.py           rights, and a hash of the password
                                         └──────> <secrets>/<name>.url    the whole URL, for that user alone
 
 A password comes from the environment (`BROKERHA_PASSWORD_<NAME>`, or `…_FILE`), else from the URL that was written before, else
@@ -168,12 +168,9 @@ def url_for(url: str, user: str, password: str) -> str:
     return ";".join(_with_user(each.strip(), user, password) for each in url.split(";") if each.strip())
 
 
-def url_files(url: str, accounts: Sequence[Account], names: Mapping[str, str], folder: Path) -> list[File]:
-    """The secrets: one URL for each user."""
-    return [
-        File(url_file(folder, names[each.name]), url_for(url, each.user, each.password) + "\n", is_secret=True)
-        for each in accounts
-    ]
+def url_file_of(broker: Broker, user: str, password: str, secret: str, folder: Path) -> File:
+    """The secret of one user: its URL of the broker."""
+    return File(url_file(folder, secret), url_for(broker.url, user, password) + "\n", is_secret=True)
 
 
 def _with_user(url: str, user: str, password: str) -> str:

@@ -1,14 +1,26 @@
-"""What a broker of a cluster is given: definitions, one secret for each of its users, and rabbitmq.conf for containers.
+"""What a broker of a cluster is given: definitions.json, and one secret for each of its users.
 
-definitions_plan     definitions.json (one for each broker), and <secrets>/<name>.url
+    definitions_plan     definitions.json (one for each broker), and <secrets>/<name>.url
+    rabbitmqctl import_definitions definitions.json        or load_definitions in rabbitmq.conf
+
+What stands in the definitions is what the nodes declare themselves (transports/topology.py), so that it does not matter who comes first,
+and the rights of transports/rights.py. Nothing in it is refused by RabbitMQ 3.10 or 4: no mirrored queues, no transient ones; the
+queues are classic by default, because a quorum queue would count deliveries and drop messages. With several brokers there is a file
+for each; the others are its upstreams (docs/several-brokers.md), so that it holds a password and is a secret.
+
+The salt of a password is made from user and password, so that the same passwords give the same file.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from brokerha.deploying.accounts import (
@@ -19,41 +31,44 @@ from brokerha.deploying.accounts import (
     link_name,
     password_of,
     secret_names,
-    url_files,
+    url_file_of,
     url_for,
 )
-from brokerha.deploying.definitions import definitions_text
 from brokerha.deploying.files import File, Plan
-from brokerha.deploying.machine import url_file
 from brokerha.model.errors import ConfigurationError
 from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.transports.rights import user_of
+from brokerha.transports.rights import NOTHING, user_of
+from brokerha.transports.topology import (
+    CHANGES_EXCHANGE,
+    DATA_EXCHANGE,
+    DATA_MESSAGE_TTL_MS,
+    DEFAULT_EXCHANGE,
+    EXCHANGES,
+    SYNC_EXCHANGE,
+    SYNC_MESSAGE_TTL_MS,
+    QueueRow,
+    log_stream_row,
+    topology_of,
+)
 
-CONFIGURATION: Final = """\
-# Made by `brokerha init`; change the cluster file, then make it again.
-# Users, rights, queues and policies; there is no user guest. Changed definitions count from the next start.
-load_definitions = /etc/rabbitmq/definitions.json
+HASHING: Final = "rabbit_password_hashing_sha256"
+FOLLOWER_QUEUE_BYTES: Final = 256 * 1024 * 1024
+"""What waits for a follower that is away; older messages go, and the log has them."""
+_MORE_QUEUES: Final = 1000
+"""Queues of apps."""
+_MORE_CONNECTIONS: Final = 2000
+_FEDERATED = {SYNC_EXCHANGE: SYNC_MESSAGE_TTL_MS, DATA_EXCHANGE: DATA_MESSAGE_TTL_MS}
+_LINK_HEARTBEAT_S = 5
 
-listeners.tcp.default = 5672
-management.tcp.port = 15672
-# The dashboard needs no rate of each queue and each connection.
-collect_statistics_interval = 10000
-
-# Above these marks a broker takes no message from anybody, so that they are for emergencies: give it memory and disk.
-vm_memory_high_watermark.relative = 0.6
-disk_free_limit.absolute = 2GB
-
-# The largest message of brokerha is below it, whatever the version of the broker has by default.
-max_message_size = 16777216
-log.console = true
-log.console.level = warning
-log.file = false
-"""
+Upstream = tuple[str, str, str]
+"""URL, user and password of a link."""
 
 
-def definitions_files(config: ClusterConfig) -> dict[str, Path]:
+# ---- the plan
+
+
+def definitions_files(brokers: Sequence[Broker]) -> dict[str, Path]:
     """Name of the definitions of each broker."""
-    brokers = brokers_of(config)
     if len(brokers) == 1:
         return {brokers[0].name: Path("definitions.json")}
     return {broker.name: Path(f"definitions.{broker.name}.json") for broker in brokers}
@@ -71,60 +86,173 @@ def definitions_plan(
             f"{config.path}: embedded:// is one process, which has no broker: name a RabbitMQ in broker"
         )
     brokers = brokers_of(config)
-    passwords = {
-        link_name(each): password_of(link_name(each), environ, secrets) for each in brokers if len(brokers) > 1
-    }
+    # A link has one password at all brokers: its secret is kept for the next time.
+    links = {link_name(each): password_of(link_name(each), environ, secrets) for each in brokers if len(brokers) > 1}
     files: list[File] = []
-    names = definitions_files(config)
+    names = definitions_files(brokers)
     for broker in brokers:
         others = [each for each in brokers if each is not broker]
         accounts = accounts_of(config, broker, others, apps)
         secret_of = secret_names(accounts, len(brokers), broker)
         known = [
-            replace(each, password=passwords.get(each.name) or password_of(secret_of[each.name], environ, secrets))
+            replace(each, password=links.get(each.name) or password_of(secret_of[each.name], environ, secrets))
             for each in accounts
         ]
         own = link_name(broker)
         upstreams = {
-            other.name: (without_query(other.url.split(";")[0]), user_of(config.name, own), passwords[own])
+            # Without what only clients of brokerha understand in a URL.
+            other.name: (
+                urlunsplit(urlsplit(other.url.split(";")[0])._replace(query="")),
+                user_of(config.name, own),
+                links[own],
+            )
             for other in others
         }
-        files.append(File(names[broker.name], definitions_text(config, broker, known, upstreams), is_secret=True))
-        files += url_files(broker.url, _without_links(known, passwords), secret_of, secrets)
-    files += _links(config, brokers, passwords, secrets)
-    return Plan(tuple(files), next_steps=_next_steps(config, folder, secrets))
+        text = json.dumps(definitions(config, broker, known, upstreams), indent=1, ensure_ascii=False) + "\n"
+        files.append(File(names[broker.name], text, is_secret=True))
+        files += [
+            url_file_of(broker, each.user, each.password, secret_of[each.name], secrets)
+            for each in known
+            if each.name not in links
+        ]
+    for broker in brokers:
+        if password := links.get(name := link_name(broker)):
+            files.append(url_file_of(broker, user_of(config.name, name), password, name, secrets))
+    return Plan(tuple(files), next_steps=_next_steps(list(names.values()), folder, secrets))
 
 
-def without_query(url: str) -> str:
-    """A URL without what only clients of brokerha understand in it."""
-    return urlunsplit(urlsplit(url)._replace(query=""))
-
-
-def _without_links(accounts: Sequence[Account], links: Mapping[str, str]) -> list[Account]:
-    return [account for account in accounts if account.name not in links]
-
-
-def _links(config: ClusterConfig, brokers: Sequence[Broker], passwords: Mapping[str, str], folder: Path) -> list[File]:
-    """Links have one password at all brokers: their secret is kept for the next time."""
-    return [
-        File(url_file(folder, name), url_for(broker.url, user_of(config.name, name), password) + "\n", is_secret=True)
-        for broker in brokers
-        if (name := link_name(broker)) in passwords and (password := passwords[name])
-    ]
-
-
-def _next_steps(config: ClusterConfig, folder: Path, secrets: Path) -> tuple[str, ...]:
-    names = definitions_files(config)
-    here = "" if len(names) == 1 else ", at its broker each"
-    plugin = (
-        []
-        if len(names) == 1
-        else ["at each broker: rabbitmq-plugins enable rabbitmq_federation rabbitmq_federation_management"]
-    )
+def _next_steps(names: Sequence[Path], folder: Path, secrets: Path) -> tuple[str, ...]:
+    plugins = "at each broker: rabbitmq-plugins enable rabbitmq_federation rabbitmq_federation_management"
+    is_alone = len(names) == 1
     return (
-        *plugin,
-        *(f"rabbitmqctl import_definitions {folder / name}{here}" for name in names.values()),
+        *(() if is_alone else (plugins,)),
+        *(f"rabbitmqctl import_definitions {folder / each}{'' if is_alone else ', at its broker each'}" for each in names),
         "rabbitmqctl delete_user guest",
         f"give each node its own user: brokerha init supervisord --secrets {secrets} (or systemd, compose)",
         f"give each app the URL in {secrets}, such as {secrets / 'app.url'}",
     )
+
+
+# ---- the definitions of one broker
+
+
+def definitions(
+    config: ClusterConfig, broker: Broker, accounts: Sequence[Account], upstreams: Mapping[str, Upstream]
+) -> dict[str, Any]:
+    """All of one broker; ``upstreams`` are the links to others, by their names."""
+    vhost = broker.address.vhost
+    queues = _queues(config, broker)
+    lasting = [row for row in queues if not row.is_exclusive]
+    lasts = {"durable": True, "auto_delete": False}
+    # Who has no rights in the virtual host needs no row; the tag of a monitor shows it all in the dashboard.
+    entitled = [account for account in accounts if set(account.rights) != {NOTHING} or account.tags]
+    return {
+        "users": [_user(account) for account in accounts],
+        "vhosts": [_vhost(config, vhost)],
+        "permissions": [{"user": each.user, "vhost": vhost, **each.rights._asdict()} for each in entitled],
+        "topic_permissions": [
+            {"user": each.user, "vhost": vhost, "exchange": CHANGES_EXCHANGE, **each.topic._asdict()}
+            for each in entitled
+        ],
+        "parameters": [_limits(config, vhost, len(queues), len(accounts)), *_upstreams(vhost, upstreams)],
+        "policies": [*_policies_of_followers(vhost, accounts), *(_policies_of_links(vhost) if upstreams else ())],
+        "exchanges": [
+            {"name": row.name, "vhost": vhost, "type": row.kind, **lasts, "internal": False, "arguments": {}}
+            for row in EXCHANGES
+        ],
+        "queues": [{"name": row.name, "vhost": vhost, **lasts, "arguments": row.arguments} for row in lasting],
+        "bindings": [
+            {"source": row.exchange, "vhost": vhost, "destination": row.name, "destination_type": "queue",
+             "routing_key": row.key, "arguments": {}}
+            for row in lasting
+            if row.exchange != DEFAULT_EXCHANGE
+        ],
+    }  # fmt: skip
+
+
+def password_hash(user: str, password: str) -> str:
+    """RabbitMQ's salted SHA-256 of a password.
+
+    >>> password_hash("orders.m1", "secret") == password_hash("orders.m1", "secret")
+    True
+    """
+    salt = hashlib.sha256(f"brokerha salt\0{user}\0{password}".encode()).digest()[:4]
+    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
+
+
+def _vhost(config: ClusterConfig, name: str) -> dict[str, Any]:
+    """What is no queue of brokerha's follows this default too."""
+    description = f"brokerha: the cluster {config.name}"
+    metadata = {"description": description, "tags": [], "default_queue_type": "classic"}
+    return {"name": name, "description": description, "tags": [], "metadata": metadata}
+
+
+def _user(account: Account) -> dict[str, Any]:
+    return {
+        "name": account.user,
+        "password_hash": password_hash(account.user, account.password),
+        "hashing_algorithm": HASHING,
+        "tags": list(account.tags),
+        "limits": {"max-connections": account.connections},
+    }
+
+
+def _queues(config: ClusterConfig, broker: Broker) -> list[QueueRow]:
+    rows: dict[str, QueueRow] = {}
+    for node in config.nodes:
+        master = config.master_of(node.id)
+        if master in broker.masters:
+            queue_type = config.queue_type_at(config.broker_of(node.id))
+            topology = topology_of(node.id, node.role, master if node.role == "backup" else "", queue_type)
+            rows |= {row.name: row for row in topology.queues}
+    if config.log_stream:
+        rows |= {(row := log_stream_row(master)).name: row for master in broker.masters}
+    return list(rows.values())
+
+
+def _limits(config: ClusterConfig, vhost: str, queues: int, users: int) -> dict[str, Any]:
+    of_transactions = config.tx_open_limit * len(config.backups)
+    value = {"max-queues": queues + of_transactions + _MORE_QUEUES, "max-connections": 8 * users + _MORE_CONNECTIONS}
+    return {"component": "vhost-limits", "name": "limits", "vhost": vhost, "value": value}
+
+
+def _policy(vhost: str, name: str, pattern: str, kind: str, definition: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "vhost": vhost, "pattern": pattern, "apply-to": kind, "priority": 1, "definition": definition}
+
+
+def _policies_of_followers(vhost: str, accounts: Sequence[Account]) -> list[dict[str, Any]]:
+    bounded = {"max-length-bytes": FOLLOWER_QUEUE_BYTES}
+    return [
+        _policy(vhost, f"{each.user}: bounded", rf"^{re.escape(each.user)}\.", "queues", bounded)
+        for each in accounts
+        if each.is_follower
+    ]
+
+
+def _policies_of_links(vhost: str) -> list[dict[str, Any]]:
+    names = {exchange: re.escape(exchange) for exchange in _FEDERATED}
+    return [
+        _policy(vhost, exchange, f"^{name}$", "exchanges", {"federation-upstream-pattern": f" {name}$"})
+        for exchange, name in names.items()
+    ]
+
+
+def _upstreams(vhost: str, upstreams: Mapping[str, Upstream]) -> list[dict[str, Any]]:
+    return [
+        {
+            "component": "federation-upstream",
+            "name": f"{name} {exchange}",
+            "vhost": vhost,
+            "value": {
+                "uri": f"{url_for(url, user, password)}?heartbeat={_LINK_HEARTBEAT_S}",
+                "max-hops": 1,
+                "ack-mode": "on-publish",
+                "message-ttl": ttl_ms,
+                "reconnect-delay": 1,
+                # Who published a message is checked where it arrives (transports/senders.py).
+                "trust-user-id": True,
+            },
+        }
+        for name, (url, user, password) in upstreams.items()
+        for exchange, ttl_ms in _FEDERATED.items()
+    ]

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from brokerha.deploying.accounts import Broker, brokers_of
-from brokerha.deploying.broker import CONFIGURATION, definitions_files
-from brokerha.deploying.files import File, Plan
+from brokerha.deploying.broker import definitions_files
+from brokerha.deploying.files import File, Plan, filled
 from brokerha.deploying.machine import KILL_AFTER_S, broker_variables, url_file
 from brokerha.model.errors import ConfigurationError
 from brokerha.nodes.config.cluster import ClusterConfig
@@ -33,31 +33,18 @@ CLUSTER_FILE: Final = "/etc/brokerha/cluster.toml"
 DATA: Final = "/var/lib/brokerha"
 AMQP_PORT: Final = 5672
 DASHBOARD_PORT: Final = 15672
-PLUGINS: Final = "[rabbitmq_management,rabbitmq_prometheus].\n"
-LINKED_PLUGINS: Final = (
-    "[rabbitmq_management,rabbitmq_prometheus,rabbitmq_federation,rabbitmq_federation_management].\n"
+PLUGINS: Final = ("rabbitmq_management", "rabbitmq_prometheus")
+LINK_PLUGINS: Final = ("rabbitmq_federation", "rabbitmq_federation_management")
+_IS_ALIVE = (
+    "import os, ssl, urllib.request; urllib.request.urlopen(os.environ['BROKERHA_URL'] + '/livez', timeout=5, "
+    "context=ssl._create_unverified_context())"
 )
-_TLS_HEALTH: Final[dict[str, Any]] = {
-    # It asks itself whether it is alive, by an address that no certificate names.
-    "test": [
-        "CMD", "python", "-c",
-        (
-            "import os, ssl, urllib.request; urllib.request.urlopen(os.environ['BROKERHA_URL'] + '/livez', timeout=5, "
-            "context=ssl._create_unverified_context())"
-        ),
-    ],
-    "interval": "30s",
-    "timeout": "10s",
-    "start_period": "60s",
-    "retries": 3,
-}  # fmt: skip
+"""A node asks itself, by an address that no certificate names."""
 _ANY_HOST = "0.0.0.0"  # noqa: S104  (of a container: its network decides who reaches it)
 _LOOPBACK = "127.0.0.1"
 _BACKBONE = "brokers"
 
-_HEAD = """\
-# Made by `brokerha init compose`; change the cluster file, then make it again.
-"""
+_HEAD = "# Made by `brokerha init compose`; change the cluster file, then make it again.\n"
 _COMMON: Final[dict[str, Any]] = {
     "user": "${BROKERHA_UID:-1000}:${BROKERHA_GID:-1000}",
     "restart": "unless-stopped",
@@ -80,11 +67,11 @@ def compose_plan(config: ClusterConfig, folder: Path, secrets: Path) -> Plan:
             raise ConfigurationError(
                 f"{config.path}: the broker's host {host!r} becomes a service: write another name, such as amqp://rabbitmq/{config.name}"
             )
-    plugins = PLUGINS if len(brokers) == 1 else LINKED_PLUGINS
+    plugins = PLUGINS if len(brokers) == 1 else (*PLUGINS, *LINK_PLUGINS)
     files = (
         File(COMPOSE, _HEAD + yaml(compose(config, folder, secrets))),
-        File(Path("rabbitmq.conf"), CONFIGURATION),
-        File(Path("enabled_plugins"), plugins),
+        File(Path("rabbitmq.conf"), filled("rabbitmq.conf")),
+        File(Path("enabled_plugins"), f"[{','.join(plugins)}].\n"),
     )
     steps = (
         "export BROKERHA_UID=$(id -u) BROKERHA_GID=$(id -g)   # who may read the secrets",
@@ -98,9 +85,10 @@ def compose_plan(config: ClusterConfig, folder: Path, secrets: Path) -> Plan:
 def compose(config: ClusterConfig, folder: Path, secrets: Path) -> dict[str, Any]:
     """The file as data."""
     brokers = brokers_of(config)
+    names = definitions_files(brokers)
     services: dict[str, Any] = {}
     for number, broker in enumerate(brokers):
-        services[broker.address.host] = _broker(config, broker, number, len(brokers))
+        services[broker.address.host] = _broker(broker, names[broker.name], number, len(brokers))
     for node in config.nodes:
         services[node.id] = _node(config, node.id, brokers, folder)
     networks: dict[str, Any] = {each: {} for each in _networks(brokers)}
@@ -114,9 +102,8 @@ def image() -> str:
     return f"brokerha:{version('brokerha')}"
 
 
-def _broker(config: ClusterConfig, broker: Broker, number: int, count: int) -> dict[str, Any]:
+def _broker(broker: Broker, definitions: Path, number: int, count: int) -> dict[str, Any]:
     host = broker.address.host
-    definitions = definitions_files(config)[broker.name]
     return {
         **_COMMON,
         "image": BROKER_IMAGE,
@@ -134,13 +121,7 @@ def _broker(config: ClusterConfig, broker: Broker, number: int, count: int) -> d
             f"{_LOOPBACK}:{DASHBOARD_PORT + number}:{DASHBOARD_PORT}",
         ],
         "networks": [_network(broker, count), *([_BACKBONE] if count > 1 else [])],
-        "healthcheck": {
-            "test": ["CMD", "rabbitmq-diagnostics", "-q", "check_running"],
-            "interval": "30s",
-            "timeout": "20s",
-            "start_period": "60s",
-            "retries": 3,
-        },
+        "healthcheck": _health("20s", "rabbitmq-diagnostics", "-q", "check_running"),
     }
 
 
@@ -177,7 +158,12 @@ def _node(config: ClusterConfig, node: str, brokers: Sequence[Broker], folder: P
     }
     if not port:
         return service | {"healthcheck": {"disable": True}}
-    return service | {"ports": [f"{_LOOPBACK}:{port}:{port}"]} | ({"healthcheck": _TLS_HEALTH} if config.http_certificate else {})
+    health = {"healthcheck": _health("10s", "python", "-c", _IS_ALIVE)} if config.http_certificate else {}
+    return service | {"ports": [f"{_LOOPBACK}:{port}:{port}"]} | health
+
+
+def _health(timeout: str, *command: str) -> dict[str, Any]:
+    return {"test": ["CMD", *command], "interval": "30s", "timeout": timeout, "start_period": "60s", "retries": 3}
 
 
 def _door_files(config: ClusterConfig, node: str, folder: Path) -> list[str]:

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import Template
 from typing import Final
 
 from brokerha.model.errors import ConfigurationError
@@ -22,6 +23,7 @@ OPEN_MODE: Final = 0o644
 SECRET_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o755
 SECRET_FOLDER_MODE: Final = 0o700
+_TEMPLATES: Final = Path(__file__).with_name("templates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,11 @@ class Plan:
     """Private folders that programs need, empty at first."""
     next_steps: tuple[str, ...] = ()
     """Commands and sentences, in their order."""
+
+
+def filled(template: str, **values: object) -> str:
+    """A file of the folder templates with its ``$names`` replaced. Raises KeyError when one has no value."""
+    return Template(_TEMPLATES.joinpath(template).read_text(encoding="utf-8")).substitute(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +108,9 @@ def _status(path: Path, file: File) -> str:
 
 
 def _put(path: Path, file: File) -> None:
-    _make(path.parent, SECRET_FOLDER_MODE if file.is_secret else FOLDER_MODE)
+    mode, folder_mode = (SECRET_MODE, SECRET_FOLDER_MODE) if file.is_secret else (OPEN_MODE, FOLDER_MODE)
+    path.parent.mkdir(mode=folder_mode, parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    mode = SECRET_MODE if file.is_secret else OPEN_MODE
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with open(descriptor, "wb") as out:  # noqa: PTH123  (a descriptor, not a path)
@@ -114,11 +121,6 @@ def _put(path: Path, file: File) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-
-
-def _make(folder: Path, mode: int) -> None:
-    if not folder.is_dir():
-        folder.mkdir(mode=mode, parents=True, exist_ok=True)
 
 
 def statuses(found: Sequence[Found]) -> set[str]:

@@ -19,15 +19,13 @@ from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.environment import FILE_SUFFIX, variable
-from brokerha.nodes.config.file import nearest
+from brokerha.nodes.config.settings import nearest
 from brokerha.nodes.serving import STOP_S
 
 LONGEST_STOP_S: Final = 7 * STOP_S
 """A worker closes its door, its reads, its loop, its scrub, its tasks, its threads and its connections, each within STOP_S."""
 KILL_AFTER_S: Final = 90
 KILL_SUPERVISOR_AFTER_S: Final = 105
-STEADY_S: Final = 5
-"""Who lives so long has started."""
 OPEN_FILES: Final = 8192
 """Clients, data files, connections."""
 CONFIGURATION_CODE: Final = 78
@@ -94,6 +92,12 @@ def programs(
         command = (*program, "node", node, "-c", str(config.path.absolute()))
         found.append(Program(node, config.roles[node], command, environment))
     return found
+
+
+def writable_folders(config: ClusterConfig) -> list[Path]:
+    """Folders that nodes write to: of data, and of backups where they lie elsewhere."""
+    data, backups = config.data.absolute(), config.backups_directory.absolute()
+    return [data] if backups.is_relative_to(data) else [data, backups]
 
 
 def url_file(secrets: Path, name: str) -> Path:

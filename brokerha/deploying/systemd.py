@@ -12,68 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from brokerha.deploying.files import File, Plan
+from brokerha.deploying.files import File, Plan, filled
 from brokerha.deploying.machine import CONFIGURATION_CODE, KILL_AFTER_S, LONGEST_STOP_S, OPEN_FILES, Program
-
-_HEAD = "# Made by `brokerha init systemd`; change the cluster file, then make it again.\n"
-_TARGET = """\
-[Unit]
-Description=brokerha: all nodes of the cluster {cluster} on this machine
-Wants={units}
-
-[Install]
-WantedBy=multi-user.target
-"""
-_UNIT = """\
-[Unit]
-Description=brokerha: {role} {node} of the cluster {cluster}
-Wants=network-online.target
-After=network-online.target
-PartOf={target}
-# Never give up: a broker that is away for an hour must not leave a stopped node behind.
-StartLimitIntervalSec=0
-
-[Service]
-Type=exec
-User={user}
-ExecStart={command}
-WorkingDirectory={directory}
-Environment=PYTHONUNBUFFERED=1
-{secret}Restart=always
-RestartSec=2
-# The cluster file is wrong: starting again does not help.
-RestartPreventExitStatus={configuration}
-# A node ends in order within {longest_s:.0f} s of SIGTERM; kill -9 is as safe.
-KillSignal=SIGTERM
-KillMode=mixed
-TimeoutStopSec={kill_s}
-LimitNOFILE={files}
-UMask=0077
-# It may write its data and backups, and nothing else; it gains no right that its user has not.
-ReadWritePaths={writable}
-ProtectSystem=strict
-ProtectHome=read-only
-NoNewPrivileges=yes
-CapabilityBoundingSet=
-AmbientCapabilities=
-PrivateTmp=yes
-PrivateDevices=yes
-ProtectClock=yes
-ProtectControlGroups=yes
-ProtectHostname=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
-ProtectKernelTunables=yes
-RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-LockPersonality=yes
-SystemCallArchitectures=native
-
-[Install]
-WantedBy={target}
-"""
 
 
 def plan(
@@ -81,10 +21,11 @@ def plan(
 ) -> Plan:
     """The target and the units; ``writable`` are the folders of data and backups."""
     target = f"brokerha-{cluster}.target"
-    units = [unit_of(cluster, program) for program in programs]
-    files = [File(Path(target), _HEAD + _TARGET.format(cluster=cluster, units=" ".join(units)))]
+    units = [f"brokerha-{cluster}-{program.node}.service" for program in programs]
+    files = [File(Path(target), filled("nodes.target", cluster=cluster, units=" ".join(units)))]
     for program, unit in zip(programs, units, strict=True):
-        text = _UNIT.format(
+        text = filled(
+            "node.service",
             role=program.role,
             node=program.node,
             cluster=cluster,
@@ -94,12 +35,12 @@ def plan(
             directory=escaped(str(directory)),
             secret=_secret(program),
             configuration=CONFIGURATION_CODE,
-            longest_s=LONGEST_STOP_S,
+            longest_s=round(LONGEST_STOP_S),
             kill_s=KILL_AFTER_S,
             files=OPEN_FILES,
             writable=" ".join(quoted(str(each)) for each in writable),
         )
-        files.append(File(Path(unit), _HEAD + text))
+        files.append(File(Path(unit), text))
     folders = " ".join(str(each) for each in writable)
     steps = (
         f"as root: install -d -o {user} -m 0700 {folders}",
@@ -108,11 +49,6 @@ def plan(
         f"systemctl list-dependencies {target}; journalctl -u 'brokerha-{cluster}-*'",
     )
     return Plan(tuple(files), next_steps=steps)
-
-
-def unit_of(cluster: str, program: Program) -> str:
-    """Name of the unit of a node."""
-    return f"brokerha-{cluster}-{program.node}.service"
 
 
 def escaped(text: str) -> str:

@@ -7,9 +7,9 @@ holds a user with the tag administrator; without it, only on this machine, as th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 import httpx2
@@ -30,6 +30,9 @@ MANAGEMENT_PORT: Final = 15672
 _GUEST: Final = "guest"
 _WITHIN_S: Final = 5.0
 _FORBIDDEN = (401, 403)
+_ALARMS = {"memory": "mem_alarm", "disk": "disk_free_alarm"}
+
+T = TypeVar("T")
 
 
 def users_of(config: ClusterConfig, nodes: Iterable[NodeId], secrets: Path | None) -> dict[str, tuple[NodeId, ...]]:
@@ -119,35 +122,33 @@ def _how() -> str:
 
 def _told(http: httpx2.Client, overview: dict[str, Any], vhost: str) -> ManagementFact:
     place = quote(vhost, safe="")
-    users = _asked(http, "/users")
-    permissions = _asked(http, f"/vhosts/{place}/permissions")
-    topics = _asked(http, f"/vhosts/{place}/topic-permissions")
-    nodes = _asked(http, "/nodes")
-    queues = _asked(http, f"/queues/{place}")
     return ManagementFact(
-        None if users is None else tuple(each["name"] for each in users),
-        None
-        if permissions is None
-        else {each["user"]: (each["configure"], each["write"], each["read"]) for each in permissions},
-        None
-        if topics is None
-        else {each["user"]: (each["write"], each["read"]) for each in topics if each["exchange"] == CHANGES_EXCHANGE},
-        None
-        if nodes is None
-        else tuple(
-            f"{word} at {each['name']}"
-            for each in nodes
-            for word, name in (("memory", "mem_alarm"), ("disk", "disk_free_alarm"))
-            if each.get(name)
+        users=_asked(http, "/users", lambda rows: tuple(each["name"] for each in rows)),
+        permissions=_asked(
+            http,
+            f"/vhosts/{place}/permissions",
+            lambda rows: {each["user"]: (each["configure"], each["write"], each["read"]) for each in rows},
         ),
-        None
-        if queues is None
-        else {
-            each["name"]: dict(each["effective_policy_definition"])
-            for each in queues
-            if each["name"].startswith("brokerha.") and each.get("effective_policy_definition")
-        },
-        tuple(
+        topic_permissions=_asked(
+            http,
+            f"/vhosts/{place}/topic-permissions",
+            lambda rows: {e["user"]: (e["write"], e["read"]) for e in rows if e["exchange"] == CHANGES_EXCHANGE},
+        ),
+        alarms=_asked(
+            http,
+            "/nodes",
+            lambda rows: tuple(f"{what} at {e['name']}" for e in rows for what, key in _ALARMS.items() if e.get(key)),
+        ),
+        policies=_asked(
+            http,
+            f"/queues/{place}",
+            lambda rows: {
+                each["name"]: dict(each["effective_policy_definition"])
+                for each in rows
+                if each["name"].startswith("brokerha.") and each.get("effective_policy_definition")
+            },
+        ),
+        listeners=tuple(
             f"{each['ip_address']}:{each['port']}"
             for each in overview.get("listeners", ())
             if each.get("protocol") == "amqp" and not is_loopback(each["ip_address"])
@@ -155,11 +156,10 @@ def _told(http: httpx2.Client, overview: dict[str, Any], vhost: str) -> Manageme
     )
 
 
-def _asked(http: httpx2.Client, path: str) -> list[dict[str, Any]] | None:
-    """A list of the management interface; None when this user may not have it."""
+def _asked(http: httpx2.Client, path: str, made: Callable[[list[dict[str, Any]]], T]) -> T | None:
+    """What is made of a list of the management interface; None when this user may not have it."""
     answer = http.get(path)
     if answer.status_code in _FORBIDDEN:
         return None
     answer.raise_for_status()
-    found: list[dict[str, Any]] = answer.json()
-    return found
+    return made(answer.json())

@@ -34,6 +34,18 @@ def not_checked(subject: str, why: str) -> Finding:
     return Finding(OK, subject, f"not checked: {why}")
 
 
+def judged(subject: str, ok: str, *cases: tuple[object, str, str, str]) -> Finding:
+    """The first case that holds, of (condition, level, what, command); without any all is well, and ``ok`` says how.
+
+    >>> judged("disk", "it is large", (False, PROBLEM, "full", "rm"), (True, WARNING, "small", "df")).what
+    'small'
+    """
+    for holds, level, what, command in cases:
+        if holds:
+            return Finding(level, subject, what, command)
+    return Finding(OK, subject, ok)
+
+
 def text(finding: Finding) -> str:
     """The finding as a line for people."""
     mended = f" - {finding.command}" if finding.command else ""

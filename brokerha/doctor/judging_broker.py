@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from brokerha.doctor.facts import BrokerFact, QueueFact
-from brokerha.doctor.findings import OK, PROBLEM, WARNING, Finding, not_checked
+from brokerha.doctor.findings import OK, PROBLEM, WARNING, Finding, judged, not_checked
 from brokerha.doctor.wanted import Wanted
 
 OLDEST: Final = (3, 10)
@@ -23,12 +23,12 @@ def of_broker(broker: BrokerFact, wanted: Wanted) -> list[Finding]:
     """All findings, the connection first; one alone when there is none."""
     subject = f"broker of {', '.join(broker.nodes)}" if broker.nodes else "broker"
     if broker.unreachable:
-        return [_no_connection(broker, subject), *_tls(broker)]
+        return [_no_connection(broker, subject), _tls(broker)]
     return [
         Finding(OK, subject, f"reached as {broker.where}"),
         *_software(broker),
-        *_tls(broker),
-        *_guest(broker),
+        _tls(broker),
+        _guest(broker),
         *_declared(broker),
         *_rights(broker, wanted),
         _topic(broker, wanted),
@@ -41,57 +41,49 @@ def of_broker(broker: BrokerFact, wanted: Wanted) -> list[Finding]:
 def _no_connection(broker: BrokerFact, subject: str) -> Finding:
     vhost, user = shlex.quote(broker.vhost), shlex.quote(broker.user)
     if broker.refused == "user":
-        return Finding(
-            PROBLEM, f"{subject} user", broker.unreachable, f"rabbitmqctl change_password {user}, or {DEFINITIONS}"
-        )
-    if broker.refused == "vhost" and "not found" in broker.unreachable:
-        what = f"the virtual host {broker.vhost!r} does not exist"
-        return Finding(PROBLEM, "broker virtual host", what, f"rabbitmqctl add_vhost {vhost}, or {DEFINITIONS}")
-    if broker.refused == "vhost":
-        what = f"{broker.user} has no rights in the virtual host {broker.vhost!r}"
-        return Finding(PROBLEM, "broker virtual host", what, DEFINITIONS)
-    return Finding(PROBLEM, subject, broker.unreachable, "start the broker, or correct broker in the cluster file")
+        command = f"rabbitmqctl change_password {user}, or {DEFINITIONS}"
+        return Finding(PROBLEM, f"{subject} user", broker.unreachable, command)
+    if broker.refused != "vhost":
+        return Finding(PROBLEM, subject, broker.unreachable, "start the broker, or correct broker in the cluster file")
+    what, command = f"{broker.user} has no rights in the virtual host {broker.vhost!r}", DEFINITIONS
+    if "not found" in broker.unreachable:
+        what, command = f"the virtual host {broker.vhost!r} does not exist", f"rabbitmqctl add_vhost {vhost}, or {command}"
+    return Finding(PROBLEM, "broker virtual host", what, command)
 
 
-def _software(broker: BrokerFact) -> Iterator[Finding]:
+def _software(broker: BrokerFact) -> list[Finding]:
     parts = tuple(int(each) for each in re.findall(r"\d+", broker.version)[:2])
-    what = f"{broker.product} {broker.version}"
-    if broker.product != "RabbitMQ":
-        yield Finding(WARNING, "broker version", f"{what}: brokerha is tried with RabbitMQ only", "use RabbitMQ")
-    elif parts < OLDEST:
-        yield Finding(PROBLEM, "broker version", f"{what}: 3.10 is the oldest that works", "install a newer RabbitMQ")
-    else:
-        yield Finding(OK, "broker version", what)
+    what, newer = f"{broker.product} {broker.version}", "install a newer RabbitMQ"
     lacking = [name for name in NEEDED if name not in broker.capabilities]
-    if lacking:
-        yield Finding(PROBLEM, "broker features", f"it has no {', '.join(lacking)}", "install a newer RabbitMQ")
-    else:
-        yield Finding(OK, "broker features", ", ".join(NEEDED))
+    another = (broker.product != "RabbitMQ", WARNING, f"{what}: brokerha is tried with RabbitMQ only", "use RabbitMQ")
+    return [
+        judged(
+            "broker version", what, another, (parts < OLDEST, PROBLEM, f"{what}: 3.10 is the oldest that works", newer)
+        ),
+        judged("broker features", ", ".join(NEEDED), (lacking, PROBLEM, f"it has no {', '.join(lacking)}", newer)),
+    ]
 
 
-def _tls(broker: BrokerFact) -> Iterator[Finding]:
-    if broker.is_tls:
-        yield Finding(OK, "broker tls", "on; the certificate is checked")
-    elif broker.is_loopback:
-        yield Finding(OK, "broker tls", "off; the broker is on this machine")
-    else:
-        what = "off, and the broker is on another machine: passwords and data can be read on the way"
-        yield Finding(PROBLEM, "broker tls", what, "write amqps://…?cacertfile=FILE as broker of the cluster file")
+def _tls(broker: BrokerFact) -> Finding:
+    is_open = not (broker.is_tls or broker.is_loopback)
+    what = "off, and the broker is on another machine: passwords and data can be read on the way"
+    command = "write amqps://…?cacertfile=FILE as broker of the cluster file"
+    well = "on; the certificate is checked" if broker.is_tls else "off; the broker is on this machine"
+    return judged("broker tls", well, (is_open, PROBLEM, what, command))
 
 
-def _guest(broker: BrokerFact) -> Iterator[Finding]:
+def _guest(broker: BrokerFact) -> Finding:
     command = "rabbitmqctl delete_user guest"
-    users = broker.management.users if broker.management else None
-    if broker.guest and broker.guest != "here":
-        what = f"guest comes in with the password that everybody knows, at {broker.guest}"
-        yield Finding(PROBLEM, "broker guest", what, command)
-    elif broker.guest:
-        what = "guest comes in with the password that everybody knows, from this machine"
-        yield Finding(WARNING, "broker guest", what, command)
-    elif users is not None and GUEST in users:
-        yield Finding(WARNING, "broker guest", "the user is there, with a password of its own", command)
-    else:
-        yield Finding(OK, "broker guest", "it cannot come in from here")
+    users = (broker.management.users if broker.management else None) or ()
+    known = "guest comes in with the password that everybody knows"
+    is_far = broker.guest and broker.guest != "here"
+    return judged(
+        "broker guest",
+        "it cannot come in from here",
+        (is_far, PROBLEM, f"{known}, at {broker.guest}", command),
+        (broker.guest, WARNING, f"{known}, from this machine", command),
+        (GUEST in users, WARNING, "the user is there, with a password of its own", command),
+    )
 
 
 def _declared(broker: BrokerFact) -> Iterator[Finding]:
@@ -101,12 +93,11 @@ def _declared(broker: BrokerFact) -> Iterator[Finding]:
         what = f"not there yet, nodes make them at their start: {', '.join(missing)}"
         yield Finding(OK, "broker queues", what)
     wrong = {name: problem for name, problem in broker.exchanges.items() if problem != MISSING}
+    again = "delete it in the dashboard; nodes make it again"
     for name, problem in wrong.items():
-        if problem.startswith("ACCESS_REFUSED"):
-            yield Finding(PROBLEM, f"exchange {name}", f"{broker.user} may not declare it", DEFINITIONS)
-        else:
-            command = "delete it in the dashboard; nodes make it again"
-            yield Finding(PROBLEM, f"exchange {name}", f"other than wanted: {problem}", command)
+        is_refused = problem.startswith("ACCESS_REFUSED")
+        what = f"{broker.user} may not declare it" if is_refused else f"other than wanted: {problem}"
+        yield Finding(PROBLEM, f"exchange {name}", what, DEFINITIONS if is_refused else again)
     differing = [queue for queue in broker.queues if queue.problem not in {"", MISSING}]
     for queue in differing:
         yield _differing(broker, queue)
@@ -174,15 +165,12 @@ def _topic(broker: BrokerFact, wanted: Wanted) -> Finding:
 
 
 def _alarm(broker: BrokerFact) -> Finding:
-    command = "rabbitmqctl status (Alarms), then give the broker disk or memory"
     alarms = broker.management.alarms if broker.management else None
-    if broker.blocked:
-        return Finding(PROBLEM, "broker alarms", f"it takes no message: {broker.blocked}", command)
-    if alarms:
-        return Finding(PROBLEM, "broker alarms", f"it takes no message: {', '.join(alarms)}", command)
     if broker.blocked is None and alarms is None:
         return not_checked("broker alarms", "no exchange is there to publish to")
-    return Finding(OK, "broker alarms", "it takes messages")
+    why = broker.blocked or ", ".join(alarms or ())
+    command = "rabbitmqctl status (Alarms), then give the broker disk or memory"
+    return judged("broker alarms", "it takes messages", (why, PROBLEM, f"it takes no message: {why}", command))
 
 
 def _time_out() -> Finding:

@@ -12,7 +12,7 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -28,8 +28,6 @@ FSYNCS: Final = 20
 FSYNC_BYTES: Final = 4096
 _MOUNTS: Final = Path("/proc/self/mounts")
 _CONTAINER_MEMORY: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-_HTTP_FILES: Final = ("users", "key")
-"""Keys of [http] that name files with secrets."""
 
 
 def data_fact(node: NodeId, folder: Path) -> DataFact:
@@ -212,18 +210,14 @@ def deployment_facts(
         return []
     programs = machine.programs(config, nodes, program, secrets)
     directory = config.path.absolute().parent
-    writable = [config.data.absolute()]
-    if not config.backups_directory.absolute().is_relative_to(writable[0]):
-        writable.append(config.backups_directory.absolute())
+    writable = machine.writable_folders(config)
+    makers: dict[str, Callable[[str], files.Plan]] = {
+        "supervisord": lambda user: supervisord.plan(config.name, programs, user, folder, directory),
+        "systemd": lambda user: systemd.plan(config.name, programs, user, folder, directory, writable),
+    }
     found = []
-    for kind in ("supervisord", "systemd"):
-        plans = (
-            supervisord.plan(config.name, programs, user, folder, directory)
-            if kind == "supervisord"
-            else systemd.plan(config.name, programs, user, folder, directory, writable)
-            for user in users
-        )
-        compared = [{str(each.path): each.status for each in files.compare(plan, folder)} for plan in plans]
+    for kind, plan_for in makers.items():
+        compared = [{str(each.path): each.status for each in files.compare(plan_for(user), folder)} for user in users]
         if compared and any(status != NEW for status in compared[0].values()):
             best = min(compared, key=lambda one: sum(status != files.SAME for status in one.values()))
             named = f" --secrets {secrets}" if secrets else ""

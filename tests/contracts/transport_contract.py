@@ -118,14 +118,14 @@ class TransportContract:
 
     def test_sync_messages_are_handed_out_before_data_messages_that_came_earlier(self, world: World):
         sender, receiver = world.node("m1"), world.node("m2")
-        # Given data that has arrived but was not taken, and then a sync message
-        sender.send([Outgoing("m2", bodies(f"data-{n}", bytes(SMALL_BYTES))) for n in range(10)])
+        # Given much data that was not taken, and then a sync message
+        sender.send([Outgoing("m2", bodies(f"data-{n}", bytes(SMALL_BYTES))) for n in range(100)])
         sender.send([Outgoing("m2", fetch("sync"))])
         wait_until(lambda: sender.status().outbox == 0, "everything is published")
         # When one message after the other is taken, then sync waits for at most what was taken before it arrived
-        texts = [text_of(message) for message in take(receiver, 11, limit=1)]
-        assert set(texts) == {"sync", *(f"data-{n}" for n in range(10))}
-        assert texts.index("sync") < 10
+        texts = [text_of(message) for message in take(receiver, 101, limit=1)]
+        assert set(texts) == {"sync", *(f"data-{n}" for n in range(100))}
+        assert texts.index("sync") < 100
 
     def test_small_bodies_arrive_in_front_of_the_post_that_was_sent_after_them(self, world: World):
         sender, receiver = world.node("m1"), world.node("m2")

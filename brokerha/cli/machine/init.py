@@ -116,12 +116,11 @@ def systemd(
 ) -> int:
     """Units for systemd: one for each node of one machine, and a target for all of them."""
     from brokerha.deploying import systemd as maker
+    from brokerha.deploying.machine import writable_folders
 
     cluster = _cluster(config)
     programs = _programs(cluster, nodes, host, secrets)
-    writable = [cluster.data.absolute()]
-    if not cluster.backups_directory.absolute().is_relative_to(writable[0]):
-        writable.append(cluster.backups_directory.absolute())
+    writable = writable_folders(cluster)
     plan = maker.plan(cluster.name, programs, _unprivileged(user), output, config.absolute().parent, writable)
     return _carry_out(plan, output, force=force, check=check, as_json=as_json)
 

@@ -1,16 +1,13 @@
-"""The cluster file: its text, its keys, the environment over it, and the rules between values.
+"""The cluster file: its text, the table of its settings, the environment over it, and the rules between values.
 
-    cluster.py       the cluster file
-    file.py          its text, and the place of each value
-    keys.py          what a key is, and how a table of keys is read off a dataclass
-    nodes.py         keys of nodes
-    process.py       keys of the section ``[cluster]`` about the processes of a master: backups, fail-over, transactions
-    site.py          keys of the section ``[cluster]`` about sites
-    reads.py         keys of the section ``[cluster]`` about reads
-    doors.py         keys of the section ``[cluster]`` about the HTTP doors of all nodes
+    settings.py      what a setting is: name, type, unit, default, bounds, one sentence; how a value is checked
+    cluster.py       the table of the settings of ``[cluster]``, and what each part of a node is told
+    nodes.py         the tables of the settings of ``[[master]]``, ``[[backup]]`` and ``[[worker]]``
+    file.py          the text, and the place of each value
     environment.py   the environment laid over it
     rules.py         what must hold between values
     run_time.py      settings at run time laid over it
-    page.py          its reference page
-    added.py         a worker that is not in it
+    page.py          the reference page, from page.template and the tables
+    page.template    what it says around the tables
+    added.py         a worker that is not in the file
 """

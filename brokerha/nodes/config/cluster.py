@@ -5,14 +5,8 @@
     broker = "amqp://guest:guest@h/orders" http = "127.0.0.1:7201"       master = "m1"
 
 `load_config` reads it, lays the environment over it and checks it; whatever is wrong is one ConfigurationError that says
-where and what to write instead. `ClusterConfig` is frozen, knows all defaults, and makes the settings of each part of a
-node from them. The dataclasses below are the only table of keys: ``docs/reference/configuration.md`` is made from them.
-
-    keys.py         what a key is            environment.py   BROKERHA_… variables and secrets
-    file.py         text, values, places     rules.py         what must hold between values
-    page.py         the reference page                       nodes.py         keys of nodes
-    site.py         keys of sites and their workers          reads.py         keys of reads
-    process.py      keys of backups and transactions
+where and what to write instead. `ClusterConfig` is frozen: its first part is the table of the settings of ``[cluster]`` (settings.py says
+what a setting is, nodes.py has those of nodes), its second part makes the settings of each part of a node from them.
 
 Invariants: a relative ``data`` counts from the folder of the file, so that every command finds the same data wherever it
 is started; the broker's URL is never shown (``repr``, errors), as it may hold a password.
@@ -20,193 +14,222 @@ is started; the broker's URL is never shown (``repr``, errors), as it may hold a
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from brokerha.master.core import MasterConfig
 from brokerha.master.retention import HOUR_US, RetentionConfig
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
 from brokerha.nodes.config.environment import lay_over
-from brokerha.nodes.config.file import NODE_SECTIONS, Document, Table, check_required, nearest, read_document
-from brokerha.nodes.config.keys import Key, KeyRow, keys_of
+from brokerha.nodes.config.file import NODE_SECTIONS, Table, check_required, read_document
 from brokerha.nodes.config.nodes import BackupEntry, MasterEntry, NodeEntry, WorkerEntry
 from brokerha.nodes.config.rules import check_rules
-from brokerha.nodes.config.site import SiteKeys
+from brokerha.nodes.config.settings import MS, SECONDS, Setting, nearest, number, required, setting, settings_of, word
+from brokerha.nodes.reads.book import MIB, ReadLimits
+from brokerha.nodes.reads.routing import RoutingLimits
+from brokerha.nodes.worker.guarding import MACHINE_SHARE, GuardLimits
 from brokerha.replication.site.config import FeedConfig
 from brokerha.replication.worker.config import WorkerConfig
 from brokerha.sync.config import ACKNOWLEDGE, SPLIT_RECOVERY, SyncConfig
-from brokerha.transactions.config import TxConfig
+from brokerha.transactions.config import LOST_BACKUP, TxConfig
 from brokerha.transports.rabbitmq.addresses import is_embedded, parse_addresses
 from brokerha.transports.topology import CLASSIC, QUORUM
 
+# Where a part of a node has defaults of its own, they are taken from there.
+_SYNC = SyncConfig("m", ("m",))
+_FEED = FeedConfig()
+_WORKER = WorkerConfig("w", "m")
+_MASTER = MasterConfig(_SYNC)
+_GUARD = GuardLimits()
+_POOL = ReadLimits()
+_ROUTING = RoutingLimits()
 
-def _defaults_of(config: type) -> dict[str, Any]:
-    return {each.name: each.default for each in dataclasses.fields(config)}
+FAIL_OVER = ("automatic", "manual")
+SYNC_LOST = ("read-only", "idle")
 
 
-_SYNC = _defaults_of(SyncConfig)
-_FEED = _defaults_of(FeedConfig)
-_WORKER = _defaults_of(WorkerConfig)
-_MASTER = _defaults_of(MasterConfig)
-
-MILLISECONDS = "milliseconds"
-
-
+# fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterConfig(SiteKeys):
+class ClusterConfig:
     """The section ``[cluster]``, and all nodes in the order of the file."""
 
-    name: Annotated[str, Key("Name of the cluster. 1 to 32 of a-z, 0-9 and -.", example='"orders"')]
-    broker: Annotated[
-        str,
-        Key(
-            "amqp://, amqps:// (several, separated by ;, are tried in turn), or embedded:// for one process without a broker.",
-            example='"amqp://guest:guest@127.0.0.1:5672/orders"',
-        ),
-    ] = field(repr=False)
-    data: Annotated[
-        Path,
-        Key(
-            "Folder of all data; each node takes a folder with its id below it. Relative to the folder of this file.",
-            default_text="var/NAME",
-        ),
-    ] = Path("var")
-    split_recovery: Annotated[
-        str,
-        Key(
-            "What the masters do when they lose sight of each other. quorum: a majority goes on. smart, simple, none: every side goes on, and "
-            "what they promise is less (docs/splits.md); they need acknowledge = all. Alike at all masters; between the last three it is "
-            "changed by a command (brokerha split-recovery), which goes before this.",
-            choices=SPLIT_RECOVERY,
-        ),
-    ] = _SYNC["split_recovery"]
-    acknowledge: Annotated[
-        str,
-        Key(
-            "Which masters must hold a transaction before it is ordered: all, those that are heard (present), or a majority.",
-            choices=ACKNOWLEDGE,
-        ),
-    ] = _SYNC["acknowledge"]
-    max_peer_lag_s: Annotated[
-        float,
-        Key(
-            "The masters that hear each other go on without one of which nothing was heard, or which held up the order, for this long, and "
-            "take it back when it is heard again. With split-recovery = quorum if they are a majority of three or more; with simple and smart "
-            "in any case; none does not wait so long. With quorum a master whose inbox is gone is missed after two round-timeout-ms: its process has "
-            "ended. At least two idle-round-ms and a round-timeout-ms.",
-            unit="seconds",
-            low=0.1,
-            high=3600,
-        ),
-    ] = _SYNC["max_peer_lag_ms"] / 1000
-    round_timeout_ms: Annotated[
-        int,
-        Key(
-            "A master that is silent for this long is late: rounds complete with its last known counter.",
-            unit=MILLISECONDS,
-            low=1,
-            high=600_000,
-        ),
-    ] = _SYNC["round_timeout_ms"]
-    idle_round_ms: Annotated[
-        int, Key("Time between posts while there is nothing to agree on.", unit=MILLISECONDS, low=1, high=600_000)
-    ] = _SYNC["idle_round_ms"]
-    heartbeat_ms: Annotated[
-        int,
-        Key(
-            "How often a worker tells its master that it lives and how far it is.",
-            unit=MILLISECONDS,
-            low=1,
-            high=600_000,
-        ),
-    ] = _WORKER["heartbeat_ms"]
-    dead_after_ms: Annotated[
-        int,
-        Key(
-            "A worker that is silent for this long is dead, and another one executes. At least two heartbeats.",
-            unit=MILLISECONDS,
-            low=2,
-            high=600_000,
-        ),
-    ] = _FEED["dead_after_ms"]
-    post_gap_ms: Annotated[
-        int,
-        Key(
-            "Least time between two posts to one master; a turn gathers what came in meanwhile anyway.",
-            unit=MILLISECONDS,
-            low=0,
-            high=10_000,
-        ),
-    ] = _SYNC["post_gap_ms"]
-    retransmit_ms: Annotated[
-        int,
-        Key(
-            "Entries that a master has not confirmed are sent again after this long.",
-            unit=MILLISECONDS,
-            low=1,
-            high=600_000,
-        ),
-    ] = _SYNC["retransmit_ms"]
-    fetch_after_ms: Annotated[
-        int,
-        Key(
-            "Bodies that did not come are asked for after this long, then ever less often.",
-            unit=MILLISECONDS,
-            low=1,
-            high=600_000,
-        ),
-    ] = _SYNC["fetch_after_ms"]
-    post_window: Annotated[int, Key("Entries of one master in one post.", unit="transactions", low=1, high=100_000)] = (
-        _SYNC["post_window"]
-    )
-    queue_window: Annotated[
-        int,
-        Key(
-            "Own transactions that may be under way to an agreement; those beyond it wait.",
-            unit="transactions",
-            low=1,
-            high=1_000_000,
-        ),
-    ] = _SYNC["queue_window"]
-    accept_limit: Annotated[
-        int,
-        Key(
-            "Accepted transactions that may wait to be synchronised; more are refused until there is room.",
-            unit="transactions",
-            low=1,
-            high=10_000_000,
-        ),
-    ] = _MASTER["accept_limit"]
-    app_queues: Annotated[
-        str,
-        Key(
-            "Type of the queues of writes and reads in the broker. quorum: replicated, so that they outlive a node of a cluster of brokers; "
-            "each message then waits for its disks. classic: on one node. auto: quorum where broker names several addresses. RabbitMQ "
-            "cannot change a queue that is there: drain it and delete it first.",
-            choices=("auto", CLASSIC, QUORUM),
-        ),
-    ] = "auto"
-    log_stream: Annotated[
-        bool, Key("Whether each master publishes its log to the stream brokerha.NODE.log. Not with embedded://.")
-    ] = True
-    publish_changes: Annotated[
-        bool,
-        Key(
-            "Whether the changes of applied transactions are published to the exchange brokerha.changes, by the first master of each "
-            "broker. Needs log-stream. Not with embedded://."
-        ),
-    ] = False
+    # ---- who takes part, and where
+
+    name: str = required("Name of the cluster. 1 to 32 of a-z, 0-9 and -.", '"orders"')
+    broker: str = required(
+        "amqp://, amqps:// (several, separated by ;, are tried in turn), or embedded:// for one process without a broker.",
+        '"amqp://guest:guest@127.0.0.1:5672/orders"', is_secret=True)
+    data: Path = setting(Path("var"),
+        "Folder of all data; each node takes a folder with its id below it. Relative to the folder of this file.", default_text="var/NAME")
+
+    # ---- how masters agree
+
+    split_recovery: str = word(_SYNC.split_recovery, SPLIT_RECOVERY,
+        "What the masters do when they lose sight of each other. quorum: a majority goes on. smart, simple, none: every side goes "
+        "on, and what they promise is less (docs/splits.md); they need acknowledge = all. Alike at all masters; between the last "
+        "three it is changed by a command (brokerha split-recovery), which goes before this.")
+    acknowledge: str = word(_SYNC.acknowledge, ACKNOWLEDGE,
+        "Which masters must hold a transaction before it is ordered: all, those that are heard (present), or a majority.")
+    max_peer_lag_s: float = number(_SYNC.max_peer_lag_ms / 1000, SECONDS, 0.1, 3_600,
+        "The masters that hear each other go on without one of which nothing was heard, or which held up the order, for this long, "
+        "and take it back when it is heard again. With split-recovery = quorum if they are a majority of three or more; with simple "
+        "and smart in any case; none does not wait so long. With quorum a master whose inbox is gone is missed after two "
+        "round-timeout-ms: its process has ended. At least two idle-round-ms and a round-timeout-ms.")
+    round_timeout_ms: int = number(_SYNC.round_timeout_ms, MS, 1, 600_000,
+        "A master that is silent for this long is late: rounds complete with its last known counter.")
+    idle_round_ms: int = number(_SYNC.idle_round_ms, MS, 1, 600_000,
+        "Time between posts while there is nothing to agree on.")
+    post_gap_ms: int = number(_SYNC.post_gap_ms, MS, 0, 10_000,
+        "Least time between two posts to one master; a turn gathers what came in meanwhile anyway.")
+    retransmit_ms: int = number(_SYNC.retransmit_ms, MS, 1, 600_000,
+        "Entries that a master has not confirmed are sent again after this long.")
+    fetch_after_ms: int = number(_SYNC.fetch_after_ms, MS, 1, 600_000,
+        "Bodies that did not come are asked for after this long, then ever less often.")
+    post_window: int = number(_SYNC.post_window, "transactions", 1, 100_000,
+        "Entries of one master in one post.")
+    queue_window: int = number(_SYNC.queue_window, "transactions", 1, 1_000_000,
+        "Own transactions that may be under way to an agreement; those beyond it wait.")
+    accept_limit: int = number(_MASTER.accept_limit, "transactions", 1, 10_000_000,
+        "Accepted transactions that may wait to be synchronised; more are refused until there is room.")
+
+    # ---- workers of a site, and how they are trusted
+
+    heartbeat_ms: int = number(_WORKER.heartbeat_ms, MS, 1, 600_000,
+        "How often a worker tells its master that it lives and how far it is.")
+    dead_after_ms: int = number(_FEED.dead_after_ms, MS, 2, 600_000,
+        "A worker that is silent for this long is dead, and another one executes. At least two heartbeats.")
+    min_in_sync: int = number(-1, "workers", -1, 100,
+        "A master with fewer workers in sync than this takes no writes until they are back. -1: two where the site has two or more, "
+        "else one. 0: it always takes them.")
+    apply_limit: int = number(1_000_000, "transactions", 1, 1_000_000_000,
+        "Synchronised transactions that may wait for the workers of a site; while there are more, further writes of its clients are "
+        "refused, so that who does not wait for `applied` is not ahead of the site without a bound.")
+    probe_turn: int = number(10_000, "transactions", 1, 10_000_000,
+        "The workers in sync of a site take turns in executing transactions; a turn has so many.")
+    protect_single_worker: bool = setting(True,
+        "Whether the last worker in sync of a site is never switched off or removed, and answers reads while it makes a backup.")
+    full_replication_factor: float = number(1.3, "times", 1, 1_000,
+        "A worker that is behind takes a snapshot instead of replaying only if the replay would take this many times longer")
+    min_replay_s: float = number(600, SECONDS, 0, 86_400,
+        "... and longer than this.")
+    scrub_every_s: float = number(600, SECONDS, 0, 31_536_000,
+        "Pause between two looks of a worker at all of its data, which find silent damage. 0: never.")
+    scrub_items_per_s: int = number(20_000, "items", 1, 100_000_000,
+        "Most quads and keys that such a look reads in a second.")
+    memory_limit_mb: int = number(-1, "MiB", -1, 100_000_000,
+        "A worker whose process takes more memory than this ends, to be started again; 0: never. -1: three quarters of the memory "
+        "of its machine, divided by the workers of its master. Nodes that are embedded in a program refuse reads instead.")
+    store_patience_s: float = number(_GUARD.store_patience_s, SECONDS, 1, 86_400,
+        "A worker whose store has not come back from a write after this time ends, to be started again, if its copy is damaged, it "
+        "takes more than half of its memory, or it only waits.")
+
+    # ---- processes of a master: backups and fail-over
+
+    sync_n: int = number(-1, "backups", -1, 9,
+        "Backups of a master that must hold a write before anybody hears of it. -1: one where the master has a backup, else none. "
+        "With 0 a backup may lack what was acknowledged, so that fail-over is by hand.")
+    sync_timeout_ms: int = number(5_000, MS, 10, 600_000,
+        "Writes that not enough backups have confirmed after this long are answered with an unknown outcome, and no new ones are "
+        "taken until backups are back.")
+    sync_lost: str = word("read-only", SYNC_LOST,
+        "What a primary without enough backups does: stay readable and keep trying (read-only), or wait for a primary to be "
+        "declared (idle).")
+    fail_over: str = word("automatic", FAIL_OVER,
+        "Whether a backup takes over by itself, or by hand (brokerha promote).")
+    fail_over_after_ms: int = number(3_000, MS, 100, 600_000,
+        "A primary that its backups have not heard for this long is replaced. Heartbeats go out four times as often.")
+    on_role_change: str = setting("",
+        "Program that each process of a master starts when it becomes primary or stops being it, with four arguments: node, master, "
+        "role (primary, backup or idle), view. Its exit code is logged, and nothing waits for it.",
+        default_text="none", example='"/usr/local/bin/role-changed"')
+    lost_backup: str = word("continue", LOST_BACKUP,
+        "When a backup is lost while a transaction is prepared: go on with the others if they are enough for sync-n (continue), or "
+        "roll back (abort).")
+
+    # ---- transactions of several steps
+
+    tx_timeout_s: float = number(60, SECONDS, 0.1, 3_600,
+        "An open transaction in which nothing happens for this long is rolled back. Prepared ones with an xid never are.")
+    tx_timeout_max_s: float = number(3_600, SECONDS, 0.1, 86_400,
+        "Longest time-out that a client may ask for.")
+    tx_open_limit: int = number(1_000, "transactions", 1, 2_000,
+        "Open transactions of one master; more are refused.")
+
+    # ---- how long the log is, and backups of the data
+
+    tx_log_max_size: int = number(100_000, "transactions", 1_000, inf,
+        "Transactions that a journal keeps; older ones are forgotten when nobody needs them any more.")
+    tx_log_max_depth_h: float = number(168, "hours", 0.01, inf,
+        "Transactions older than this are forgotten too; ids stay known for this long.")
+    tx_log_hard_limit: int = number(0, "transactions", 0, inf,
+        "With more transactions than this a journal forgets what a slow worker still needs; the worker takes a snapshot. 0: four "
+        "times tx-log-max-size.")
+    backup_folder: Path = setting(Path(),
+        "Folder of backups, on the machine of the worker that makes one. Relative to the folder of this file.",
+        default_text="backups in the folder of all data")
+
+    # ---- reads
+
+    read_threads: int = number(_POOL.threads, "threads", 1, 256,
+        "Reads that a worker evaluates at once.")
+    read_queue: int = number(_POOL.queue, "reads", 1, 100_000,
+        "Reads that a worker holds, waiting or running; it refuses more.")
+    read_limit_mb: int = number(_POOL.result_bytes // MIB, "MiB", 1, 1_024,
+        "Largest result of a read; a larger one is an error.")
+    read_stuck_limit: int = number(_POOL.stuck, "reads", 0, 1_024,
+        "Reads that go on after their time because nothing can stop them; with so many a worker ends, to be started again. 0: twice "
+        "read-threads. Each worker after the first of a site bears read-threads more, so that not all end at once.")
+    read_patience_ms: int = number(_ROUTING.patience_ms, MS, 10, 600_000,
+        "A worker that has not answered a read after this long, or after four times what such reads take, is not waited for alone: "
+        "another one is asked too.")
+
+    # ---- HTTP doors of all nodes
+
+    http_users: str = setting("",
+        "File with the users of the HTTP doors (docs/security.md), made by brokerha user. It is read again when it changes. Without "
+        "it everybody who reaches a door may do everything.", default_text="none")
+    http_certificate: str = setting("",
+        "Certificate of a door as PEM, with those between it and the authority. {id} is the node's id. With it all doors speak "
+        "https.", default_text="none")
+    http_key: str = setting("",
+        "Key of that certificate as PEM, without a password. {id} is the node's id.", default_text="none")
+    http_plain: bool = setting(False,
+        "Whether a door may listen on another address than loopback without TLS or without users, because a proxy or a private "
+        "network keeps others out.")
+    http_origins: str = setting("",
+        "Origins of pages that may change something and read answers besides those of the door's own address, as "
+        "https://brokerha.example.org, with commas between several: for a proxy through which browsers reach the doors by another "
+        "name, and for pages of other sites (CORS).", default_text="none")
+    http_prefix: str = setting("",
+        "All paths are served below this one too, as /rdf4j-server: for clients that can only be given the address of an RDF4J "
+        "server.", default_text="none")
+
+    # ---- queues and streams in the broker
+
+    app_queues: str = word("auto", ("auto", CLASSIC, QUORUM),
+        "Type of the queues of writes and reads in the broker. quorum: replicated, so that they outlive a node of a cluster of "
+        "brokers; each message then waits for its disks. classic: on one node. auto: quorum where broker names several addresses. "
+        "RabbitMQ cannot change a queue that is there: drain it and delete it first.")
+    log_stream: bool = setting(True,
+        "Whether each master publishes its log to the stream brokerha.NODE.log. Not with embedded://.")
+    publish_changes: bool = setting(False,
+        "Whether the changes of applied transactions are published to the exchange brokerha.changes, by the first master of each "
+        "broker. Needs log-stream. Not with embedded://.")
+
+    # ---- not settings
+    # fmt: on
+
     path: Path = Path("cluster.toml")
     """The file itself."""
     masters: tuple[MasterEntry, ...] = ()
     backups: tuple[BackupEntry, ...] = ()
     workers: tuple[WorkerEntry, ...] = ()
 
-    # ---- who takes part
+    # ---- nodes
 
     @property
     def nodes(self) -> tuple[NodeEntry, ...]:
@@ -361,8 +384,31 @@ class ClusterConfig(SiteKeys):
         """How a worker takes part."""
         return WorkerConfig(node=worker_id, master=self.master_of(worker_id), heartbeat_ms=self.heartbeat_ms)
 
+    def read_limits(self, place: int) -> ReadLimits:
+        """Bounds of the reads of a worker, by its place among those of its master.
 
-ENTRIES: dict[str, type] = {
+        Reads are spread evenly, so the same bound would be reached by all workers of a site in the same moment.
+        """
+        stuck = self.read_stuck_limit or 2 * self.read_threads
+        return ReadLimits(
+            threads=self.read_threads,
+            queue=self.read_queue,
+            result_bytes=self.read_limit_mb * MIB,
+            stuck=stuck + place * self.read_threads,
+        )
+
+    def routing_limits(self, dead_after_ms: int) -> RoutingLimits:
+        """Bounds of a master's reads. A third of the time after which a worker is dead is more than a heartbeat."""
+        return RoutingLimits(patience_ms=self.read_patience_ms, silent_ms=max(1, dead_after_ms // 3))
+
+    def guard_limits(self, workers: int, machine_bytes: int) -> GuardLimits:
+        """What one of so many workers of a master may take on a machine with so much memory (0 for unknown)."""
+        share_bytes = int(machine_bytes * MACHINE_SHARE) // max(workers, 1)
+        memory_bytes = share_bytes if self.memory_limit_mb < 0 else self.memory_limit_mb * MIB
+        return GuardLimits(memory_bytes, self.store_patience_s)
+
+
+SECTIONS: dict[str, type] = {
     "cluster": ClusterConfig,
     "master": MasterEntry,
     "backup": BackupEntry,
@@ -371,9 +417,9 @@ ENTRIES: dict[str, type] = {
 """The dataclass of each section."""
 
 
-def sections() -> dict[str, dict[str, KeyRow]]:
-    """The table of keys of each section."""
-    return {section: keys_of(entry) for section, entry in ENTRIES.items()}
+def sections() -> dict[str, dict[str, Setting]]:
+    """The table of settings of each section."""
+    return {name: settings_of(section) for name, section in SECTIONS.items()}
 
 
 def load_config(path: Path, environ: Mapping[str, str]) -> ClusterConfig:
@@ -381,34 +427,26 @@ def load_config(path: Path, environ: Mapping[str, str]) -> ClusterConfig:
 
     Raises ConfigurationError: one text with file, line and what to write instead.
     """
-    keys = sections()
-    document = read_document(path, keys)
-    lay_over(document, environ, keys)
-    check_required(document, keys)
-    numbers = {row.name: row.default for row in keys["cluster"].values() if row.type in {int, float}}
-    check_rules(document, numbers)
-    return _built(document, keys)
-
-
-def _built(document: Document, keys: dict[str, dict[str, KeyRow]]) -> ClusterConfig:
-    nodes: dict[str, list[Any]] = {section: [] for section in NODE_SECTIONS}
-    for table in document.nodes:
-        nodes[table.section].append(ENTRIES[table.section](**_fields(table, keys[table.section])))
-    values = _fields(document.cluster, keys["cluster"])
+    document = read_document(path, sections())
+    lay_over(document, environ)
+    check_required(document)
+    check_rules(document)
+    nodes = {name: tuple(SECTIONS[name](**_fields(table)) for table in document.of(name)) for name in NODE_SECTIONS}
+    values = _fields(document.cluster)
     folder = Path(values.pop("data", Path("var") / values["name"])).expanduser()
     values["backup_folder"] = Path(values.get("backup_folder", "")).expanduser()
     return ClusterConfig(
         **values,
         data=document.path.parent / folder,
         path=document.path,
-        masters=tuple(nodes["master"]),
-        backups=tuple(nodes["backup"]),
-        workers=tuple(nodes["worker"]),
+        masters=nodes["master"],
+        backups=nodes["backup"],
+        workers=nodes["worker"],
     )
 
 
-def _fields(table: Table, keys: Mapping[str, KeyRow]) -> dict[str, Any]:
-    return {keys[name].field: setting.value for name, setting in table.settings.items()}
+def _fields(table: Table) -> dict[str, Any]:
+    return {table.known[name].field: written.value for name, written in table.written.items()}
 
 
 def _url(scheme: str, address: str) -> str:

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from brokerha.nodes.config.file import CLUSTER, NODE_SECTIONS, Document, Sections, Table, checked, fail, nearest
-from brokerha.nodes.config.keys import KeyRow
+from brokerha.nodes.config.file import CLUSTER, NODE_SECTIONS, Document, Table, Written
+from brokerha.nodes.config.settings import Setting, fail, nearest
 
 PREFIX = "BROKERHA"
 FILE_SUFFIX = "_FILE"
@@ -39,9 +39,9 @@ def variable(section: str, key: str, node: str = "") -> str:
     return "_".join(part.replace("-", "_") for part in parts).upper()
 
 
-def lay_over(document: Document, environ: Mapping[str, str], sections: Sections) -> None:
+def lay_over(document: Document, environ: Mapping[str, str]) -> None:
     """Replace the settings that the environment names. Raises ConfigurationError."""
-    places = _places(document, sections)
+    places = _places(document)
     prefixes = tuple(f"{PREFIX}_{section.upper()}_" for section in (CLUSTER, *NODE_SECTIONS))
     used: dict[tuple[int, str], str] = {}
     for name in sorted(environ):
@@ -54,19 +54,24 @@ def lay_over(document: Document, environ: Mapping[str, str], sections: Sections)
                 _refuse(name, places, document)
             continue
         table, row = found
+        where = f"environment variable {name}"
         other = used.setdefault((id(table), row.name), name)
         if other != name:
-            fail(f"environment variable {name}", f"{other} sets the same key", "set one of the two")
-        table.settings[row.name] = _setting(name, environ[name], row, from_file=from_file)
+            fail(where, f"{other} sets the same key", "set one of the two")
+        text = environ[name]
+        if from_file:
+            text, where = _secret(Path(text), where), f"{text} (named by {where})"
+        table.written[row.name] = Written(row.from_text(text, where), where)
 
 
-def _places(document: Document, sections: Sections) -> dict[str, tuple[Table, KeyRow]]:
-    """Which variable stands for which key of which section."""
-    places = {variable(CLUSTER, row.name): (document.cluster, row) for row in sections[CLUSTER].values()}
+def _places(document: Document) -> dict[str, tuple[Table, Setting]]:
+    """Which variable stands for which setting of which section."""
+    cluster = document.cluster
+    places = {variable(CLUSTER, row.name): (cluster, row) for row in cluster.known.values()}
     for table in document.nodes:
-        for row in sections[table.section].values():
+        for row in table.known.values():
             if row.name not in FIXED:
-                places[variable(table.section, row.name, str(table.get("id", "")))] = (table, row)
+                places[variable(table.section, row.name, str(table["id"] or ""))] = (table, row)
     return places
 
 
@@ -75,42 +80,17 @@ def _refuse(name: str, places: Mapping[str, Any], document: Document) -> None:
     where = f"environment variable {name}"
     section = name.split("_")[1]
     start = len(f"{PREFIX}_{section}_")
-    alike = {as_key(known[start:]): known for known in places if known.startswith(name[:start])}
+    alike = {_as_key(known[start:]): known for known in places if known.startswith(name[:start])}
     if not alike:
         fail(where, f"{document.path} has no {section.lower()}", "unset it")
-    close = nearest(as_key(name[start:]), alike)
-    fail(
-        where,
-        "no key of the cluster file has this name",
-        f"write {alike.get(close) or 'one of ' + ', '.join(alike.values())}",
-    )
+    close = nearest(_as_key(name[start:]), alike)
+    remedy = f"write {alike.get(close) or 'one of ' + ', '.join(alike.values())}"
+    fail(where, "no key of the cluster file has this name", remedy)
 
 
-def as_key(text: str) -> str:
+def _as_key(text: str) -> str:
     """Part of the name of a variable, written as in the file."""
     return text.lower().replace("_", "-")
-
-
-def _setting(name: str, text: str, row: KeyRow, *, from_file: bool) -> Any:
-    where = f"environment variable {name}"
-    if from_file:
-        text, where = _secret(Path(text), where), f"{text} (named by {where})"
-    value: object = text
-    if row.type is bool:
-        value = {"true": True, "false": False}.get(text.lower(), text)
-    elif row.type in {int, float}:
-        try:
-            value = int(text)
-        except ValueError:
-            value = _number(text)
-    return checked(row, value, where)
-
-
-def _number(text: str) -> object:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _secret(path: Path, where: str) -> str:

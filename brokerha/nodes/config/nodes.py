@@ -1,47 +1,37 @@
-"""Keys of the sections ``[[master]]``, ``[[backup]]`` and ``[[worker]]`` of the cluster file."""
+"""The sections ``[[master]]``, ``[[backup]]`` and ``[[worker]]`` of the cluster file: the table of their settings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import dataclass
 
-from brokerha.nodes.config.keys import Key
+from brokerha.nodes.config.settings import required, setting
 
-NodeName = Annotated[
-    str,
-    Key(
-        "Name of this node, unique in the whole cluster; never used again with other data. 1 to 32 of a-z, 0-9 and -.",
-        example='"m1"',
-    ),
-]
-MasterName = Annotated[str, Key("The master that this node belongs to.", example='"m1"')]
-HttpAddress = Annotated[
-    str, Key("host:port where this node listens for HTTP; without it the node has no HTTP door.", default_text="none")
-]
+_ID = (
+    "Name of this node, unique in the whole cluster; never used again with other data. 1 to 32 of a-z, 0-9 and -.",
+    '"m1"',
+)
+_MASTER = ("The master that this node belongs to.", '"m1"')
+_HTTP = "host:port where this node listens for HTTP; without it the node has no HTTP door."
 
 
 @dataclass(frozen=True, slots=True)
 class MasterEntry:
     """One ``[[master]]``."""
 
-    id: NodeName
-    http: HttpAddress = ""
-    broker: Annotated[
-        str,
-        Key(
-            "Broker where the inbox of this master and of its workers lives. Not with embedded://.",
-            default_text="the cluster's",
-        ),
-    ] = field(default="", repr=False)
-
-    probe: Annotated[
-        str,
-        Key(
-            "The worker of this master that executes transactions, if it is always the same one.",
-            default_text="the workers in sync take turns",
-            example='"w1"',
-        ),
-    ] = ""
+    id: str = required(*_ID)
+    http: str = setting("", _HTTP, default_text="none")
+    broker: str = setting(
+        "",
+        "Broker where the inbox of this master and of its workers lives. Not with embedded://.",
+        default_text="the cluster's",
+        is_secret=True,
+    )
+    probe: str = setting(
+        "",
+        "The worker of this master that executes transactions, if it is always the same one.",
+        default_text="the workers in sync take turns",
+        example='"w1"',
+    )
 
     role = "master"
 
@@ -50,9 +40,9 @@ class MasterEntry:
 class BackupEntry:
     """One ``[[backup]]``: a standby process of a master, which holds its journal and takes over when its primary is lost."""
 
-    id: NodeName
-    master: MasterName
-    http: HttpAddress = ""
+    id: str = required(*_ID)
+    master: str = required(*_MASTER)
+    http: str = setting("", _HTTP, default_text="none")
 
     role = "backup"
 
@@ -61,10 +51,10 @@ class BackupEntry:
 class WorkerEntry:
     """One ``[[worker]]``: a full copy of the data. One worker of a master executes, the others apply what it did."""
 
-    id: NodeName
-    master: MasterName
-    http: HttpAddress = ""
-    readable: Annotated[bool, Key("Whether masters send it reads; without them it only follows the log.")] = True
+    id: str = required(*_ID)
+    master: str = required(*_MASTER)
+    http: str = setting("", _HTTP, default_text="none")
+    readable: bool = setting(True, "Whether masters send it reads; without them it only follows the log.")
 
     role = "worker"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.settings import SETTINGS, Row, text_of, value_of
@@ -18,7 +18,6 @@ from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.rules import contradictions
 
 Rows = Mapping[str, Row]
-_NUMBERS: Final = tuple(name for name, limits in SETTINGS.items() if limits.type in {int, float})
 
 
 def at_start(file: ClusterConfig, rows: Rows) -> ClusterConfig:
@@ -43,7 +42,7 @@ def _values(rows: Rows) -> dict[str, Any]:
 
 
 def _checked(config: ClusterConfig) -> ClusterConfig:
-    for _, problem, remedy in contradictions({name: getattr(config, _field(name)) for name in _NUMBERS}):
+    for _, problem, remedy in contradictions({name: getattr(config, _field(name)) for name in SETTINGS}):
         raise ConfigurationError(f"{problem}: set {remedy}")
     if config.publish_changes and not config.log_stream:
         raise ConfigurationError("publish-changes needs log-stream: set log-stream to true, or publish-changes to false")

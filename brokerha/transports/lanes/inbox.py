@@ -43,6 +43,10 @@ class Inbox:
                     taken.append(arrival)
         return taken
 
+    def __len__(self) -> int:
+        """How many arrivals wait."""
+        return sum(map(len, self._lanes.values()))
+
     def has_room(self, lane: str) -> bool:
         """Whether what arrived in the lane may be acknowledged."""
         limit = self._limits.get(lane)

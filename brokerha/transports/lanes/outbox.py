@@ -56,17 +56,21 @@ class Outbox:
     def __init__(self, limits: Mapping[str, LaneLimit]) -> None:
         self._lock = Lock()
         self._lanes = {lane: _Lane(limits[lane]) for lane in PUBLICATION_LANES}
+        self._count = 0
 
-    def put(self, publications: Iterable[Publication]) -> int:
+    def put(self, publications: Sequence[Publication]) -> int:
         """Add publications at the ends of their lanes; return how many older ones were dropped."""
         with self._lock:
-            return sum([self._lanes[publication.lane].put(publication) for publication in publications])
+            dropped = sum([self._lanes[publication.lane].put(publication) for publication in publications])
+            self._count += len(publications) - dropped
+            return dropped
 
     def put_back(self, publications: Sequence[Publication]) -> None:
         """Return publications to the heads of their lanes, in their order; used for what must be repeated."""
         with self._lock:
             for publication in reversed(publications):
                 self._lanes[publication.lane].put_first(publication)
+            self._count += len(publications)
 
     def take(self, lanes: Iterable[str], most_messages: int, most_bytes: int) -> list[Publication]:
         """Remove publications of these lanes, one lane after the other; at least one if the limits are above zero."""
@@ -77,6 +81,7 @@ class Outbox:
                 while lane.waiting and len(taken) < most_messages and most_bytes > 0:
                     taken.append(lane.pop())
                     most_bytes -= len(taken[-1].body)
+            self._count -= len(taken)
         return taken
 
     def has_any(self, lanes: Iterable[str]) -> bool:
@@ -91,8 +96,9 @@ class Outbox:
             while waiting and waiting[0].queued_s < than_s:
                 self._lanes[lane].pop()
                 dropped += 1
+            self._count -= dropped
         return dropped
 
     def __len__(self) -> int:
         """How many publications wait."""
-        return sum([len(lane.waiting) for lane in self._lanes.values()])
+        return self._count

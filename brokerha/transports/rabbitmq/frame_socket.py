@@ -38,6 +38,10 @@ class FrameSocket:
 
     sock: Any
     answer_timeout_s: float = 10.0
+    is_read_in_parts: bool = False
+    """Whether a read may bring less than there is."""
+    may_have_more: bool = False
+    """Whether the last `fill` may have left something behind."""
 
     def _setup_transport(self) -> None:
         super()._setup_transport()  # type: ignore[misc]  # py-amqp's: the TLS handshake.
@@ -62,6 +66,7 @@ class FrameSocket:
             rest = self._end - self._start
             self._incoming[:rest] = self._incoming[self._start : self._end]
             self._start, self._end = 0, rest
+        self.may_have_more = False
         with memoryview(self._incoming) as view:
             try:
                 count = self.sock.recv_into(view[self._end :])
@@ -70,6 +75,7 @@ class FrameSocket:
         if not count:
             raise ConnectionResetError("the broker closed the connection")
         self._end += count
+        self.may_have_more = self.is_read_in_parts or self._end == _BUFFER_BYTES
         return True
 
     def next_frame(self) -> tuple[int, int, bytes] | None:
@@ -109,6 +115,8 @@ class FrameSocket:
             is_flushed = self.flush()
             frame = self.next_frame()
             if frame is not None:
+                # What came with it is for whoever reads next.
+                self.may_have_more = True
                 return frame
             if not self.fill():
                 self._wait(deadline_s, select.POLLIN if is_flushed else select.POLLIN | select.POLLOUT)
@@ -131,4 +139,6 @@ class TcpFrameSocket(FrameSocket, TCPTransport):  # type: ignore[misc]  # py-amq
 
 
 class TlsFrameSocket(FrameSocket, SSLTransport):  # type: ignore[misc]  # py-amqp has no types.
-    """Over TLS. Decrypted bytes never stay behind in the TLS layer: `fill` is called until it returns False."""
+    """Over TLS. Decrypted bytes never stay behind in the TLS layer, which gives a record at a time: `fill` is called until it returns False."""
+
+    is_read_in_parts = True

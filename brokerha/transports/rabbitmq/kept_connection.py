@@ -17,7 +17,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -117,16 +117,21 @@ class KeptConnection:
         """Whether it waits until the socket takes more."""
         return self._frames is not None and self._frames.unsent_bytes > 0
 
+    def wants_service(self, now_s: float, ready: Collection[int]) -> bool:
+        """Whether there is something to `serve`, if these descriptors are ready."""
+        frames = self._frames
+        return frames is None or now_s >= self.due_s or frames.may_have_more or frames.sock.fileno() in ready
+
     def is_idle(self) -> bool:
         """Whether a goodbye now would lose nothing that this connection could still do."""
         return self._session is not None and self._session.is_idle()
 
     def serve(self, now_s: float) -> bool:
-        """Read what is there, let the session do its part, write; whether something was read, so that there may be more."""
+        """Read what is there, let the session do its part, write; whether there may be more to read."""
         if self._session is None and not self._adopt(now_s):
             return False
         try:
-            has_read = self._read()
+            self._read()
             if now_s >= self._next_tick_s:
                 self._wire.heartbeat_tick(rate=2)
                 self._next_tick_s = now_s + self._config.heartbeat_s / _HEARTBEATS_A_TICK
@@ -134,7 +139,7 @@ class KeptConnection:
         except Exception as error:  # noqa: BLE001  # Whatever it was: this is the node's only way to the broker.
             self._lose(error)
             return False
-        return has_read
+        return self._frames is not None and self._frames.may_have_more
 
     def push(self, now_s: float) -> None:
         """Let the session write what it was given just now."""
@@ -158,14 +163,14 @@ class KeptConnection:
                 self._wire.close()
             self._drop()
 
-    def _read(self) -> bool:
+    def _read(self) -> None:
         frames, dispatch = self._frames, self._wire.on_inbound_frame
-        for fills in range(_FILLS):
-            if not frames.fill():
-                return fills > 0
+        for _ in range(_FILLS):
+            frames.fill()
             while (frame := frames.next_frame()) is not None:
                 dispatch(frame)
-        return True
+            if not frames.may_have_more:
+                return
 
     def _turn(self, now_s: float) -> None:
         if self._session is not None:

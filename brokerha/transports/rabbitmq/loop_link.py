@@ -92,7 +92,11 @@ class LoopLink:
         limits = {SYNC_LANE: config.inbox_sync, TX_LANE: config.inbox_tx, DATA_LANE: config.inbox_data}
         self._inbox = Inbox(limits)
         self._is_woken = False
-        self._serve(time.monotonic())
+        self._has_wishes = False
+        """Whether the reading half was told something since its last turn."""
+        self._has_more = False
+        """Whether a socket may hold more than was read."""
+        self._serve(0.0, time.monotonic())
 
     def publish(self, publications: Sequence[Publication]) -> None:
         """Write as much as may be written now; the rest waits in the outbox."""
@@ -106,17 +110,18 @@ class LoopLink:
         """What has arrived, after both connections were served; see the port."""
         now_s = time.monotonic()
         deadline_s = now_s + timeout_s
+        if self._has_wishes:
+            self._has_wishes = False
+            self._reader.push(now_s)
+        is_awaited = not self._inbox
         while True:
-            has_read = self._serve(now_s)
+            self._serve(deadline_s if is_awaited and not self._is_woken else now_s, now_s)
             if (taken := self._inbox.take(limit)) or self._is_woken:
                 self._is_woken = False
                 return taken
             now_s = time.monotonic()
             if now_s >= deadline_s:
                 return []
-            if not has_read:
-                self._wait(min(deadline_s, self._reader.due_s, self._writer.due_s) - now_s)
-                now_s = time.monotonic()
 
     def wake(self) -> None:
         """Make a waiting `take` return at once."""
@@ -127,40 +132,51 @@ class LoopLink:
     def settle(self, tags: Iterable[ClientTag]) -> None:
         """Acknowledge them with the next `take`."""
         self._settled.add(tags)
+        self._has_wishes = True
 
-    def _serve(self, now_s: float) -> bool:
+    def _serve(self, until_s: float, now_s: float) -> None:
+        """Wait until a socket is ready, a connection is due, or time is over; then serve whichever wants it."""
         # The writer first: confirmations settle what the reader acknowledges.
-        has_read = self._writer.serve(now_s)
-        return self._reader.serve(now_s) or has_read
-
-    def _wait(self, timeout_s: float) -> None:
-        watched = [(kept.watched, kept.wants_room) for kept in (self._reader, self._writer) if kept.watched is not None]
-        self._waker.wait_for(timeout_s, watched)
+        both = (self._writer, self._reader)
+        watched = [(kept.watched.fileno(), kept.wants_room) for kept in both if kept.watched is not None]
+        wait_s = 0.0 if self._has_more else min(until_s, self._reader.due_s, self._writer.due_s) - now_s
+        ready = self._waker.wait_for(wait_s, watched)
+        now_s = time.monotonic()
+        self._has_more = False
+        for kept in both:
+            if kept.wants_service(now_s, ready):
+                self._has_more |= kept.serve(now_s)
 
     def serve_shared(self, is_open: bool) -> None:
         """With the next `take`."""
         self._doors.is_sharing = is_open
+        self._has_wishes = True
 
     def serve_clients(self, is_open: bool) -> None:
         """With the next `take`."""
         self._doors.serve(is_open)
+        self._has_wishes = True
 
     def follow(self, queue: str) -> None:
         """With the next `take`."""
         if not self._followed.follow(queue):
             self._counters.add("tx_queues_too_many")
+        self._has_wishes = True
 
     def leave(self, queue: str) -> None:
         """With the next `take`."""
         self._followed.leave(queue)
+        self._has_wishes = True
 
     def look(self, masters: Iterable[NodeId]) -> None:
         """With the next `take`."""
         self._looks.update(masters)
+        self._has_wishes = True
 
     def hear(self, node: NodeId) -> None:
         """With the next `take`."""
         self._sightings.hear(node)
+        self._has_wishes = True
 
     def state(self) -> tuple[str, str]:
         """State word and reason."""
@@ -177,9 +193,9 @@ class LoopLink:
         self._is_closed = True
         now_s = time.monotonic()
         deadline_s = now_s + timeout_s
+        self._reader.push(now_s)
         while now_s < deadline_s and not self._is_done():
-            if not self._serve(now_s):
-                self._wait(min(deadline_s, self._reader.due_s, self._writer.due_s) - now_s)
+            self._serve(deadline_s, now_s)
             now_s = time.monotonic()
         self._writer.end()
         self._reader.push(now_s)

@@ -115,4 +115,6 @@ def _is_deeper(value: Any, levels: int) -> bool:
     for _ in range(levels + 1):
         inner = (each.values() if isinstance(each, Mapping) else each for each in found)
         found = [each for values in inner for each in values if isinstance(each, (Mapping, list, tuple))]
-    return bool(found)
+        if not found:
+            return False
+    return True

@@ -138,9 +138,13 @@ class TxWriter:
         self._outbox = outbox
         self._config = config
         self._shares = [_Share(open_channel, outbox.put_back, config, counters) for _ in range(config.tx_channels)]
+        self._is_waiting = False
+        """Whether some answer was due at the end of the last turn."""
 
     def turn(self, now_s: float) -> float:
         """Carry out as much as the window takes; return when the next turn is wanted at the latest."""
+        if not self._outbox and not self._is_waiting:
+            return now_s + _FAR_S
         waiting = [share for share in self._shares if len(share)]
         room = self._config.window_tx_messages - sum(map(len, waiting))
         room_bytes = self._config.window_bytes - sum(share.size_bytes() for share in waiting)
@@ -148,6 +152,7 @@ class TxWriter:
             for publication in self._outbox.take((TX_LANE,), room, room_bytes):
                 self._share_of(publication.tx_queue).carry_out(publication, now_s)
         deadlines = [share.heard_s + self._config.confirm_timeout_s for share in self._shares if len(share)]
+        self._is_waiting = bool(deadlines)
         if not deadlines:
             return now_s + _FAR_S
         if now_s >= min(deadlines):

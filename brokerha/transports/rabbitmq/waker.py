@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -24,6 +24,9 @@ class Waker:
         self._is_closed = False
         self._is_called = False
         self._is_waiting = False
+        self._poll = select.poll()
+        self._polled: list[tuple[int, bool]] | None = None
+        """Descriptors of sockets that `_poll` is about, and whether also for room."""
 
     def wake(self) -> None:
         """End the wait that goes on, or the next one. Harmless after `close`."""
@@ -37,20 +40,23 @@ class Waker:
 
     def wait(self, timeout_s: float, watched: Any = None, *, for_room: bool = False) -> None:
         """Sleep until woken, until ``watched`` (a socket) can be read, or written ``for_room``, or time is over."""
-        self.wait_for(timeout_s, [(watched, for_room)] if watched is not None else [])
+        self.wait_for(timeout_s, [(watched.fileno(), for_room)] if watched is not None else [])
 
-    def wait_for(self, timeout_s: float, watched: Iterable[tuple[Any, bool]]) -> None:
-        """As `wait`, for several sockets."""
-        poll = select.poll()
-        poll.register(self._read, select.POLLIN)
-        for each, for_room in watched:
-            poll.register(each, select.POLLIN | select.POLLOUT if for_room else select.POLLIN)
+    def wait_for(self, timeout_s: float, watched: Sequence[tuple[int, bool]]) -> list[int]:
+        """As `wait`, for several sockets by their descriptors; which of them are ready."""
+        if watched != self._polled:
+            self._polled = list(watched)
+            self._poll = select.poll()
+            self._poll.register(self._read, select.POLLIN)
+            for descriptor, for_room in watched:
+                self._poll.register(descriptor, select.POLLIN | select.POLLOUT if for_room else select.POLLIN)
         self._is_waiting = True
-        for descriptor, _event in poll.poll(0 if self._is_called else max(0.0, timeout_s) * 1000):
-            if descriptor == self._read:
-                os.read(self._read, 4096)
+        ready = [found for found, _ in self._poll.poll(0 if self._is_called else max(0.0, timeout_s) * 1000)]
+        if self._read in ready:
+            os.read(self._read, 4096)
         # In this order, and before what is wanted is looked at: a call that comes now is for the next wait.
         self._is_waiting = self._is_called = False
+        return ready
 
     def close(self) -> None:
         """Release the pipe; only when nobody waits any more."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -112,12 +112,15 @@ class WriterSession:
         if self._frames.unsent_bytes:
             self._pulse.pause(now_s)
         else:
-            plain = self._outbox.take(PLAIN_LANES, self._config.window_messages, self._config.window_bytes)
-            for publication in plain:
-                self._publish_plain(publication)
-            self._publish_confirmed(now_s)
+            plain: Sequence[Publication] = ()
+            if self._outbox:
+                plain = self._outbox.take(PLAIN_LANES, self._config.window_messages, self._config.window_bytes)
+                for publication in plain:
+                    self._publish_plain(publication)
+                if self._outbox:
+                    self._publish_confirmed(now_s)
             tx_s = self._tx.turn(now_s)
-            if self._outbox.has_any(PLAIN_LANES):
+            if self._outbox and self._outbox.has_any(PLAIN_LANES):
                 # The rest follows once the socket has taken this.
                 tx_s = now_s
             tx_s = min(tx_s, self._pulse.turn(now_s, is_used=bool(plain)))

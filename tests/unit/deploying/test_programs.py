@@ -99,6 +99,7 @@ def test_supervisord_starts_the_nodes_again_for_ever_and_stops_them_in_order(tmp
     own, group = (parsed(file.text, tmp_path / "d") for file in plan.files)
     assert own["include"]["files"] == str(plan.files[1].path)
     assert own["unix_http_server"]["chmod"] == "0700"
+    assert int(own["supervisord"]["minfds"]) == machine.OPEN_FILES
     assert "inet_http_server" not in own.sections()
     assert group["group:orders"]["programs"] == "m1,w1"
     for node in ("m1", "w1"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,8 @@ def test_the_table_of_settings_is_that_of_the_cluster_file():
     keys = sections()["cluster"]
     for name, limits in SETTINGS.items():
         key = keys[name]
-        assert (key.type, key.key.unit, key.key.choices) == (limits.type, limits.unit, limits.choices), name
-        assert (key.key.low, key.key.high) == (limits.low, limits.high), name
+        assert (key.type, key.unit, key.choices) == (limits.type, limits.unit, limits.choices), name
+        assert (key.low, key.high) == (-inf if limits.low is None else limits.low, inf if limits.high is None else limits.high), name
 
 
 def test_a_live_one_reaches_the_configurations_that_parts_hold(file: ClusterConfig):

@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 from brokerha.model.errors import InvalidRequest
-from brokerha.nodes.config.keys import keys_of
-from brokerha.nodes.config.process import ProcessKeys
+from brokerha.nodes.config.cluster import sections
 from brokerha.nodes.front.transaction_arguments import checked_step
 
 
 def test_every_time_out_passes_that_a_cluster_file_may_allow():
-    high_s = keys_of(ProcessKeys)["tx-timeout-max-s"].key.high
-    assert high_s is not None
+    high_s = sections()["cluster"]["tx-timeout-max-s"].high
     highest_ms = round(high_s * 1000)
     assert checked_step("begin", "", {"timeout_ms": highest_ms}, 1000)["timeout_ms"] == highest_ms
     with pytest.raises(InvalidRequest, match="timeout_ms"):

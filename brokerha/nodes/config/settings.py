@@ -1,0 +1,184 @@
+"""What a setting of the cluster file is: its name, its type, its bounds, its default, and what is said about it.
+
+    round_timeout_ms: int = number(500, MS, 1, 600_000, "A master that is silent for this long is late.")
+
+The sections of the cluster file are frozen dataclasses (cluster.py, nodes.py), and their fields are the one table of settings: reading,
+checks of single values, defaults, names in the environment and the reference page come from it, so none of them can fall behind the others.
+
+>>> @dataclass(frozen=True)
+... class Lamp:
+...     glow_ms: int = number(20, MS, 1, 60, "How long it glows.")
+>>> settings_of(Lamp)["glow-ms"].checked(0, "lamp.toml:3")
+Traceback (most recent call last):
+brokerha.model.errors.ConfigurationError: lamp.toml:3: glow-ms = 0 is out of bounds: write a whole number of milliseconds, 1 to 60
+
+A setting is written with hyphens in the file, with underscores in Python, and in capitals in the environment. Whatever is wrong is one
+ConfigurationError: the place, what is wrong, and what to write instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar, get_type_hints
+
+from brokerha.model.errors import ConfigurationError
+
+WORDS = {str: "text", Path: "path", bool: "true or false", int: "whole number", float: "number"}
+"""How types are called towards the user."""
+MS = "milliseconds"
+SECONDS = "seconds"
+_ABOUT = "setting"
+T = TypeVar("T")
+N = TypeVar("N", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of one section."""
+
+    name: str
+    """As the file has it."""
+    field: str
+    type: type
+    default: Any
+    """None when it must be written."""
+    meaning: str
+    """One or two sentences for the reference page."""
+    unit: str = ""
+    low: float = -math.inf
+    high: float = math.inf
+    choices: tuple[str, ...] = ()
+    """Allowed words, in lower case; the file may write them in any case."""
+    default_text: str = ""
+    """What the reference page says where the default depends on other values."""
+    example: str = ""
+    """What an error message proposes where there is no default."""
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it must be written."""
+        return self.default is None
+
+    @property
+    def bounds(self) -> str:
+        """Allowed values in words; empty when there is nothing to say."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.low == -math.inf:
+            return ""
+        return f"at least {self.low:.15g}" if self.high == math.inf else f"{self.low:.15g} to {self.high:.15g}"
+
+    @property
+    def wanted(self) -> str:
+        """What kind of value it takes, in words."""
+        return f"{WORDS[self.type]} of {self.unit}" if self.unit else WORDS[self.type]
+
+    @property
+    def proposal(self) -> str:
+        """A line that may be written for it."""
+        return f"{self.name} = {self.example or in_file(self.default)}"
+
+    def checked(self, value: object, where: str) -> Any:
+        """The value in the setting's type, within its bounds. Raises ConfigurationError, which begins with ``where``."""
+        if self.type in {str, Path}:
+            return self._checked_text(value, where)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if self.type is bool:
+            if not isinstance(value, bool):
+                fail(where, f"{self.name} is {in_file(value)}, and must be {self.wanted}", f"write {self.proposal}")
+        elif not is_number or (self.type is int and not isinstance(value, int)):
+            remedy = f"write {self._without_quotes(value)}"
+            fail(where, f"{self.name} is {in_file(value)}, and must be a {self.wanted}", remedy)
+        elif not self.low <= value <= self.high or value == math.inf:  # type: ignore[operator]
+            fail(where, f"{self.name} = {value} is out of bounds", f"write a {self.wanted}, {self.bounds}")
+        return self.type(value)
+
+    def from_text(self, text: str, where: str) -> Any:
+        """The value that a text stands for, where there are only texts. Raises ConfigurationError, which begins with ``where``."""
+        if self.type is bool:
+            return self.checked({"true": True, "false": False}.get(text.lower(), text), where)
+        for number in (int, float) if self.type in {int, float} else ():
+            try:
+                value = number(text)
+            except ValueError:
+                continue
+            return self.checked(value, where)
+        return self.checked(text, where)
+
+    def _checked_text(self, value: object, where: str) -> str:
+        if not isinstance(value, str):
+            remedy = self.proposal if self.choices else f'{self.name} = "{value}"'
+            fail(where, f"{self.name} is {value!r}, and must be a text", f"write {remedy}")
+        if not value.strip():
+            fail(where, f"{self.name} is empty", f"write {self.proposal}")
+        if self.choices and value.lower() not in self.choices:
+            close = nearest(value.lower(), self.choices)
+            remedy = f'{self.name} = "{close}"' if close in self.choices else close
+            fail(where, f'{self.name} = "{value}" is not known', f"write {remedy}")
+        return value.lower() if self.choices else value
+
+    def _without_quotes(self, value: object) -> str:
+        """Propose the same number without its quotes or its fraction, when it is one."""
+        try:
+            return f"{self.name} = {self.type(str(value).strip())}"
+        except ValueError:
+            return self.proposal
+
+
+def setting(default: T, meaning: str, *, is_secret: bool = False, **about: Any) -> T:
+    """A field of a section; takes further attributes of `Setting` by keyword. A secret is never shown."""
+    field: T = dataclasses.field(default=default, repr=not is_secret, metadata={_ABOUT: {"meaning": meaning, **about}})
+    return field
+
+
+def number(default: N, unit: str, low: float, high: float, meaning: str, **about: Any) -> N:
+    """A setting that is a number of something, between bounds."""
+    return setting(default, meaning, unit=unit, low=low, high=high, **about)
+
+
+def word(default: str, choices: tuple[str, ...], meaning: str, **about: Any) -> str:
+    """A setting that is one of some words."""
+    return setting(default, meaning, choices=choices, **about)
+
+
+def required(meaning: str, example: str, *, is_secret: bool = False) -> Any:
+    """A field of a section that must be written."""
+    return dataclasses.field(repr=not is_secret, metadata={_ABOUT: {"meaning": meaning, "example": example}})
+
+
+def settings_of(section: type) -> dict[str, Setting]:
+    """The settings of a section by name: what must be written first, then in the order of its fields."""
+    hints = get_type_hints(section)
+    found = []
+    for each in dataclasses.fields(section):
+        if _ABOUT in each.metadata:
+            default = None if each.default is dataclasses.MISSING else each.default
+            about = each.metadata[_ABOUT]
+            found.append(Setting(each.name.replace("_", "-"), each.name, hints[each.name], default, **about))
+    return {each.name: each for each in sorted(found, key=lambda each: not each.is_required)}
+
+
+def in_file(value: object) -> str:
+    """How a value is written in the file."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.15g}"
+    return f'"{value}"' if isinstance(value, str | Path) else str(value)
+
+
+def fail(where: str, problem: str, remedy: str) -> NoReturn:
+    """Raise the one ConfigurationError: place, what is wrong, what to write instead."""
+    raise ConfigurationError(f"{where}: {problem}: {remedy}")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that was probably meant, or *one of* all of them."""
+    names = list(known)
+    close = difflib.get_close_matches(word.lower().replace("_", "-"), names, n=1, cutoff=0.5)
+    return close[0] if close else f"one of {', '.join(names)}"
