@@ -32,6 +32,8 @@ _NODE: Final = needed(
 )
 NAMED_BY_DOORS: Final = frozenset({"setting-set", "setting-unset"})
 """Commands with who wants it: a door that knows says so, and what an app says itself does not count."""
+AT_NODES: Final = NAMED_BY_DOORS | {"settings"}
+"""Commands that the node carries out, and not its core: the core knows no cluster file."""
 _PIN: Final = needed(
     Shape("1 to 64 letters, digits, '.', '_' and '-'", lambda value: isinstance(value, str) and bool(PIN.match(value)))
 )

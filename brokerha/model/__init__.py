@@ -25,7 +25,6 @@
     given_up.py       what a master gave up when its synchronised queue went back: the lines of its split book
     log_lineages.py   lineages of a log for those who read it by LSN
     table_snapshots.py    snapshots of key-value tables by name: the reserved table that holds them, and its limits
-    tx_queues.py      names of the queues of transactions
 
 Nothing here reads a clock, draws a random number or does input or output.
 """

@@ -17,6 +17,7 @@ from typing import Any
 
 from brokerha.ingress.suspects import Suspects
 from brokerha.local_reads.asking_thread import AskingThread
+from brokerha.master.command_arguments import AT_NODES
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model import states
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut
@@ -42,7 +43,7 @@ from brokerha.nodes.front.transacting import Host, Transacting
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.master.orders import Orders
 from brokerha.nodes.master.runner import MasterRunner
-from brokerha.nodes.master.settings import COMMANDS, MasterSettings, SettingsHost
+from brokerha.nodes.master.settings import MasterSettings, SettingsHost
 from brokerha.nodes.master.tickets import Tickets
 from brokerha.nodes.observing.master_view import MasterView
 from brokerha.nodes.observing.staleness import Staleness, with_age
@@ -375,7 +376,7 @@ class MasterNode:
             return self.loop.call(lambda: self.view.rates(**arguments))
         if self._orders is not None and self._orders.are(name, arguments):
             return self._orders.give(name, arguments)
-        if name in COMMANDS and self.settings is not None:
+        if name in AT_NODES and self.settings is not None:
             return self.settings.run(self.loop, name, arguments, timeout_ms)
         return self.commands.run(self.loop, self.runner, name, arguments)
 

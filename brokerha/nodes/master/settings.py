@@ -41,8 +41,6 @@ ANSWER_MS: Final = 2000
 TRIES: Final = 5
 WISHES_LIMIT: Final = 100
 """Changes under way at one master."""
-COMMANDS: Final = frozenset({"settings", "setting-set", "setting-unset"})
-"""Commands of an operator that are taken here."""
 
 Answer = dict[str, Any]
 
@@ -182,7 +180,7 @@ class MasterSettings:
     # ---- change
 
     def run(self, loop: NodeLoop, name: str, arguments: dict[str, Any], timeout_ms: int) -> Future[Answer]:
-        """Carry out one of `COMMANDS`, from any thread. Raises InvalidRequest; the future fails with it too, and with what a write may end in."""
+        """Carry out one of `AT_NODES`, from any thread. Raises InvalidRequest; the future fails with it too, and with what a write may end in."""
         check_command(name, arguments)
         future: Future[Answer] = Future()
 

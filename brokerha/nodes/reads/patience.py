@@ -15,6 +15,7 @@ There is no clock in here.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from sortedcontainers import SortedList
 
@@ -50,7 +51,8 @@ class Recent:
 class Patience:
     """Waits by kind of read, and the savings from which second questions are paid."""
 
-    def __init__(self, floor_ms: int, savings_limit: int) -> None:
+    def __init__(self, floor_ms: Callable[[], int], savings_limit: int) -> None:
+        """``floor_ms`` is the least wait that counts now."""
         self._floor_ms = floor_ms
         self._savings_limit = float(savings_limit)
         self._savings = float(savings_limit)
@@ -59,7 +61,8 @@ class Patience:
     def of(self, kind: str) -> int:
         """Milliseconds to wait for an answer to a read of this kind."""
         recent = self._recent.get(self._known(kind))
-        return self._floor_ms if recent is None else max(self._floor_ms, TIMES * recent.p95_ms())
+        floor_ms = self._floor_ms()
+        return floor_ms if recent is None else max(floor_ms, TIMES * recent.p95_ms())
 
     def note(self, kind: str, duration_ms: int) -> None:
         """A read of this kind was answered."""

@@ -123,7 +123,7 @@ class Routing:
         self.counts: Counter[str] = Counter()
         """``retried``, ``hedged``, ``hedges_won``, ``failed``, ``late``, ``probes``."""
         self._queue = WorkerQueue(limits.bench_after)
-        self._patience = Patience(limits.patience_ms, limits.savings)
+        self._patience = Patience(lambda: limits.patience_ms, limits.savings)
         self._numbers = itertools.count(1)
         self._reads: dict[int, _Read] = {}
         self._attempts: dict[int, _Attempt] = {}

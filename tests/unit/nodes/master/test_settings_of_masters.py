@@ -13,7 +13,8 @@ import pytest
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.settings import TABLE, Row, packed
-from brokerha.nodes.config.cluster import load_config
+from brokerha.nodes.config.cluster import ClusterConfig, load_config
+from brokerha.nodes.config.nodes import BackupEntry, MasterEntry, WorkerEntry
 from brokerha.nodes.master.node import MasterNode
 
 WAIT_S = 20.0
@@ -150,3 +151,47 @@ def test_who_waits_is_answered_when_the_node_stops(cluster: EmbeddedCluster) -> 
     wish = cluster.masters["m3"].command("setting-set", {"name": "idle-round-ms", "value": "750"}, 60_000)
     cluster.stop_node("m3")
     assert isinstance(wish.exception(15), NotReady)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[EmbeddedCluster]:
+    """One master of two processes, with a worker."""
+    config = ClusterConfig(
+        name="pair",
+        broker=f"embedded://settings-{next(_numbers)}",
+        data=tmp_path,
+        fail_over_after_ms=400,
+        masters=(MasterEntry(id="m1"),),
+        backups=(BackupEntry(id="m1b", master="m1"),),
+        workers=(WorkerEntry(id="w1", master="m1"),),
+    )
+    with EmbeddedCluster(config) as running:
+        until(lambda: acting(running) is not None and all(node.ready()[0] for node in running.processes.values()))
+        yield running
+
+
+def acting(cluster: EmbeddedCluster) -> Any:
+    return next((node for node in cluster.processes.values() if node.role == "master" and node.writable()[0]), None)
+
+
+def test_a_process_that_takes_over_has_them_in_force(pair: EmbeddedCluster) -> None:
+    first = acting(pair)
+    first.command("setting-set", {"name": "tx-log-max-size", "value": "2000"}, 10_000).result(15)
+    other = next(node for node in pair.processes.values() if node is not first)
+    until(lambda: other.config.master.retention.max_size == 2000)
+    pair.stop_node(first.node_id)
+    until(lambda: acting(pair) is other)
+    assert other.master.config.retention.max_size == 2000
+    pair.start_node(first.node_id)
+    again = pair.processes[first.node_id]
+    until(lambda: again.ready()[0])
+    row = other.command("setting-unset", {"name": "tx-log-max-size"}, 10_000).result(15)["setting"]
+    assert (row["value"], row["in_force"], row["from"]) == ("100000", "100000", "a program, by m1")
+    until(lambda: again.config.master.retention.max_size == 100_000)
+
+
+def test_an_app_cannot_say_that_it_is_somebody_else(cluster: EmbeddedCluster) -> None:
+    """Over AMQP nobody is known by name, and what the app says of itself does not count."""
+    asked = {"name": "setting-set", "arguments": {"name": "read-queue", "value": "9", "by": "root", "from": "10.0.0.1"}}
+    answer = cluster.masters["m1"].amqp._asked("command", asked).result(15)
+    assert (answer["setting"]["by"], answer["setting"]["from"]) == ("", "AMQP, by m1")
