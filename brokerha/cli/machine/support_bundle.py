@@ -27,9 +27,10 @@ import typer
 
 from brokerha.cli.common import exits
 from brokerha.cli.common.access import cluster_file, master_urls
-from brokerha.cli.common.masters import masters
+from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.options import ConfigFileOption
 from brokerha.cli.machine import doctor
-from brokerha.cli.machine.doctor import ConfigFileOption, DeployOption, SecretsOption
+from brokerha.cli.machine.doctor import DeployOption, SecretsOption
 from brokerha.cli.machine.init import DEFAULT_FOLDER
 from brokerha.model.errors import BrokerhaError, ConfigurationError
 
@@ -75,7 +76,7 @@ def support_bundle(
     bundle.add("cluster.toml", cluster.path.read_text(encoding="utf-8"))
     bundle.add("environment.txt", "".join(f"{name}\n" for name in sorted(os.environ)))
     findings, _ = doctor.examine(cluster, [], os.environ, deploy, folder)
-    bundle.add_json("doctor.json", doctor.answer(cluster.name, findings))
+    bundle.add_json("doctor.json", doctor.report(cluster.name, findings))
     silent = _nodes(bundle, cluster)
     for name, text in log_texts(cluster, deploy, logs or [], lines):
         bundle.add(f"logs/{name}", text, keep_end=True)
@@ -166,8 +167,8 @@ def _status(cluster: ClusterConfig) -> dict[str, Any]:
 def _journals(cluster: ClusterConfig) -> dict[str, Any]:
     """What each master has in its journal, and what holds it."""
     found: dict[str, Any] = {}
-    with masters(cluster.path, None, _STATUS_WITHIN_S) as sites:
-        for master in sites.ids:
+    with Cluster(cluster.path, timeout_s=_STATUS_WITHIN_S) as sites:
+        for master in sites.masters:
             try:
                 found[master] = sites.command(master, "pins")
             except BrokerhaError as error:

@@ -86,7 +86,7 @@ OUTPUTS: Final[dict[str, Output]] = {
         },
     ),
     "written": Output(
-        ("put", "delete", "update", "publish"),
+        ("put", "delete", "update", "publish", "control add", "control remove", "snapshot create", "snapshot drop"),
         "What became of a write; `level` is accepted, synchronised or applied.",
         {"txid": "text", "lsn": "integer?", "level": "text"},
     ),
