@@ -5,7 +5,7 @@ MINUTES ?= 5
 INSTALLED := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast campaigns lint format simulate bench clean
+.PHONY: help venv demo test test-fast campaigns docs lint format simulate bench clean
 
 help:       ## this list
 	@sed -n 's/^\([a-z-]*\): *[a-z$$()A-Z-]* *##/\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -29,6 +29,9 @@ test-fast: venv ## rules, and the tests that need neither a broker nor more than
 
 campaigns: venv ## the long forms of tests that run in a short form each time (two hours)
 	$(BIN)/python -m tests.support.all_parts campaigns
+
+docs: venv ## the documentation as a site, build/site/index.html; searched when `mkdocs serve` shows it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: venv ## ruff, mypy and the import contracts
 	$(BIN)/python -m tests.support.all_parts rules

@@ -4,7 +4,7 @@
 |---|---|
 | `entries` | one entry of the log, as every source gives it |
 | `rows` | one row for each change: columns, and how an entry becomes rows and rows an entry |
-| `sources`, `source_nodes` | where entries come from: a node, a log stream, a stopped master's journal, a backup, an archive; and the nodes beside |
+| `sources` | where entries come from: a node, a log stream, a stopped master's journal, a backup, an archive; and the nodes beside |
 | `ranges` | options of the data source: which entries are read, and in which parts |
 | `places` | folders and URLs: which there are, and reading and writing there |
 | `parquet_files` | files that are named by their bytes, and committing them |
@@ -13,7 +13,7 @@
 | `audit_rows`, `audit_copies` | files, rows and workers, compared with what they should be |
 | `publishing` | rows as transactions: what the sink does, with a table of its modules |
 | `loading` | files as rows for the sink, with a table of its modules |
-| `report` | what a report tells, and its page (`report_nodes`, `report_page`, `report_charts`, `report_writing`) |
+| `report` | what a report tells, and its page (`report_nodes`, `report_page` with `report_page.html`, `report_charts`) |
 | `loading_columns` | rows of files as the columns that the sink takes: by a mapping, or by a parser |
 | `loading_mapping` | the mapping file: how a row of CSV, JSON or Parquet becomes RDF statements, or a key with its value |
 | `loading_terms` | one row as RDF statements, or as a key with its value, by the rules of a mapping |

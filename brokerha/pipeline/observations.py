@@ -14,8 +14,8 @@ from typing import Any
 
 from brokerha.model.errors import StoreError
 from brokerha.model.ids import Lsn, NodeId
-from brokerha.pipeline.parquet_files import commit, write_table
-from brokerha.pipeline.places import delta_url, first_line
+from brokerha.pipeline.parquet_files import add_action, begin_table, write_table
+from brokerha.pipeline.places import committing, delta_url, first_line
 
 FOLDER = "_observations"
 
@@ -54,15 +54,10 @@ def observed(status: Mapping[str, Any], time_us: int) -> list[Observation]:
         Observation(
             time_us=time_us,
             node=row["id"],
-            role=row["role"],
             master=row["master"] or "",
-            state=row["state"],
-            applied_lsn=row.get("applied_lsn"),
-            lag_entries=row.get("lag_entries"),
-            lag_s=row.get("lag_s"),
-            items=row.get("items"),
             epoch=status.get("epoch") if row.get("epoch") is None else row["epoch"],
-            view=row.get("view"),
+            **{name: row[name] for name in ("role", "state")},
+            **{name: row.get(name) for name in ("applied_lsn", "lag_entries", "lag_s", "items", "view")},
         )
         for row in status["nodes"]
     ]
@@ -71,11 +66,18 @@ def observed(status: Mapping[str, Any], time_us: int) -> list[Observation]:
 def append(archive: str, seen: Iterable[Observation]) -> None:
     """Keep observations. Raises StoreError."""
     import pyarrow as pa
+    from deltalake import DeltaTable, Schema
 
     rows = pa.Table.from_pylist([dataclasses.asdict(each) for each in seen], schema := pa.schema(_FIELDS))
     where = f"{archive}/{FOLDER}"
-    if (kept := write_table(where, schema, rows.to_batches())) is not None:
-        commit(where, schema, [kept], "observations", {})
+    # delta-rs's own writer fails where a folder has brackets or letters beyond ASCII in its name.
+    if (kept := write_table(where, schema, rows.to_batches())) is None:
+        return
+    if not DeltaTable.is_deltatable(delta_url(where)):
+        begin_table(where, schema, [add_action(*kept)], "observations")
+        return
+    with committing(where):
+        DeltaTable(delta_url(where)).create_write_transaction([add_action(*kept)], "append", Schema.from_arrow(schema))
 
 
 def read(archive: str) -> list[Observation]:

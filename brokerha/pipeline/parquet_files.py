@@ -16,8 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from brokerha.model.errors import StoreError
-from brokerha.pipeline.places import delta_url, first_line, is_local, keep, telling
+from brokerha.pipeline.places import committing, delta_url, is_local, keep, telling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,30 +76,25 @@ def write_table(
     return Kept(name, size_bytes, rows)
 
 
-def commit(where: str, schema: pa.Schema, files: Sequence[Kept], name: str, told: Mapping[str, Any]) -> None:
-    """Make files part of the Delta table in a place, which begins with them if it is new; ``told`` stands in the commit. Raises StoreError."""
-    from deltalake import CommitProperties, DeltaTable, Schema
-    from deltalake.exceptions import DeltaError
-    from deltalake.transaction import AddAction, create_table_with_add_actions
+def add_action(name: str, size_bytes: int, rows: int, *, is_new: bool = True, **statistics: Mapping[str, Any]) -> Any:
+    """What a commit says of a file that becomes part of a table; `is_new`: whether its rows are."""
+    from deltalake.transaction import AddAction
 
-    now_ms = int(time.time() * 1000)
-    adds: list[Any] = [
-        AddAction(file.name, file.size_bytes, {}, now_ms, data_change=True, stats=json.dumps({"numRecords": file.rows}))
-        for file in files
-    ]
-    properties = CommitProperties(custom_metadata=dict(told))
-    url = delta_url(where)
-    try:
-        if DeltaTable.is_deltatable(url):
-            DeltaTable(url).create_write_transaction(
-                adds, "append", Schema.from_arrow(schema), commit_properties=properties
-            )
-            return
+    stats = json.dumps({"numRecords": rows, **statistics})
+    return AddAction(name, size_bytes, {}, int(time.time() * 1000), data_change=is_new, stats=stats)
+
+
+def begin_table(where: str, schema: pa.Schema, actions: Sequence[Any], name: str, **more: Any) -> None:
+    """Make the Delta table of a place, with the files that are in it. Raises StoreError."""
+    from deltalake import Schema
+    from deltalake.transaction import create_table_with_add_actions
+
+    with committing(where):
         if is_local(where):
             Path(where).mkdir(parents=True, exist_ok=True)
-        create_table_with_add_actions(url, Schema.from_arrow(schema), adds, name=name, commit_properties=properties)
-    except (DeltaError, OSError) as error:
-        raise StoreError(f"cannot write {where}: {first_line(error)}") from None
+        create_table_with_add_actions(
+            delta_url(where), Schema.from_arrow(schema), list(actions), name=name or None, **more
+        )
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[Any]]:

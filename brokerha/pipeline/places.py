@@ -127,6 +127,17 @@ def telling(where: str) -> Iterator[None]:
 
 
 @contextmanager
+def committing(where: str) -> Iterator[None]:
+    """Turns what delta-rs says about writing a table into one line; the table is as it was then."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        raise StoreError(f"cannot write {where}: {first_line(error)}; the table is as it was") from None
+
+
+@contextmanager
 def reading(where: str) -> Iterator[None]:
     """Turns what pyarrow raises about one file into a StoreDamaged that names it."""
     import pyarrow as pa

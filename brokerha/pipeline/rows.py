@@ -93,6 +93,7 @@ _OF_CHANGE: Final = (
 )  # fmt: skip
 """What differs between the rows of one entry, in the order of `_Row`; item and digest become two columns each."""
 _Row = tuple[Any, ...]
+_Maker = Callable[[list[_Row], int, Change, dict[str, Any]], None]
 _NOTHING: Final[_Row] = (0, 0, None, None, None, None, None, None, None, None, None, None, False, _NO_ITEM, _NO_ITEM)
 
 
@@ -246,12 +247,6 @@ def _put(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) ->
     rows.append((operation, 0, TABLE, table, PUT, key, None, None, None, None, value, None, False, item, digest))
 
 
-def _delete(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
-    _, table, key = change
-    item = blake2b(b"K" + table.encode() + b"\0" + key, digest_size=DIGEST_BYTES).digest()
-    rows.append((operation, 0, TABLE, table, DELETE, key, None, None, None, None, None, None, True, item, _NO_ITEM))
-
-
 def _publish(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
     _, queue, message_id, content_type, body = change
     key = message_id.encode()
@@ -261,27 +256,29 @@ def _publish(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]
     ))  # fmt: skip
 
 
-def _accept(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
-    _, queue, message_id = change
-    key = message_id.encode()
-    item = blake2b(b"M" + queue.encode() + b"\0" + key, digest_size=DIGEST_BYTES).digest()
-    rows.append((operation, 0, QUEUE, queue, ACCEPT, key, None, None, None, None, None, None, True, item, _NO_ITEM))
+def _taken(letter: bytes, store: str, kind: str) -> _Maker:
+    """A key or a message goes."""
+
+    def make(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
+        _, name, called = change
+        key = called.encode() if isinstance(called, str) else called
+        item = blake2b(letter + name.encode() + b"\0" + key, digest_size=DIGEST_BYTES).digest()
+        rows.append((operation, 0, store, name, kind, key, None, None, None, None, None, None, True, item, _NO_ITEM))
+
+    return make
 
 
-def _create(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
-    _repository(rows, operation, change, CREATE)
+def _repository(kind: str) -> _Maker:
+    """A repository comes or goes."""
 
+    def make(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
+        _, name = change
+        digest = repository_digest(name).to_bytes(DIGEST_BYTES, "big")
+        rows.append((
+            operation, 0, GRAPH, name, kind, None, None, None, None, None, None, None, kind == DROP, digest, digest,
+        ))  # fmt: skip
 
-def _drop(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
-    _repository(rows, operation, change, DROP)
-
-
-def _repository(rows: list[_Row], operation: int, change: Change, kind: str) -> None:
-    _, repository = change
-    digest = repository_digest(repository).to_bytes(DIGEST_BYTES, "big")
-    rows.append((
-        operation, 0, GRAPH, repository, kind, None, None, None, None, None, None, None, kind == DROP, digest, digest,
-    ))  # fmt: skip
+    return make
 
 
 def _check(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
@@ -308,15 +305,14 @@ def _skip(_rows: list[_Row], _operation: int, _change: Change, _beginnings: dict
     """Nobody asked for this store."""
 
 
-_Maker = Callable[[list[_Row], int, Change, dict[str, Any]], None]
 _MAKERS: Final[dict[str, tuple[str, _Maker]]] = {
     "quads": (GRAPH, _quads),
     "put": (TABLE, _put),
-    "delete": (TABLE, _delete),
+    "delete": (TABLE, _taken(b"K", TABLE, DELETE)),
     "publish": (QUEUE, _publish),
-    "accept": (QUEUE, _accept),
-    "create-repository": (GRAPH, _create),
-    "remove-repository": (GRAPH, _drop),
+    "accept": (QUEUE, _taken(b"M", QUEUE, ACCEPT)),
+    "create-repository": (GRAPH, _repository(CREATE)),
+    "remove-repository": (GRAPH, _repository(DROP)),
     "control-add": (CONTROL, _check),
     "control-remove": (CONTROL, _uncheck),
     "": ("", _nothing),

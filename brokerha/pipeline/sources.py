@@ -21,11 +21,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from brokerha.client.http_asking import SILENT_S, ask_everywhere
 from brokerha.model.errors import ConfigurationError, InvalidRequest, TimedOut, Unreachable
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.log_lineages import ANYWHERE, Rewinds, read_rewinds, rewinds_of
@@ -358,3 +359,38 @@ def entry_of_line(line: tuple[Lsn, LoggedRow]) -> LogEntry:
     """An entry of a source that does not know origins and epochs."""
     lsn, (txid, timestamp, outcome, reason, effect, fingerprint) = line
     return LogEntry(lsn, txid, UNKNOWN_ORIGIN, timestamp, UNKNOWN_EPOCH, outcome, reason, effect, fingerprint)
+
+
+class SourceCluster:
+    """The nodes of a source beside their log: what they say of themselves, and the pins that keep their logs.
+
+    Each master keeps and trims a log of its own, so a pin is set at every address that there is: any of them may be the one that is read
+    from next time. One that takes it is enough, because those that are away now have the pin of the last run. A process that stands by
+    takes none; its primary does. Never waits long for a node: what is asked here is worth less than going on.
+    """
+
+    def __init__(self, clients: dict[str, Client]) -> None:
+        self._clients = clients
+
+    def pin(self, name: str, lsn: Lsn, for_s: int) -> object:
+        """Keep entries from an LSN on, for so long. Raises what the last one said when none of them did."""
+        return ask_everywhere(list(self._clients), lambda url: self._clients[url].pin(name, lsn, for_s))
+
+    def status(self) -> dict[str, Any]:
+        """What the first one says that answers, of all nodes. Raises Unreachable, NotReady."""
+        answers = ask_everywhere(list(self._clients), lambda url: self._clients[url].status())
+        return next(iter(answers.values()))
+
+
+@contextmanager
+def cluster_of(spec: SourceSpec) -> Iterator[SourceCluster | None]:
+    """The nodes of a source; None for one that is not read from nodes."""
+    if not spec.url:
+        yield None
+        return
+    from brokerha import connect
+
+    with ExitStack() as stack:
+        urls = [url for each in spec.url.split(",") if (url := each.strip())]
+        timeout_s = min(SILENT_S, spec.timeout_s)
+        yield SourceCluster({url: stack.enter_context(connect(url, timeout=timeout_s)) for url in urls})

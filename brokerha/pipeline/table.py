@@ -24,16 +24,25 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from brokerha.model.errors import StoreDamaged, StoreError
 from brokerha.model.fingerprints import EMPTY, from_text, text_of
 from brokerha.model.ids import Lsn, Timestamp, TxId
-from brokerha.pipeline.parquet_files import sha256_of, write_table
-from brokerha.pipeline.places import delta_url, file_system, first_line, fsync, is_local, reading, spark_path
+from brokerha.pipeline.parquet_files import add_action, begin_table, sha256_of, write_table
+from brokerha.pipeline.places import (
+    committing,
+    delta_url,
+    file_system,
+    first_line,
+    fsync,
+    is_local,
+    reading,
+    spark_path,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,6 +60,8 @@ _BATCH_ROWS: Final = 10_000
 TARGET_ROWS: Final = 2_000_000
 TARGET_BYTES: Final = 256 * 1024 * 1024
 """Rows and bytes of a file that is left as it is; no group is made larger."""
+_BEGINNING: Final = datetime.fromtimestamp(0, UTC)
+"""Of timestamps."""
 _OLD_MANIFEST: Final = "manifest.json"
 _OURS: Final = ("_delta_log", "_observations")
 
@@ -278,28 +289,18 @@ class LogTable:
 
     def begin(self, head: Head) -> LogState:
         """Make the table, with nothing in it. Raises StoreError."""
-        from deltalake import Schema
-        from deltalake.transaction import create_table_with_add_actions
-
         from brokerha.pipeline.rows import SCHEMA
 
-        with _committing(self.where):
-            if is_local(self.where):
-                Path(self.where).mkdir(parents=True, exist_ok=True)
-            create_table_with_add_actions(
-                delta_url(self.where), Schema.from_arrow(SCHEMA), [], name=head.cluster or None, description="the log of a cluster of brokerha",
-                # Statistics of other columns would be as large as small files are.
-                configuration={"delta.dataSkippingStatsColumns": "lsn,timestamp"},
-                commit_properties=_properties(head),
-            )  # fmt: skip
+        begin_table(
+            self.where, SCHEMA, [], head.cluster, description="the log of a cluster of brokerha",
+            # Statistics of other columns would be as large as small files are.
+            configuration={"delta.dataSkippingStatsColumns": "lsn,timestamp"}, commit_properties=_properties(head),
+        )  # fmt: skip
         return self.state()
 
     def append(self, state: LogState, written: Sequence[Written], lineage: int = 0, cluster: str = "") -> LogState:
         """Commit files that go on where the archive ends: all of them or none. Raises StoreDamaged at a gap, StoreError."""
-        from deltalake import DeltaTable, Schema
         from deltalake.exceptions import CommitFailedError
-
-        from brokerha.pipeline.rows import SCHEMA
 
         files = sorted(written, key=lambda file: file.first_lsn)
         following = state.head.last_lsn + 1
@@ -316,15 +317,9 @@ class LogTable:
             head, cluster=head.cluster or cluster, last_us=last.last_us, txid=last.txid, fingerprint=text_of(last.fingerprint),
             lineage=max(lineage, head.lineage),
         )  # fmt: skip
-        with _committing(self.where):
+        with committing(self.where):
             try:
-                table = DeltaTable(delta_url(self.where), version=state.version)
-                table.create_write_transaction(
-                    [_action(each) for each in files],
-                    "append",
-                    Schema.from_arrow(SCHEMA),
-                    commit_properties=_properties(head),
-                )
+                self._commit(state, [_action(each) for each in files], head)
             except CommitFailedError as error:
                 if self.state().head.last_lsn > state.head.last_lsn:
                     raise StoreError(
@@ -337,10 +332,7 @@ class LogTable:
 
     def replace(self, state: LogState, merged: Sequence[tuple[Sequence[LogFile], Written]]) -> LogState:
         """Commit files in the place of those whose rows they hold. Raises StoreDamaged when they do not, StoreError."""
-        from deltalake import DeltaTable, Schema
         from deltalake.transaction import RemoveAction
-
-        from brokerha.pipeline.rows import SCHEMA
 
         actions: list[Any] = []
         for files, written in merged:
@@ -356,17 +348,25 @@ class LogTable:
                 for file in files
             ]
             actions.append(_action(written, is_new=False))
-        with _committing(self.where):
-            table = DeltaTable(delta_url(self.where), version=state.version)
-            table.create_write_transaction(
-                actions, "append", Schema.from_arrow(SCHEMA), commit_properties=_properties(state.head)
-            )
+        with committing(self.where):
+            self._commit(state, actions, state.head)
         return self.state()
+
+    def _commit(self, state: LogState, actions: list[Any], head: Head) -> None:
+        """Go on behind the version of a state. Raises what delta-rs does when somebody else was faster."""
+        from deltalake import DeltaTable, Schema
+
+        from brokerha.pipeline.rows import SCHEMA
+
+        table = DeltaTable(delta_url(self.where), version=state.version)
+        table.create_write_transaction(
+            actions, "append", Schema.from_arrow(SCHEMA), commit_properties=_properties(head)
+        )
 
     def vacuum(self, keep_s: float, *, is_dry_run: bool = False) -> int:
         """Delete files that no version of the last hours names; how many. Those of a task that may still run are left alone."""
         hours = int(keep_s // 3600)
-        with _committing(self.where):
+        with committing(self.where):
             found = self._table().vacuum(hours, dry_run=is_dry_run, enforce_retention_duration=False, full=hours > 0)
         return len(found)
 
@@ -459,10 +459,7 @@ class LogTable:
 
     def timestamp_at(self, state: LogState, lsn: Lsn) -> Timestamp:
         """When the entry of an LSN was stamped: microseconds since 1970. Raises StoreError."""
-        import pyarrow as pa
-
-        table = self.rows(state, lsn, lsn, ["timestamp"])
-        return int(table["timestamp"].cast(pa.int64())[0].as_py()) if table.num_rows else 0
+        return int((self._one(state, lsn, "timestamp") - _BEGINNING) // timedelta(microseconds=1))
 
     def lsn_at(self, state: LogState, time_us: Timestamp) -> Lsn:
         """The last LSN whose entry was stamped at a time or before it; one less than the first LSN when there is none.
@@ -540,17 +537,6 @@ class LogTable:
         )
 
 
-@contextmanager
-def _committing(where: str) -> Iterator[None]:
-    """Turns what delta-rs says into one line."""
-    from deltalake.exceptions import DeltaError
-
-    try:
-        yield
-    except (DeltaError, OSError) as error:
-        raise StoreError(f"cannot write {where}: {first_line(error)}; the archive is as it was") from None
-
-
 def _properties(head: Head) -> Any:
     from deltalake import CommitProperties, Transaction
 
@@ -561,27 +547,16 @@ def _properties(head: Head) -> Any:
 
 
 def _action(file: Written, *, is_new: bool = True) -> Any:
-    from deltalake.transaction import AddAction
-
-    ends = {
-        "minValues": {"lsn": file.first_lsn, "timestamp": _iso(file.first_us)},
-        "maxValues": {"lsn": file.last_lsn, "timestamp": _iso(file.last_us)},
-        "nullCount": {"lsn": 0, "timestamp": 0},
-    }
-    return AddAction(
-        file.name,
-        file.size_bytes,
-        {},
-        int(time.time() * 1000),
-        data_change=is_new,
-        stats=json.dumps({"numRecords": file.rows, **ends}),
-    )
+    return add_action(
+        file.name, file.size_bytes, file.rows, is_new=is_new,
+        minValues={"lsn": file.first_lsn, "timestamp": _iso(file.first_us)},
+        maxValues={"lsn": file.last_lsn, "timestamp": _iso(file.last_us)},
+        nullCount={"lsn": 0, "timestamp": 0},
+    )  # fmt: skip
 
 
 def _iso(time_us: Timestamp) -> str:
-    from datetime import UTC, datetime, timedelta
-
-    return (datetime.fromtimestamp(0, UTC) + timedelta(microseconds=time_us)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return (_BEGINNING + timedelta(microseconds=time_us)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _files(table: DeltaTable) -> list[LogFile]:

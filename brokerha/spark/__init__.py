@@ -2,9 +2,8 @@
 
 | module | what |
 |---|---|
-| `session` | a quiet session, started fast, by master URL, spark-submit or Spark Connect |
-| `interrupts` | Ctrl-C while Spark starts or works |
-| `java`, `java_start` | which Java runtime, and what makes it start fast |
+| `session` | a quiet session, started fast, by master URL, spark-submit or Spark Connect; Ctrl-C while it starts |
+| `java` | which Java runtime, and what makes it start fast |
 | `worker_daemon` | what Python workers are forked from |
 | `data_source` | ``format("brokerha")``: the log as a table and as a stream of batches; the way to the sink |
 | `frames` | the log of an archive, and the state at an LSN, as DataFrames |
@@ -13,6 +12,6 @@
 | `rebuild`, `export` | the state at an LSN, as a copy that a worker starts from, or as tables |
 | `sink` | the writers of ``format("brokerha")``: rows become transactions |
 | `load` | files as DataFrames for the sink |
-| `report`, `report_changes` | the counts of a report |
+| `report` | the counts of a report |
 | `registration` | `pyspark_brokerha`, by whose name Spark finds the data source |
 """

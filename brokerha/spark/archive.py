@@ -116,7 +116,7 @@ class ArchiveReport:
 
 
 class Cluster(Protocol):
-    """The nodes that the log comes from; `source_nodes.SourceCluster` is one."""
+    """The nodes that the log comes from; `sources.SourceCluster` is one."""
 
     def pin(self, name: str, lsn: Lsn, for_s: int) -> object:
         """Keep entries from an LSN on, for so long."""

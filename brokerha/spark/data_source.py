@@ -43,8 +43,7 @@ from brokerha.model.ids import Lsn
 from brokerha.model.log_lineages import newest, problem
 from brokerha.pipeline.ranges import OF_PIECES, VIEW_PIECES, ReadOptions, batches, lost, pieces, planned, reach
 from brokerha.pipeline.rows import SCHEMA
-from brokerha.pipeline.source_nodes import cluster_of
-from brokerha.pipeline.sources import OpenSource, SourceSpec, open_source
+from brokerha.pipeline.sources import OpenSource, SourceSpec, cluster_of, open_source
 from brokerha.spark.sink import RowWriter, StreamRowWriter
 from brokerha.stores.backup.log_pages import LinesMissing
 

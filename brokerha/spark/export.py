@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from deltalake import CommitProperties
 from pyspark.sql import functions as f
 
 from brokerha.model.errors import StoreDiffers, StoreError
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Lsn, Timestamp
-from brokerha.pipeline.parquet_files import Kept, commit, write_table
+from brokerha.pipeline.parquet_files import Kept, add_action, begin_table, write_table
 from brokerha.pipeline.places import file_system, first_line, is_local, keep, place, telling
 from brokerha.pipeline.rows import SCHEMA
 from brokerha.pipeline.table import APPLICATION, LogState, LogTable
@@ -155,8 +156,9 @@ def _tables(log: DataFrame, into: str, about: dict[str, Any], tell: Tell) -> tup
         files += len(written)
         commits.append((f"{into}/{name}", schema, [Kept(*file) for file in written], name))
         tell(number, STEPS)
+    told = CommitProperties(custom_metadata={APPLICATION: json.dumps(about)})
     for where, schema, kept, name in commits:
-        commit(where, schema, kept, name, {APPLICATION: json.dumps(about)})
+        begin_table(where, schema, [add_action(*file) for file in kept], name, commit_properties=told)
     return counts, files
 
 

@@ -1,8 +1,12 @@
 """The counts of a report, computed on Spark from the rows of an archive.
 
     entries   first row of each entry ──> by (bin, origin, outcome, epoch)
-    changes   all rows of changes ──> report_changes.py: how many, and how many items there are
+    changes   rows ──> gain: +1, -1 or 0 items ──> by (store, name, bin) ──┬─> by (store, bin)     charts
+                                                                           └─> by (store, name)    the stores with most changes
     busiest   keys, predicates; reasons of rejections, the latest of them
+
+Effects say what really changed, so each quad, message and delete counts as it is; a repository that is removed has its quads removed before, by rows
+of their own. Only a put, or a check, may find its item there: these are looked at in the order of their item.
 
 What is brought here is bounded by bins, kinds and tables of the report, never by the number of entries.
 """
@@ -10,11 +14,12 @@ What is brought here is bounded by bins, kinds and tables of the report, never b
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
+from pyspark.sql.window import Window
 
 from brokerha.model.ids import Lsn
 from brokerha.model.operations import APPLIED
@@ -33,21 +38,28 @@ from brokerha.pipeline.report import (
     ReportFacts,
     ReportOptions,
     Series,
+    StoreFacts,
     Tell,
     reason_kind,
+    running,
     series_of,
     span,
 )
+from brokerha.pipeline.rows import ACCEPT, ADD, PUBLISH, REMOVE
 from brokerha.pipeline.table import LogState, LogTable
-from brokerha.spark.frames import archived
-from brokerha.spark.report_changes import bin_of, changes_of
-from brokerha.stores.comparing.items import TABLE
+from brokerha.spark.frames import ITEM, archived
+from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 REASONS_MOST = 5_000
 """Rows of (bin, reason) that are brought here; the rest is counted as others."""
+ITEMS = {GRAPH: "statements", TABLE: "keys", QUEUE: "messages", CONTROL: "checks"}
+"""What the items of each store are called."""
+BEFORE = -1
+"""Bin of what was before the first."""
+_COLUMNS = ("lsn", "operation", "part", "timestamp", "store", "name", "kind", "tombstone", *ITEM)
 
 
 @dataclass(slots=True)
@@ -78,9 +90,7 @@ def report(spark: SparkSession, options: ReportOptions, tell: Tell) -> ReportFac
     tell(1, STEPS)
     rejections, by_reason = _rejections(work, entries)
     tell(2, STEPS)
-    changes = changes_of(spark, table, state, bins, last_lsn)
-    if changes.note:
-        work.notes.append(changes.note)
+    changes = _changes(work)
     tell(3, STEPS)
     keys, predicates = _keys(work), _predicates(work)
     tell(4, STEPS)
@@ -127,7 +137,7 @@ class _Entries:
 def _entries(work: _Work) -> _Entries:
     columns = ("lsn", "operation", "part", "timestamp", "origin", "outcome", "epoch")
     first_rows = work.rows(*columns).filter((f.col("operation") <= 1) & (f.col("part") == 0))
-    counted = first_rows.groupBy(bin_of(work.bins), "origin", "outcome", "epoch").agg(
+    counted = first_rows.groupBy(_bin_of(work.bins), "origin", "outcome", "epoch").agg(
         f.count("*").alias("entries"),
         f.min("lsn").alias("first_lsn"),
         f.max("lsn").alias("last_lsn"),
@@ -169,7 +179,7 @@ def _rejections(work: _Work, entries: _Entries) -> tuple[tuple[Rejection, ...], 
     )
     kind = f.substring_index("reason", ":", 1).alias("kind")
     by_kind = (
-        rejected.groupBy(bin_of(work.bins), kind).count().orderBy(f.desc("count"), "bin", "kind").limit(REASONS_MOST)
+        rejected.groupBy(_bin_of(work.bins), kind).count().orderBy(f.desc("count"), "bin", "kind").limit(REASONS_MOST)
     )
     counts: Counter[tuple[str, int]] = Counter()
     rest = entries.rejected.copy()
@@ -180,6 +190,80 @@ def _rejections(work: _Work, entries: _Entries) -> tuple[tuple[Rejection, ...], 
         if count > 0:
             counts[OTHERS, number] += count
     return listed, series_of(counts, work.bins, SERIES_MOST)
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    counts: dict[tuple[str, int], int]
+    """Changes by (store, bin)."""
+    items: tuple[Series, ...]
+    """Living items at the end of each bin, for each store that ever had some; empty where that cannot be told."""
+    stores: tuple[StoreFacts, ...]
+    """With the most changes."""
+
+
+def _bin_of(bins: Bins) -> Column:
+    """The bin of a row, as column `bin`; `BEFORE` for one that was earlier."""
+    since = f.unix_micros("timestamp") - bins.start_us
+    return f.greatest(f.floor(since / bins.width_us).cast("int"), f.lit(BEFORE)).alias("bin")
+
+
+def _changes(work: _Work) -> _Changes:
+    """Changes up to the end of the report, those before it too: they tell how many items there were."""
+    first_lsn, is_told = work.state.head.first_lsn, work.state.holds_every_state
+    log = archived(work.spark, work.table, work.state, first_lsn, work.last_lsn, _COLUMNS)
+    counted = _counted(log.filter(f.col("operation") > 0), work.bins).cache()
+    try:
+        counts, items = _over_time(counted, work.bins, is_told=is_told)
+        stores = _stores(counted, is_told=is_told)
+    finally:
+        counted.unpersist()
+    if not is_told:
+        work.notes.append(f"The archive begins with LSN {first_lsn}, so it cannot tell how many items there are.")
+    return _Changes(counts, items, stores)
+
+
+def _counted(log: DataFrame, bins: Bins) -> DataFrame:
+    """Columns store, name, bin, changes, gain, last_lsn."""
+    kind, is_placed = f.col("kind"), f.col("store").isin(TABLE, CONTROL)
+    gain = f.when(kind.isin(ADD, PUBLISH), 1).when(kind.isin(REMOVE, ACCEPT), -1).otherwise(0)
+    in_order = Window.partitionBy(*ITEM).orderBy("lsn", "operation", "part")
+    was_there = ~f.coalesce(f.lag("tombstone").over(in_order), f.lit(True))
+    placed = (~f.col("tombstone")).cast("int") - was_there.cast("int")
+    both = log.filter(~is_placed).withColumn("gain", gain).unionByName(log.filter(is_placed).withColumn("gain", placed))
+    name = f.when(f.col("store") == CONTROL, f.lit("")).otherwise(f.col("name")).alias("name")
+    return both.groupBy("store", name, _bin_of(bins)).agg(
+        f.count("*").alias("changes"), f.sum("gain").alias("gain"), f.max("lsn").alias("last_lsn")
+    )
+
+
+def _over_time(
+    counted: DataFrame, bins: Bins, *, is_told: bool
+) -> tuple[dict[tuple[str, int], int], tuple[Series, ...]]:
+    counts: dict[tuple[str, int], int] = {}
+    gains: dict[str, Counter[int]] = defaultdict(Counter)
+    by_bin = counted.groupBy("store", "bin").agg(f.sum("changes").alias("changes"), f.sum("gain").alias("gain"))
+    for row in by_bin.collect():
+        if row.bin > BEFORE:
+            counts[row.store, row.bin] = row.changes
+        gains[row.store][row.bin] += row.gain
+    if not is_told:
+        return counts, ()
+    series = (
+        Series(ITEMS[store], running(gains[store], gains[store][BEFORE], bins)) for store in ITEMS if store in gains
+    )
+    return counts, tuple(each for each in series if each.highest)
+
+
+def _stores(counted: DataFrame, *, is_told: bool) -> tuple[StoreFacts, ...]:
+    changes = f.sum(f.when(f.col("bin") > BEFORE, f.col("changes")).otherwise(0)).alias("changes")
+    of_store = counted.groupBy("store", "name").agg(
+        changes, f.sum("gain").alias("gain"), f.max("last_lsn").alias("last_lsn")
+    )
+    busiest = of_store.where("changes > 0").orderBy(f.desc("changes"), "store", "name").limit(ROWS_MOST).collect()
+    return tuple(
+        StoreFacts(row.store, row.name, row.changes, row.gain if is_told else None, row.last_lsn) for row in busiest
+    )
 
 
 def _keys(work: _Work) -> tuple[Busy, ...]:

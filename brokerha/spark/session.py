@@ -13,7 +13,7 @@
 What others have decided is never overridden: with ``spark-submit`` or Spark Connect only settings of SQL are made here. No job may use
 `sparkContext`, which a session of Spark Connect does not have.
 
-What makes a start slow is loading and compiling classes (java_start.py says what is done about both). What Spark says goes to a log
+What makes a start slow is loading and compiling classes (java.py says what is done about both). What Spark says goes to a log
 file in the cache folder, one for each kind of job, so that the terminal belongs to the job; what goes wrong in a task comes as an error.
 
 Workers of Spark run this interpreter. On a cluster each node needs brokerha installed with the same Python version at the same
@@ -24,12 +24,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import re
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -38,8 +41,7 @@ from typing import TYPE_CHECKING
 
 from brokerha.model import errors
 from brokerha.model.errors import BrokerhaError, ConfigurationError, StoreError
-from brokerha.spark import java_start, worker_daemon
-from brokerha.spark.interrupts import cut_off_questions_untold, start_is_clean
+from brokerha.spark import java, worker_daemon
 from brokerha.spark.java import Runtime, find_runtime
 from brokerha.stores.backup.log_pages import LinesMissing
 
@@ -89,6 +91,7 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = spark: %m%n
 """
+_MODULES_OF_PY4J = frozenset({"java_gateway", "clientserver"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +272,7 @@ def _prepare_environment(cache: Path, runtime: Runtime, options: SparkOptions) -
     own = Path(pyspark.__file__).parent
     # Else a shell script starts another Python only to find it.
     os.environ.setdefault("SPARK_HOME", str(spark_home(cache, own) if options.is_local else own))
-    os.environ.setdefault("SPARK_LAUNCHER_OPTS", java_start.LAUNCHER)
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", java.LAUNCHER)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if options.is_local:
@@ -304,8 +307,8 @@ def _settings(cache: Path, runtime: Runtime, options: SparkOptions) -> dict[str,
     given = settings.get(_JAVA_OPTIONS, "")
     java_options = [f"-Dlog4j2.configurationFile={_log4j(cache).as_uri()}"]
     if options.is_local:
-        java_options += java_start.compiling(given)
-        java_options += java_start.classes(cache, runtime)
+        java_options += java.compiling(given)
+        java_options += java.classes(cache, runtime)
     settings[_JAVA_OPTIONS] = " ".join([*java_options, given]).strip()
     return settings
 
@@ -333,3 +336,52 @@ def _standard_error_to(file: Path) -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(target)
+
+
+# ---- Ctrl-C
+
+
+@contextlib.contextmanager
+def start_is_clean() -> Iterator[None]:
+    """Around the start of Spark: Ctrl-C ends it at once. Processes that this one has started in the block end when the block fails.
+
+    Spark takes over SIGINT for good, and forgets the JVM that it has started when it is interrupted before the JVM has said its port.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT)
+    before = children()
+    try:
+        yield
+    except BaseException:
+        for child in children() - before:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        # None: a handler that is not of Python, which Python cannot put back.
+        if is_main and handler is not None:
+            signal.signal(signal.SIGINT, handler)
+
+
+@contextlib.contextmanager
+def cut_off_questions_untold() -> Iterator[None]:
+    """For as long as the block runs, what py4j says through the root logger itself is dropped; it also comes as an error."""
+    logging.root.addFilter(_is_of_others)
+    try:
+        yield
+    finally:
+        logging.root.removeFilter(_is_of_others)
+
+
+def children() -> set[int]:
+    """Ids of the processes that this one has started and that have not been waited for."""
+    found: set[int] = set()
+    for task in Path("/proc/self/task").glob("*/children"):
+        # A thread may end meanwhile.
+        with contextlib.suppress(OSError):
+            found.update(map(int, task.read_text(encoding="ascii").split()))
+    return found
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    return record.module not in _MODULES_OF_PY4J

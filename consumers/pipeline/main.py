@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from brokerha.pipeline import report_writing
+from brokerha.pipeline import report_page
 from brokerha.pipeline.report import ReportFacts, ReportOptions, Tell
-from brokerha.pipeline.source_nodes import cluster_of
+from brokerha.pipeline.sources import cluster_of
 from brokerha.spark import archive as archiving
 from brokerha.spark import audit as auditing
 from brokerha.spark import export as exporting
@@ -31,7 +31,7 @@ def report(options: ReportOptions, spark_options: SparkOptions, tell: Tell) -> R
     """Compute a report from an archive and write its page. Raises what `brokerha.spark.report.report` and `session` raise."""
     with session("report", spark_options) as spark:
         facts = reporting.report(spark, options, tell)
-    report_writing.write(facts, options.out)
+    report_page.write(facts, options.out)
     return facts
 
 

@@ -90,7 +90,7 @@ MISSING = {
     "It cannot stop a query that the engine is computing": ("brokerha/nodes/reads/pool.py", "stuck"),
     "A store keeps the value of a literal": ("brokerha/cli/data/load.py", "are kept by value, not as spelled"),
     "Users of the HTTP door have roles": ("brokerha/http/guard/rights.py", "put, delete, publish, accept               write\n"),
-    "An archive that begins above LSN 1": ("brokerha/pipeline/report_page.py", "The archive does not begin with LSN 1, so it cannot tell what there is"),
+    "An archive that begins above LSN 1": ("brokerha/pipeline/report_page.html", "The archive does not begin with LSN 1, so it cannot tell what there is"),
     "Workers of one master are one site": ("brokerha/client/http_wire.py", "reads follow the writes"),
 }  # fmt: skip
 """How each limit of the README begins, and words of the code that would not be there without it: file, words."""

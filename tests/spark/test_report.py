@@ -15,8 +15,7 @@ from brokerha.pipeline import observations
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.observations import Observation
 from brokerha.pipeline.report import Bins, ReportFacts, ReportOptions, Series
-from brokerha.spark.report import report
-from brokerha.spark.report_changes import ITEMS
+from brokerha.spark.report import ITEMS, report
 from tests.unit.pipeline.made_archives import archive_of
 from tests.unit.pipeline.plain_state import state_at
 from tests.unit.pipeline.random_log import random_entries

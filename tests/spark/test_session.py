@@ -15,7 +15,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from brokerha.model.errors import ConfigurationError, StoreDamaged, StoreError
-from brokerha.spark import java, java_start, session
+from brokerha.spark import java, session
 from brokerha.spark.java import Runtime, find_runtime
 from brokerha.spark.session import SparkOptions, cache_folder
 
@@ -114,9 +114,9 @@ def made_by(options: list[str]) -> Path:
 
 def test_classes_of_the_first_start_are_kept_and_mapped_by_the_next_one(tmp_path: Path):
     one = with_base(tmp_path / "jdk")
-    made = made_by(java_start.classes(tmp_path, one))
+    made = made_by(java.classes(tmp_path, one))
     made.write_bytes(b"\xa8\xab\x0b\xf0 and the rest")
-    options = java_start.classes(tmp_path, one)
+    options = java.classes(tmp_path, one)
     archive = made.with_name(f"{made.name.split('.')[0]}.jsa")
     assert f"-XX:SharedArchiveFile={archive}" in options
     assert archive.exists()
@@ -125,20 +125,20 @@ def test_classes_of_the_first_start_are_kept_and_mapped_by_the_next_one(tmp_path
 
 def test_classes_that_a_kill_cut_off_are_never_mapped_and_go_after_a_while(tmp_path: Path):
     one = with_base(tmp_path / "jdk")
-    made = made_by(java_start.classes(tmp_path, one))
+    made = made_by(java.classes(tmp_path, one))
     made.write_bytes(bytes(4096))
-    assert made_by(java_start.classes(tmp_path, one)).name.endswith(".new")
+    assert made_by(java.classes(tmp_path, one)).name.endswith(".new")
     assert made.exists(), "another process may be writing it"
     hours_ago = time.time() - 3 * 3600
     os.utime(made, (hours_ago, hours_ago))
-    assert made_by(java_start.classes(tmp_path, one)).name.endswith(".new")
+    assert made_by(java.classes(tmp_path, one)).name.endswith(".new")
     assert not made.exists()
 
 
 def test_another_build_of_java_begins_anew(tmp_path: Path):
     one = with_base(tmp_path / "jdk")
     other = Runtime(one.home, one.root, 17, "17.0.16")
-    assert made_by(java_start.classes(tmp_path, one)) != made_by(java_start.classes(tmp_path, other))
+    assert made_by(java.classes(tmp_path, one)) != made_by(java.classes(tmp_path, other))
 
 
 def test_the_home_of_spark_has_all_but_the_zip_that_each_process_of_python_would_compile(tmp_path: Path):
@@ -153,14 +153,14 @@ def test_the_home_of_spark_has_all_but_the_zip_that_each_process_of_python_would
 
 def test_a_runtime_that_cannot_make_an_archive_starts_without_one(tmp_path: Path):
     home = runtime(tmp_path / "jdk", "17.0.15", exit_code=1)
-    assert java_start.classes(tmp_path, Runtime(home, home, 17, "17")) == []
-    assert java_start.classes(tmp_path, Runtime(None, None, 17, "17")) == []
+    assert java.classes(tmp_path, Runtime(home, home, 17, "17")) == []
+    assert java.classes(tmp_path, Runtime(None, None, 17, "17")) == []
     assert [path.name for path in tmp_path.iterdir() if path.suffix] == []
 
 
 def test_a_collector_that_somebody_chose_is_the_only_one():
-    assert "-XX:+UseSerialGC" in java_start.compiling("-Dx=y")
-    assert not [option for option in java_start.compiling("-XX:+UseParallelGC") if option.endswith("GC")]
+    assert "-XX:+UseSerialGC" in java.compiling("-Dx=y")
+    assert not [option for option in java.compiling("-XX:+UseParallelGC") if option.endswith("GC")]
 
 
 def test_options_of_the_caller_come_last_so_that_they_win(tmp_path: Path):

@@ -17,8 +17,7 @@ from brokerha.cli.common import exits, output
 from brokerha.cli.common.access import addresses
 from brokerha.cli.common.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
 from brokerha.cli.common.output import Format, counted
-from brokerha.cli.common.progress import Meter, progress
-from brokerha.cli.pipeline.command import job, needed, spark_options
+from brokerha.cli.pipeline.command import job, needed, progress_of, spark_options
 from brokerha.cli.pipeline.options import (
     DEFAULT_MASTER,
     DEFAULT_MEMORY,
@@ -173,23 +172,10 @@ def archive(
         retry_s=retry_s,
     )
     spark = spark_options(spark_master, spark_memory, spark_conf)
-    with progress("archive", None, "entries") as meter:
-        report: ArchiveReport = program(options, spark, _Follower(meter).take)
+    with progress_of("archive", "entries") as tell:
+        report: ArchiveReport = program(options, spark, tell)
     _show(report, chosen)
     return exits.DEGRADED if report.notes else exits.DONE
-
-
-class _Follower:
-    """Moves the meter to how much is done; each look of --follow counts from 0 again."""
-
-    def __init__(self, meter: Meter) -> None:
-        self._meter = meter
-        self._done = 0
-
-    def take(self, done: int, _total: int) -> None:
-        """So many entries are done in all."""
-        self._meter.advance(done - self._done if done >= self._done else done)
-        self._done = done
 
 
 def archive_info(

@@ -55,19 +55,22 @@ def needed() -> None:
     """Raise ConfigurationError when the extra is not installed."""
     from importlib.util import find_spec
 
-    if any(find_spec(name) is None for name in ("pyspark", "pyarrow", "deltalake", "vl_convert")):
+    if any(find_spec(name) is None for name in ("pyspark", "pyarrow", "deltalake", "jinja2", "vl_convert")):
         raise ConfigurationError(NEEDED)
 
 
 @contextmanager
 def progress_of(what: str, unit: str, total: float | None = None) -> Iterator[Callable[[int, int], None]]:
-    """What a job is given to tell how far it is: ``tell(done, total)`` moves a bar, or does nothing without a terminal."""
+    """What a job is given to tell how far it is: ``tell(done, total)`` moves a bar, or does nothing without a terminal.
+
+    With less than before it counts from 0 again, as each query of an archive that follows does.
+    """
     done_before = 0
     with progress(what, total, unit) as meter:
 
         def tell(done: int, _total: int) -> None:
             nonlocal done_before
-            meter.advance(done - done_before)
+            meter.advance(done - done_before if done >= done_before else done)
             done_before = done
 
         yield tell

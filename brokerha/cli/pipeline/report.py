@@ -50,7 +50,7 @@ def report(
     Writes by origin and store, size, lag, epochs, rejected transactions, busiest keys and predicates.
     """
     from brokerha.pipeline.report import STEPS, ReportOptions, span
-    from brokerha.pipeline.report_writing import check_place
+    from brokerha.pipeline.report_page import check_place
     from brokerha.pipeline.table import LogTable
 
     program = job("report")

@@ -9,6 +9,5 @@
     call.py       one request: headers, parameters, body; everything that a client can get wrong is found here
     answer.py     one answer, and the one table from errors to status codes
     accept.py     which of several formats a caller wants
-    fields.py     the JSON object that a command is given
     passing.py    reads and writes on their way to the front
 """

@@ -11,19 +11,19 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from ipaddress import IPv6Address
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from pyoxigraph import NamedNode
 
-from brokerha.http.door.accept import wants_json
+from brokerha.http.door.accept import preferred, wants_json
 from brokerha.http.door.door import Door
 from brokerha.http.guard.users import User
 from brokerha.ingress.content_codings import ACCEPTED, inflater_of
 from brokerha.ingress.rdf_bodies import utf8
-from brokerha.model.errors import InvalidRequest, NotAllowed, NotReady, TooLarge, UnsupportedType
+from brokerha.model.errors import InvalidRequest, NotAcceptable, NotAllowed, NotReady, TooLarge, UnsupportedType
 from brokerha.model.ids import Lsn, TxId, is_tx_id
 from brokerha.model.outside.levels import parse_ack, parse_apart, parse_min_lsn
 from brokerha.model.requests import APPLIED_LEVEL
@@ -116,6 +116,22 @@ class Call:
             if name == "charset" and value.strip('"') not in _UTF8:
                 raise UnsupportedType(f"the body is said to be in {value}: send UTF-8")
         return media.strip()
+
+    def body_type(self, *known: str, what: str = "") -> str:
+        """`media_type`, which is one of these; ``what`` the body is. Raises UnsupportedType."""
+        media_type = self.media_type()
+        if media_type not in known:
+            named = [each for each in known if each]
+            wanted = " or ".join(named) if len(named) < 3 else f"one of {', '.join(named)}"
+            raise UnsupportedType(f"content type {media_type or 'none'!r}: send {what and f'{what} as '}{wanted}")
+        return media_type
+
+    def format_of(self, what: str, offers: Sequence[str]) -> str:
+        """In which of several formats ``what`` is wanted. Raises NotAcceptable."""
+        media_type = preferred(self.accept(), offers)
+        if media_type is None:
+            raise NotAcceptable(f"{what} can be had as {', '.join(offers)}")
+        return media_type
 
     def timeout_ms(self) -> int:
         """How long this request may take: ``Brokerha-Timeout-Ms``, else the usual time."""

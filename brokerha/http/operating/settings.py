@@ -24,11 +24,6 @@ from brokerha.model.settings import name_problem, text_of
 _BODY: Final = 'the body is {"value": ...} with a text, a number, true or false'
 
 
-async def listed(call: Call) -> Answer:
-    """All settings."""
-    return answer.as_json(await command(call, "settings", {}))
-
-
 async def get(call: Call) -> Answer:
     """One of them. Raises NotFound."""
     name = call.path_text("name")

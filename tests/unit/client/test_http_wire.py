@@ -12,13 +12,13 @@ import pytest
 
 import brokerha
 from brokerha.client import http_lane, http_wire
-from brokerha.client.http_commands import request_of
 from brokerha.client.http_nodes import HttpNodes, error_of_answer
 from brokerha.client.http_wire import HttpWire, _is_answer
 from brokerha.model import errors
 from brokerha.model.fingerprints import packed
 from brokerha.model.operations import pack_operations
 from tests.unit.client.serving import CUT, CUT_BEFORE, GATEWAY, HANG, Served, serving, wait_until
+from tests.unit.http.asking import request_of
 from tests.unit.http.fake_front import FakeFront
 
 PUT = pack_operations([("put", "t", b"k", b"v")])

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from brokerha.spark.interrupts import children, cut_off_questions_untold, start_is_clean
+from brokerha.spark.session import children, cut_off_questions_untold, start_is_clean
 
 WAITING = (sys.executable, "-c", "input()")
 

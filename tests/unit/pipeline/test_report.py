@@ -33,8 +33,7 @@ from brokerha.pipeline.report import (
 )
 from brokerha.pipeline.report_charts import bars, steps
 from brokerha.pipeline.report_nodes import observed
-from brokerha.pipeline.report_page import page
-from brokerha.pipeline.report_writing import check_place, write
+from brokerha.pipeline.report_page import check_place, page, write
 from tests.unit.pipeline.made_archives import archive_of
 from tests.unit.pipeline.random_log import random_entries
 

@@ -1,6 +1,9 @@
-"""What became of a transaction, asked of several nodes one after the other: the first that knows it answers.
+"""One question to several nodes: to all at once, or one after the other until one knows the answer.
 
-| a node says | means |
+    ask_everywhere       what those said that answered: a node that is frozen costs the others no time
+    ask_until_known      what became of a transaction, from the first that knows it
+
+| a node says of a transaction | means |
 |---|---|
 | what became of it | the answer |
 | NotFound | unknown there; another master, the one that began it, may know that it was rolled back |
@@ -15,6 +18,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_before_delay, stop_when_event_set, wait_fixed
@@ -22,10 +26,32 @@ from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_befor
 from brokerha.client.http_nodes import may_pass
 from brokerha.model.errors import BrokerhaError, NotFound, NotReady, TimedOut, Unreachable
 
+SILENT_S: Final = 4.0
+"""How long one of several nodes may take to answer."""
 PAUSE_S: Final = 0.2
 """Before all of them are asked again."""
 
 T = TypeVar("T")
+
+
+def ask_everywhere(urls: Sequence[str], ask: Callable[[str], T]) -> dict[str, T]:
+    """What each node answers, without those that fail. Raises what the last one said when all do.
+
+    >>> ask_everywhere(["a", "b"], str.upper)
+    {'a': 'A', 'b': 'B'}
+    """
+    answers: dict[str, T] = {}
+    problem: BrokerhaError | None = None
+    with ThreadPoolExecutor(len(urls), thread_name_prefix="brokerha everywhere") as threads:
+        asked = {url: threads.submit(ask, url) for url in urls}
+        for url, future in asked.items():
+            try:
+                answers[url] = future.result()
+            except BrokerhaError as error:
+                problem = error
+    if not answers and problem is not None:
+        raise problem
+    return answers
 
 
 def ask_until_known(
