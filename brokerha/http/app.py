@@ -16,8 +16,7 @@ from brokerha.http.door.door import Door
 from brokerha.http.door.endpoint import Endpoint, Handler, not_found
 from brokerha.http.door.limits import HttpLimits
 from brokerha.http.door.outside import Outside
-from brokerha.http.guard.guard import Guard
-from brokerha.http.guard.roles import OPEN
+from brokerha.http.guard.guard import OPEN, Guard
 from brokerha.http.guard.users import ADMIN, READ, WRITE
 from brokerha.http.operating import cluster, commands, probes, settings
 from brokerha.http.operating.commands import Command

@@ -35,9 +35,8 @@ from brokerha.nodes.master.runner import IDLE_MS
 from brokerha.nodes.observing.load_watch import LoadWatch
 from brokerha.nodes.observing.status import StatusGathering
 from brokerha.nodes.observing.worker_view import WorkerView
-from brokerha.nodes.reads.answers import ReadAnswers
 from brokerha.nodes.reads.book import ReadLimits
-from brokerha.nodes.reads.pool import ReadPool
+from brokerha.nodes.reads.pool import ReadAnswers, ReadPool
 from brokerha.nodes.settings import NodeSettings, put_in_force, rows_of
 from brokerha.nodes.worker.copy_threads import CopyThreads
 from brokerha.nodes.worker.copying import state_of

@@ -17,7 +17,7 @@ from pyoxigraph import (
     parse,
 )
 
-from brokerha.http.door.accept import preferred
+from brokerha.http.door.call import preferred
 from brokerha.model.errors import InvalidRequest, NotAcceptable
 from brokerha.model.operations import Operation
 

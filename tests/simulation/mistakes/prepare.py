@@ -12,14 +12,13 @@ from brokerha.model.branches import ROLLBACK
 from brokerha.model.ids import TxId
 from brokerha.model.operations import APPLIED, Change, ResultRow
 from brokerha.model.records import MasterState
-from brokerha.simulator.mistakes.workers import Patch
 from brokerha.stores.execution.prepared import Prepared
 from brokerha.transactions.book import Book
 from brokerha.transactions.coordinator import Coordinator
 from brokerha.transactions.states import Phase
+from tests.simulation.mistakes.workers import Patch
 
 # The replacements below take ``self`` of classes whose insides they must touch.
-# ruff: noqa: SLF001
 
 _JUDGED: ResultRow = (APPLIED, "", b"", b"")
 

@@ -18,14 +18,13 @@ from brokerha.log.index import Index
 from brokerha.log.log import Log
 from brokerha.log.segments import Segment, Segments
 from brokerha.model.errors import JournalDamaged
-from brokerha.simulator.mistakes.workers import Patch
+from tests.simulation.mistakes.workers import Patch
 
 # The replacements below take ``self`` of classes whose insides they must touch.
-# ruff: noqa: SLF001
 
 
 def _write_only(self: Segments) -> None:
-    sync, self.disk.sync = self.disk.sync, lambda name: None  # type: ignore[method-assign]  # noqa: ARG005
+    sync, self.disk.sync = self.disk.sync, lambda name: None  # type: ignore[method-assign]
     try:
         _commit(self)
     finally:
@@ -62,7 +61,7 @@ def _sync_twice(self: Segments) -> None:
         self.disk.sync = sync  # type: ignore[method-assign]
 
 
-def _take_without_sum(data: bytes | bytearray | memoryview, offset: int, seed: int) -> Frame | None:  # noqa: ARG001
+def _take_without_sum(data: bytes | bytearray | memoryview, offset: int, seed: int) -> Frame | None:
     if offset + HEAD_BYTES > len(data):
         return None
     size, batch, key, wanted = HEAD.unpack_from(data, offset)
@@ -72,7 +71,7 @@ def _take_without_sum(data: bytes | bytearray | memoryview, offset: int, seed: i
     return Frame(offset, key >> 8, key & 0xFF, batch, bytes(data[start : start + size]), start + size + (-size & 7))
 
 
-def _half_writes(data: bytes, seed: int, place: str) -> Iterator[Frame]:  # noqa: ARG001
+def _half_writes(data: bytes, seed: int, place: str) -> Iterator[Frame]:
     offset = 0
     while (frame := frames_module.read_at(data, offset, seed)) is not None:
         yield frame
@@ -88,11 +87,11 @@ def _cut_last_write(data: bytes, seed: int, place: str) -> Iterator[Frame]:
 _scan = frames_module.scan
 
 
-def _drop_all(self: Segments, lacking_to: int, first_lsn: int, needed: set[int]) -> list[Segment]:  # noqa: ARG001
+def _drop_all(self: Segments, lacking_to: int, first_lsn: int, needed: set[int]) -> list[Segment]:
     return self.all[:-1]
 
 
-def _name_unsynced(self: Segments, values: Any, unsynced: list[str], gone: list[Segment]) -> None:  # noqa: ARG001
+def _name_unsynced(self: Segments, values: Any, unsynced: list[str], gone: list[Segment]) -> None:
     _write_checkpoint(self, values, [], gone)
 
 

@@ -13,12 +13,11 @@ from brokerha.master.deferring import Deferring
 from brokerha.model.ids import Instant, Lsn
 from brokerha.model.records import Accepted, Appended, BodiesHeld, ClockReserved, EpochInstalled, EpochPromised, Record
 from brokerha.simulator.disk import SimJournal
-from brokerha.simulator.mistakes.workers import Patch
 from brokerha.sync.round import is_derived
 from brokerha.sync.state import SyncState
+from tests.simulation.mistakes.workers import Patch
 
 # The replacements below take ``self`` of classes whose insides they must touch.
-# ruff: noqa: SLF001
 
 
 def _also(*kinds: type[Record]) -> Callable[[], list[Patch]]:

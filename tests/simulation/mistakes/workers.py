@@ -34,7 +34,6 @@ Patch = tuple[Any, str, Any]
 """(class or module, name of the attribute, what stands there instead)"""
 
 # The replacements below take ``self`` of classes whose insides they must touch.
-# ruff: noqa: SLF001
 
 
 def _nothing(*_arguments: object) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from brokerha.model.epochs import Configuration
 from brokerha.model.ids import TxId
-from brokerha.simulator.mistakes.epochs import Patch, _always, _never, _nothing
 from brokerha.sync import identity as identity_module
 from brokerha.sync.epochs.epochs import Epochs
 from brokerha.sync.epochs.proposing import Attempt, Proposing
 from brokerha.sync.membership import Membership
 from brokerha.sync.peers import PeerTable
 from brokerha.sync.state import SyncState
+from tests.simulation.mistakes.epochs import Patch, _always, _never, _nothing
 
 
 def _old_majority_only(_self: Proposing, sync: SyncState, attempt: Attempt) -> bool:

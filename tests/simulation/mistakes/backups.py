@@ -34,7 +34,6 @@ from brokerha.transactions.transaction import Transaction
 Patch = tuple[Any, str, Any]
 
 # The replacements below take ``self`` of classes whose insides they must touch.
-# ruff: noqa: SLF001
 
 
 def _always(*_arguments: object) -> bool:

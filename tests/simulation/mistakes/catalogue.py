@@ -4,7 +4,7 @@ A simulator that finds nothing proves nothing until it is known what it would fi
 for the time of one run; tests/simulation/test_mistakes.py shows after how many seeds each is caught.
 
     with planted("no counter check"):
-        World(draw(7)).run()          # raises Violation
+        simulate(7)         # its report names a violation
 """
 
 from __future__ import annotations
@@ -26,14 +26,6 @@ from brokerha.nodes.master.runner import MasterRunner
 from brokerha.replication.site.config import WorkerFeed
 from brokerha.replication.site.feed import Feed
 from brokerha.replication.worker.core import WorkerCore
-from brokerha.simulator.mistakes.backups import BACKUP_MISTAKES
-from brokerha.simulator.mistakes.deferring import DEFERRING_MISTAKES
-from brokerha.simulator.mistakes.epochs import EPOCH_MISTAKES
-from brokerha.simulator.mistakes.log import LOG_MISTAKES
-from brokerha.simulator.mistakes.members import MEMBER_MISTAKES
-from brokerha.simulator.mistakes.modes import MODE_MISTAKES
-from brokerha.simulator.mistakes.prepare import PREPARE_MISTAKES
-from brokerha.simulator.mistakes.workers import WORKER_MISTAKES, Patch
 from brokerha.sync import identity as identity_module
 from brokerha.sync.bodies import BodyExchange
 from brokerha.sync.clock import HybridClock
@@ -42,9 +34,16 @@ from brokerha.sync.peers import Peer, PeerTable
 from brokerha.sync.posting import Posting
 from brokerha.sync.state import SyncState
 from brokerha.sync.streams import Incoming, IncomingQueue, Stream
+from tests.simulation.mistakes.backups import BACKUP_MISTAKES
+from tests.simulation.mistakes.deferring import DEFERRING_MISTAKES
+from tests.simulation.mistakes.epochs import EPOCH_MISTAKES
+from tests.simulation.mistakes.log import LOG_MISTAKES
+from tests.simulation.mistakes.members import MEMBER_MISTAKES
+from tests.simulation.mistakes.modes import MODE_MISTAKES
+from tests.simulation.mistakes.prepare import PREPARE_MISTAKES
+from tests.simulation.mistakes.workers import WORKER_MISTAKES, Patch
 
 # The replacements below take ``self`` of classes whose insides they must touch.
-# ruff: noqa: SLF001
 
 
 def _promise_all(self: PeerTable) -> int | None:
@@ -245,9 +244,9 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
 
 
 @contextmanager
-def planted(name: str | None) -> Iterator[None]:
-    """Make a mistake for a while; none when ``name`` is None. Raises KeyError for an unknown one."""
-    patches = MISTAKES[name]() if name is not None else []
+def planted(name: str) -> Iterator[None]:
+    """Make a mistake for a while. Raises KeyError for an unknown one."""
+    patches = MISTAKES[name]()
     before = [(owner, attribute, owner.__dict__[attribute]) for owner, attribute, _ in patches]
     try:
         for owner, attribute, instead in patches:

@@ -16,13 +16,13 @@ from brokerha.model.records import Rewound
 from brokerha.model.wire.epoch_messages import EpochReport
 from brokerha.replication.site.feed import Feed
 from brokerha.replication.site.splits import Splits
-from brokerha.simulator.mistakes.epochs import Patch, _always, _nothing
 from brokerha.sync.epochs import epochs as epochs_module
 from brokerha.sync.round import RoundResult
 from brokerha.sync.splits import deciding as split_deciding_module
 from brokerha.sync.splits import going_back as going_back_module
 from brokerha.sync.splits.deciding import Head, heads_of
 from brokerha.sync.state import SyncState
+from tests.simulation.mistakes.epochs import Patch, _always, _nothing
 
 _go_back = going_back_module.go_back
 
@@ -57,7 +57,7 @@ def _same_lineage(sync: SyncState, lsn: Lsn, epoch: Epoch) -> Rewound:
     return Rewound(lsn, sync.epoch.number, sync.lineage, keeps_content=_rewound(sync, lsn, epoch).keeps_content)
 
 
-_rewound = going_back_module._rewound  # noqa: SLF001
+_rewound = going_back_module._rewound
 
 
 def _nothing_before(_history: Any, _executed: Lsn) -> Container[TxId]:

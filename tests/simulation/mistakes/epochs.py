@@ -32,7 +32,6 @@ from brokerha.sync.state import SyncState
 Patch = tuple[Any, str, Any]
 
 # The replacements below take ``self`` of classes whose insides they must touch.
-# ruff: noqa: SLF001
 
 
 def _always(*_arguments: object) -> bool:
