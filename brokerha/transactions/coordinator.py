@@ -39,9 +39,9 @@ from brokerha.model.operations import ResultRow
 from brokerha.model.ready import DropTxQueue
 from brokerha.model.records import MasterState, TxDecided
 from brokerha.model.requests import TxCommand
-from brokerha.model.tx_queues import tx_queue_name
 from brokerha.model.wire.messages import Outgoing
 from brokerha.model.wire.process_messages import TxAnswer, TxEvents
+from brokerha.model.wire.tx_queues import tx_queue_name
 from brokerha.transactions.book import Book, Log
 from brokerha.transactions.collecting import Collecting
 from brokerha.transactions.config import TxConfig

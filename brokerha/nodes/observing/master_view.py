@@ -59,13 +59,17 @@ class MasterView:
         transport: Transport,
         staleness: Staleness,
         attention: Callable[[], str] = lambda: "",
+        restart_for: Callable[[], list[str]] = list,
     ) -> None:
-        """``attention`` tells what a person should look at although all is well; empty for nothing."""
+        """``attention`` tells what a person should look at although all is well; empty for nothing. ``restart_for`` names settings that
+        wait for the next start.
+        """
         self.cluster = cluster
         self._runner = runner
         self._transport = transport
         self._staleness = staleness
         self._attention = attention
+        self._restart_for = restart_for
         self._rates = Rates()
         self.splits = SplitLog(runner.core.sync.node)
 
@@ -96,6 +100,7 @@ class MasterView:
             "free_bytes": None,
             "primary": primary.role.config.process if primary is not None else core.sync.node,
             "view": core.view,
+            "restart_for": tuple(self._restart_for()),
             **_epoch_fields(core.sync),
             **self.splits.fields(core),
         }
