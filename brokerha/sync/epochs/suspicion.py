@@ -1,7 +1,7 @@
 """When a master begins an epoch change (rule R8): who is missing, and who wants to come back.
 
     silent     nothing new was heard of a member, directly or through another one, for `max_peer_lag`; while something waits for it, for
-               `suspect_ms`, or twice as long as it was ever silent of late and came back (quorum only)
+               `suspect_ms`, or for up to `MOST_PATIENCE` times that where it was silent of late and came back (quorum only)
     gone       the same for two round time-outs, and the broker says that its inbox is gone (quorum only)
     stuck      the head of the queue has not moved for that long: its culprits count as silent
     joining    a master outside says that it hears this one (Join): it is taken back after a short while, with others that come
@@ -31,6 +31,8 @@ MOST_LAGS = 4
 
 KEPT_LAGS = 60
 """For so many lags a master that was silent and came back is given more time."""
+MOST_PATIENCE = 2
+"""How much more, at most. Who was silent for longer than that was missed rightly, and nothing is learned from it."""
 
 
 class Suspicion:
@@ -54,7 +56,7 @@ class Suspicion:
         self._reached: dict[NodeId, tuple[Lsn, int]] = {}
         """How far each master that is on its way has come, and since when."""
         self._pauses: dict[NodeId, tuple[int, int]] = {}
-        """How long each master was silent that came back within the lag, and when."""
+        """How long each master was silent that came back soon, and when."""
         self._asked_ms: dict[NodeId, int] = {}
         """When the broker was last asked who reads the inbox of a member that is silent."""
         self.gone: frozenset[NodeId] = frozenset()
@@ -138,7 +140,7 @@ class Suspicion:
     def on_silence_over(self, node: NodeId, silent_ms: int, mono_ms: int) -> None:
         """A master, not begun anew, speaks after it said nothing for so long: it may stand still for that long once more."""
         was_listening = self._looked_ms is not None and mono_ms - self._looked_ms <= self._config.heard_ms
-        if was_listening and silent_ms < self.lag_ms:
+        if was_listening and silent_ms < MOST_PATIENCE * self._config.suspect_ms:
             pause_ms, at_ms = self._pauses.get(node, (0, 0))
             is_kept = pause_ms > silent_ms and mono_ms - at_ms < KEPT_LAGS * self.lag_ms
             self._pauses[node] = (pause_ms if is_kept else silent_ms, mono_ms)
@@ -153,7 +155,8 @@ class Suspicion:
         pause_ms, at_ms = self._pauses.get(peer.node, (0, 0))
         if peer.known_ms - at_ms > KEPT_LAGS * self.lag_ms:
             pause_ms = 0
-        patience_ms = max(self._config.suspect_ms, 2 * pause_ms)
+        least_ms = self._config.suspect_ms
+        patience_ms = min(max(least_ms, 2 * pause_ms), MOST_PATIENCE * least_ms)
         return min(latest_ms, max(peer.known_ms + patience_ms, self._head_ms + self._config.round_timeout_ms))
 
     def _look_at_ms(self, peer: Peer) -> int | None:

@@ -7,11 +7,19 @@ from dataclasses import replace
 from brokerha.model.epochs import first_epoch
 from brokerha.model.ids import NodeId
 from brokerha.sync.config import SyncConfig
-from brokerha.sync.epochs.suspicion import HELD_LAGS, KEPT_LAGS, MOST_LAGS, Head, Suspicion
+from brokerha.sync.epochs.suspicion import HELD_LAGS, KEPT_LAGS, MOST_LAGS, MOST_PATIENCE, Head, Suspicion
 from brokerha.sync.peers import PeerTable
 
 MEMBERS = ("m1", "m2", "m3")
-CONFIG = SyncConfig("m1", MEMBERS, max_peer_lag_ms=2000, idle_round_ms=200, round_timeout_ms=100, retransmit_ms=100)
+CONFIG = SyncConfig(
+    "m1",
+    MEMBERS,
+    max_peer_lag_ms=2000,
+    suspect_after_ms=1,
+    idle_round_ms=200,
+    round_timeout_ms=100,
+    retransmit_ms=100,
+)
 STEP_MS = 100
 LAG_MS = CONFIG.lag_ms
 SUSPECT_MS = CONFIG.suspect_ms
@@ -148,19 +156,19 @@ class TestWhileSomethingWaits:
     def test_one_that_stood_still_and_came_back_is_given_twice_that_time(self) -> None:
         watch = Watch()
         watch.look(STEP_MS, "m2", "m3")
-        watch.suspicion.on_silence_over("m3", 700, watch.ms)
-        # A shorter one later takes nothing from it
         watch.suspicion.on_silence_over("m3", 400, watch.ms)
-        watch.look(1400 - STEP_MS, "m2", head=HEAD)
+        # A shorter one later takes nothing from it
+        watch.suspicion.on_silence_over("m3", 300, watch.ms)
+        watch.look(800 - STEP_MS, "m2", head=HEAD)
         assert watch.missing() == []
         watch.look(STEP_MS, "m2", head=HEAD)
         assert watch.missing() == ["m3"]
 
-    def test_never_longer_than_the_lag(self) -> None:
+    def test_but_no_more_than_twice_what_others_are_given(self) -> None:
         watch = Watch()
         watch.look(STEP_MS, "m2", "m3")
-        watch.suspicion.on_silence_over("m3", LAG_MS - 1, watch.ms)
-        watch.look(LAG_MS - STEP_MS, "m2", head=HEAD)
+        watch.suspicion.on_silence_over("m3", MOST_PATIENCE * SUSPECT_MS - 1, watch.ms)
+        watch.look(MOST_PATIENCE * SUSPECT_MS - STEP_MS, "m2", head=HEAD)
         assert watch.missing() == []
         watch.look(STEP_MS, "m2", head=HEAD)
         assert watch.missing() == ["m3"]
@@ -168,15 +176,15 @@ class TestWhileSomethingWaits:
     def test_that_is_forgotten_after_a_while(self) -> None:
         watch = Watch()
         watch.look(STEP_MS, "m2", "m3")
-        watch.suspicion.on_silence_over("m3", 700, watch.ms)
+        watch.suspicion.on_silence_over("m3", 400, watch.ms)
         watch.look(KEPT_LAGS * LAG_MS + STEP_MS, "m2", "m3")
         watch.look(SUSPECT_MS, "m2", head=HEAD)
         assert watch.missing() == ["m3"]
 
-    def test_one_that_was_away_for_the_lag_was_missed_rightly(self) -> None:
+    def test_one_that_was_away_for_longer_was_missed_rightly(self) -> None:
         watch = Watch()
         watch.look(STEP_MS, "m2", "m3")
-        watch.suspicion.on_silence_over("m3", LAG_MS, watch.ms)
+        watch.suspicion.on_silence_over("m3", MOST_PATIENCE * SUSPECT_MS, watch.ms)
         watch.look(SUSPECT_MS, "m2", head=HEAD)
         assert watch.missing() == ["m3"]
 
