@@ -33,6 +33,7 @@ from brokerha.cli.pipeline import load as pipeline_load
 from brokerha.cli.pipeline import rebuild as pipeline_rebuild
 from brokerha.cli.pipeline import report as pipeline_report
 from brokerha.cli.reference import completion
+from brokerha.model import VERSION
 from brokerha.model.errors import BrokerhaError
 
 PROGRAM = "brokerha"
@@ -103,9 +104,7 @@ pipeline.app.command("report")(pipeline_report.report)
 
 def _show_version(is_wanted: bool) -> None:
     if is_wanted:
-        from importlib.metadata import version
-
-        print(f"{PROGRAM} {version(PROGRAM)}")
+        print(f"{PROGRAM} {VERSION}")
         raise typer.Exit
 
 

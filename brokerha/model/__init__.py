@@ -28,3 +28,6 @@
 
 Nothing here reads a clock, draws a random number or does input or output.
 """
+
+VERSION = "0.2.0"
+"""Of the whole distribution; the build takes it from here, so that a clone knows it as well as an installation."""

@@ -32,6 +32,7 @@ from brokerha.cli.common.options import ConfigFileOption
 from brokerha.cli.machine import doctor
 from brokerha.cli.machine.doctor import DeployOption, SecretsOption
 from brokerha.cli.machine.init import DEFAULT_FOLDER
+from brokerha.model import VERSION
 from brokerha.model.errors import BrokerhaError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -115,11 +116,11 @@ def known_secrets(cluster: ClusterConfig, folder: Path | None) -> set[str]:
 
 def versions() -> dict[str, Any]:
     """Of brokerha, of Python, of the machine, and of what is installed."""
-    from importlib.metadata import distributions, version
+    from importlib.metadata import distributions
 
     packages = {each.metadata["Name"]: each.version for each in distributions()}
     return {
-        "brokerha": version("brokerha"),
+        "brokerha": VERSION,
         "python": sys.version,
         "platform": platform.platform(),
         "processors": os.cpu_count(),
