@@ -18,7 +18,7 @@ import typer
 from brokerha.cli.backup import command as backup
 from brokerha.cli.backup import replay, restore
 from brokerha.cli.bench import command as bench
-from brokerha.cli.cluster import agreement, log, peer, promote, quarantine, splits, status, user, worker
+from brokerha.cli.cluster import agreement, log, peer, promote, quarantine, settings, splits, status, user, worker
 from brokerha.cli.common import exits
 from brokerha.cli.common.command import Group
 from brokerha.cli.data import control, load, queues, repository, snapshot, table, tx
@@ -79,6 +79,7 @@ GROUPS = {
     "node": node.app,
     "worker": worker.app,
     "peer": peer.app,
+    "settings": settings.app,
     "splits": splits.app,
     "quarantine": quarantine.app,
     "user": user.app,

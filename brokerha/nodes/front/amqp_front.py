@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from brokerha.ingress.suspects import EndedTheNode, Suspects
 from brokerha.local_reads.asking_thread import AskingThread
+from brokerha.master.command_arguments import NAMED_BY_DOORS
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut, UnsupportedType
 from brokerha.model.ids import Instant, TxId
 from brokerha.model.numbers import Numbers
@@ -419,6 +420,9 @@ class AmqpFront:
 
     def _asked(self, what: str, arguments: dict[str, Any]) -> Future[Any]:
         """The answer to a question; at once where the question is wrong."""
+        given = arguments.get("arguments")
+        if what == "command" and arguments.get("name") in NAMED_BY_DOORS and isinstance(given, dict):
+            arguments = {**arguments, "arguments": {**given, "by": "", "from": "AMQP"}}
         try:
             questions.check_question(what, arguments)
         except InvalidRequest as error:

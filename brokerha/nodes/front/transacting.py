@@ -7,7 +7,7 @@
 
 Beside the actions of the core (transactions/coordinator.py) there are two of this node. ``accept`` {first, queue, count, wait_ms} reads
 the head of a queue and has the core lock what nobody else holds: {"messages": [(id, content type, body)], "count"}. ``list`` names
-all transactions that are not over: {"transactions": [row]}. ``first`` may be None: behind what there is. ``one_phase`` may be None:
+all transactions that are not over: {"transactions": [row]}. ``first`` may be None: after what there is. ``one_phase`` may be None:
 as the state of the transaction demands.
 
 Nothing here decides about a transaction. Every future is completed, at the latest a grace after its deadline.
@@ -61,7 +61,7 @@ class Taking:
 
         page -> rows -> candidates -> taken by the core -> done
           ^                              | all of them are locked by others
-          +------- the page behind ------+            at the end: wait until the queue may have changed, then from the head again
+          +------- the page after -------+            at the end: wait until the queue may have changed, then from the head again
 
     A queue is looked at again when the applied LSN has moved, at most ten times a second; and once a second, because a rollback
     gives messages back without any LSN.

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -156,7 +156,8 @@ class Patience:
         savings  10.0 -> ask again -1.0 -> the second was first +1.0        bounded by the limit, never below 0
     """
 
-    def __init__(self, floor_ms: int, savings_limit: int) -> None:
+    def __init__(self, floor_ms: Callable[[], int], savings_limit: int) -> None:
+        """``floor_ms`` is the least wait that counts now."""
         self._floor_ms = floor_ms
         self._savings_limit = float(savings_limit)
         self._savings = float(savings_limit)
@@ -165,7 +166,8 @@ class Patience:
     def of(self, kind: str) -> int:
         """Milliseconds to wait for an answer to a read of this kind."""
         recent = self._recent.get(self._known(kind))
-        return self._floor_ms if recent is None else max(self._floor_ms, TIMES * recent.p95_ms())
+        floor_ms = self._floor_ms()
+        return floor_ms if recent is None else max(floor_ms, TIMES * recent.p95_ms())
 
     def note(self, kind: str, duration_ms: int) -> None:
         """A read of this kind was answered."""
@@ -195,7 +197,7 @@ class Routing:
         self.counts: Counter[str] = Counter()
         """``retried``, ``hedged``, ``hedges_won``, ``failed``, ``late``, ``probes``."""
         self._queue = WorkerQueue(limits.bench_after)
-        self._patience = Patience(limits.patience_ms, limits.savings)
+        self._patience = Patience(lambda: limits.patience_ms, limits.savings)
         self._numbers = itertools.count(1)
         self._reads: dict[int, _Read] = {}
         self._attempts: dict[int, _Attempt] = {}

@@ -101,7 +101,7 @@ _write_checkpoint = Segments.write_checkpoint
 def _too_new(self: Segments, values: Any, unsynced: list[str], gone: list[Segment]) -> None:
     last = self.all[-2:]
     if len(last) == 2:
-        # A start begins behind records that it never reads.
+        # A start begins after records that it never reads.
         last[1].first += 1
     values[4][2] += 1
     _write_checkpoint(self, values, unsynced, gone)

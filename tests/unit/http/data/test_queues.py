@@ -28,7 +28,7 @@ def test_publishing_again_with_the_same_key_publishes_once(node: Node) -> None:
     assert len(node.front.queues["inbox"]) == 1
 
 
-def test_looking_takes_nothing_and_goes_on_behind_a_message(node: Node) -> None:
+def test_looking_takes_nothing_and_goes_on_after_a_message(node: Node) -> None:
     for body in (b"a", b"b", b"\xff"):
         node.ask("POST", "/queues/q", body, TEXT)
 

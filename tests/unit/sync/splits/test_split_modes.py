@@ -52,7 +52,7 @@ def test_what_a_master_of_the_losing_side_had_that_is_gone_is_handed_in_by_its_n
     assert len(set(table.queue("m1"))) == len(table.queue("m1")) == 12
 
 
-def test_a_body_that_a_journal_dropped_behind_a_going_back_is_not_taken_for_there() -> None:
+def test_a_body_that_a_journal_dropped_after_a_rewind_is_not_taken_for_there() -> None:
     # Given bodies that came and were handed to a journal, which has forgotten them since, and one that is still to be written
     bodies = BodyExchange(SyncConfig("m1", ("m1", "m2")), memory_log("m1", "journal-m1"))
     bodies.take([("m2", "t1", b"body")], None)
