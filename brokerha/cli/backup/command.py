@@ -68,12 +68,8 @@ def make(
     """
     if incremental and replace:
         raise typer.BadParameter("--incremental adds to a backup, --replace makes it anew: write one of them")
-    task = _followed(
-        cluster,
-        cluster.client.backup(
-            name, incremental=incremental, replace=replace, worker=worker, timeout=cluster.timeout_s
-        ),
-    )
+    task = cluster.client.backup(name, incremental=incremental, replace=replace, worker=worker)
+    task = _followed(cluster, task)
     at = task["worker"]
     if task["state"] != "done":
         raise StoreError(f"backup {name} at {at}: {task['reason']}")
@@ -99,7 +95,7 @@ def _next(cluster: Cluster, task: Row) -> Row:
     time.sleep(POLL_S)
     # The backup goes on without us; a master that restarts is back in a moment.
     retrying = until_reached(cluster.timeout_s, POLL_S)
-    found: Row | None = retrying(cluster.client.task, task["request"], timeout=cluster.timeout_s)
+    found: Row | None = retrying(cluster.client.task, task["request"])
     if found is None:
         raise NotReady(
             f"the master does not know {task['request']} any more, because it was started again; the backup may go on at "

@@ -64,14 +64,14 @@ def opened(
 def _of_master(cluster: Cluster) -> Source:
     from brokerha.stores.backup.log_pages import pages
 
-    client, timeout_s = cluster.client, cluster.timeout_s
-    status = client.status(timeout=timeout_s)
+    client = cluster.client
+    status = client.status()
     last_lsn = max((node["applied_lsn"] or 0 for node in status["nodes"] if node["role"] == "master"), default=0)
 
     def logged(first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
-        return client.logged(first_lsn, last_lsn, timeout=timeout_s)
+        return client.logged(first_lsn, last_lsn)
 
-    rewinds = read_rewinds(client.entries(0, 0, timeout=timeout_s).get("rewinds"))
+    rewinds = read_rewinds(client.entries(0, 0).get("rewinds"))
     return Source("a master", status["cluster"], last_lsn, lambda first, last: pages(logged, first, last), rewinds)
 
 

@@ -59,7 +59,7 @@ def status(
     Exit code: 0 healthy, 1 degraded (passes by itself once its cause is gone), 2 a person has to act, 3 no node answers.
     """
     if not watch:
-        return show(cluster.client.status(timeout=cluster.timeout_s), chosen)
+        return show(cluster.client.status(), chosen)
     return _watch(cluster, interval_s, chosen)
 
 
@@ -72,7 +72,7 @@ def _watch(cluster: Cluster, interval_s: float, chosen: Format) -> int:
             if sys.stdout.isatty() and chosen is Format.TABLE:
                 print(CLEAR, end="")
             try:
-                code = show(cluster.client.status(timeout=cluster.timeout_s), chosen)
+                code = show(cluster.client.status(), chosen)
             except Unreachable as error:
                 code = exits.UNREACHABLE
                 exits.say(exits.error_line(error))

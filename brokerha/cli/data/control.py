@@ -64,20 +64,20 @@ def add(
     It is judged at once, and from then on after every transaction that touches what it is about; one that fails it is rejected.
     """
     check = _check(ask, select, expect, key, repository)
-    return placed(cluster.client.control_add(name, *check, timeout=cluster.timeout_s))
+    return placed(cluster.client.control_add(name, *check))
 
 
 @app.command("list")
 def list_checks(cluster: Cluster, min_lsn: MinLsnOption = 0) -> Answer:
     """List all checks: with -o json {"checks": [{name, kind, target, text, expected}]}."""
-    checks = cluster.client.control_list(min_lsn=min_lsn, timeout=cluster.timeout_s)
+    checks = cluster.client.control_list(min_lsn=min_lsn)
     return Answer({"checks": checks}, checks, COLUMNS)
 
 
 @app.command()
 def remove(cluster: Cluster, name: NameArgument) -> Answer:
     """Remove a check."""
-    return placed(cluster.client.control_remove(name, timeout=cluster.timeout_s))
+    return placed(cluster.client.control_remove(name))
 
 
 def _check(

@@ -194,7 +194,7 @@ def masters(monkeypatch, **logs):
             clients[name] = FakeClient(
                 status=own, log=lambda first, _last, rows=rows: [rows[n] for n in sorted(rows) if n >= first][:PAGE]
             )
-    monkeypatch.setattr(brokerha, "connect", lambda address: clients[f"m{address[-1]}"], raising=False)
+    monkeypatch.setattr(brokerha, "connect", lambda address, timeout: clients[f"m{address[-1]}"], raising=False)
 
 
 def test_equal_logs_are_compared_as_far_as_all_are(run, file, monkeypatch):
