@@ -18,7 +18,7 @@ import typer
 from brokerha.cli.backup import command as backup
 from brokerha.cli.backup import replay, restore
 from brokerha.cli.bench import command as bench
-from brokerha.cli.cluster import agreement, log, peer, promote, quarantine, splits, status, user, worker
+from brokerha.cli.cluster import agreement, log, peer, promote, quarantine, settings, splits, status, user, worker
 from brokerha.cli.common import exits
 from brokerha.cli.common.command import Group
 from brokerha.cli.data import control, load, queues, repository, snapshot, table, tx
@@ -33,6 +33,7 @@ from brokerha.cli.pipeline import load as pipeline_load
 from brokerha.cli.pipeline import rebuild as pipeline_rebuild
 from brokerha.cli.pipeline import report as pipeline_report
 from brokerha.cli.reference import completion
+from brokerha.model import VERSION
 from brokerha.model.errors import BrokerhaError
 
 PROGRAM = "brokerha"
@@ -78,6 +79,7 @@ GROUPS = {
     "node": node.app,
     "worker": worker.app,
     "peer": peer.app,
+    "settings": settings.app,
     "splits": splits.app,
     "quarantine": quarantine.app,
     "user": user.app,
@@ -103,9 +105,7 @@ pipeline.app.command("report")(pipeline_report.report)
 
 def _show_version(is_wanted: bool) -> None:
     if is_wanted:
-        from importlib.metadata import version
-
-        print(f"{PROGRAM} {version(PROGRAM)}")
+        print(f"{PROGRAM} {VERSION}")
         raise typer.Exit
 
 

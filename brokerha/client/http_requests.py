@@ -197,9 +197,12 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "tasks": ("GET", "/cluster/tasks"),
     "pins": ("GET", "/cluster/pins"),
     "pin": ("PUT", "/cluster/pins/{name}"),
+    "settings": ("GET", "/cluster/settings"),
+    "setting-set": ("PUT", "/cluster/settings/{name}"),
+    "setting-unset": ("DELETE", "/cluster/settings/{name}"),
     "unpin": ("DELETE", "/cluster/pins/{name}"),
 }
-"""What stands in braces comes from the arguments; the rest of them travels as the body, for GET and DELETE behind a question mark."""
+"""What stands in braces comes from the arguments; the rest of them travels as the body, for GET and DELETE after a question mark."""
 
 
 def command_of(name: str, arguments: Arguments) -> Request:

@@ -16,10 +16,9 @@ from brokerha.http.door.door import Door
 from brokerha.http.door.endpoint import Endpoint, Handler, not_found
 from brokerha.http.door.limits import HttpLimits
 from brokerha.http.door.outside import Outside
-from brokerha.http.guard.guard import Guard
-from brokerha.http.guard.roles import OPEN
+from brokerha.http.guard.guard import OPEN, Guard
 from brokerha.http.guard.users import ADMIN, READ, WRITE
-from brokerha.http.operating import cluster, commands, probes
+from brokerha.http.operating import cluster, commands, probes, settings
 from brokerha.http.operating.commands import Command
 from brokerha.http.rdf import graphs, namespaces, rdf4j_transactions, repositories, sparql, statements
 from brokerha.http.rdf import transaction_documents as rdf_transactions
@@ -117,6 +116,12 @@ PATHS: dict[str, dict[str, tuple[str, Handler]]] = {
     "/cluster/peers/{node}": {
         "PUT": (ADMIN, Command("peer-add", {}, begins="/cluster/peers")),
         "DELETE": (ADMIN, Command("peer-remove", flags=("force",), begins="/cluster/peers")),
+    },
+    "/cluster/settings": {"GET": (ADMIN, Command("settings"))},
+    "/cluster/settings/{name}": {
+        "GET": (ADMIN, settings.get),
+        "PUT": (ADMIN, settings.put),
+        "DELETE": (ADMIN, settings.delete),
     },
     "/cluster/split-recovery": {"GET": (READ, Command("split-recovery")), "POST": (ADMIN, commands.SPLIT_RECOVERY)},
     "/cluster/splits": {"GET": (READ, Command("splits"))},

@@ -148,7 +148,7 @@ def everything(into: Path) -> list[LogEntry]:
 
 
 def kill_again_and_again(cluster: ProcessCluster, folder: Path, kills: int, node_kills: int, seed: int) -> str:
-    """The whole scenario; a sentence about what was covered. What the masters keep for the archive begins behind it in the end."""
+    """The whole scenario; a sentence about what was covered. What the masters keep for the archive begins after it in the end."""
     chance = random.Random(seed)
     urls = ",".join(cluster.url(master) for master in cluster.masters)
     into, undisturbed = folder / "archive", folder / "undisturbed"

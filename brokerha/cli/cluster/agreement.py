@@ -121,9 +121,9 @@ def _wait_for_copies(client: Client, lsn: int, on: str, deadline: Deadline) -> t
             return done, len(copies)
         if not deadline.pause():
             late = [f"{copy['id']} is {_place(copy)}" for copy in copies if copy["id"] not in done]
-            behind = ", ".join([*late, *hidden])
+            missing = ", ".join([*late, *hidden])
             raise TimedOut(
-                f"LSN {lsn} is applied on {len(done)} of {len(copies)} copies after {deadline.timeout_s:g} s ({behind})"
+                f"LSN {lsn} is applied on {len(done)} of {len(copies)} copies after {deadline.timeout_s:g} s ({missing})"
             )
 
 

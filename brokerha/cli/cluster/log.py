@@ -22,7 +22,7 @@ from brokerha.cli.common.access import cluster_file
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Group
 from brokerha.cli.common.options import FormatOption
-from brokerha.cli.common.output import Format
+from brokerha.cli.common.output import Format, columns
 from brokerha.cli.common.progress import progress
 from brokerha.model import log_lineages
 from brokerha.model.errors import TimedOut, Unreachable, WentBack
@@ -34,16 +34,7 @@ if TYPE_CHECKING:
 
 POLL_S = 20.0
 """How long one question of ``tail`` waits for something new."""
-COLUMNS = {
-    "lsn": "LSN",
-    "txid": "TXID",
-    "origin": "ORIGIN",
-    "timestamp": "TIME",
-    "kind": "KIND",
-    "operations": "OPERATIONS",
-    "outcome": "OUTCOME",
-    "effect_digest": "EFFECT",
-}
+COLUMNS = columns("lsn", "txid", "origin", "timestamp=TIME", "kind", "operations", "outcome", "effect_digest=EFFECT")
 AGREED = ("txid", "timestamp", "origin")
 """Fields that the masters agree on before they add a line."""
 RESULTS = ("outcome", "effect_digest")
@@ -90,7 +81,7 @@ def tail(
 ) -> None:
     """Show lines of the log as they come, until Ctrl-C."""
     write, place = _Writer(chosen), _Place(cluster)
-    following = first if first is not None else newest(cluster.client.status(timeout=cluster.timeout_s)) + 1
+    following = first if first is not None else newest(cluster.client.status()) + 1
     with suppress(KeyboardInterrupt):
         while True:
             if void := place.void(following):
@@ -123,7 +114,7 @@ def chunks(cluster: Cluster, first: int, last: int | None) -> Iterator[list[dict
     """Lines of a range, a chunk at a time, until there are no more."""
     following = first
     while last is None or following <= last:
-        lines = cluster.client.log(following, last or 0, timeout=cluster.timeout_s)
+        lines = cluster.client.log(following, last or 0)
         if not lines:
             return
         yield lines
@@ -235,13 +226,13 @@ def _compare_masters(cluster: Cluster) -> int:
     ends: list[int] = []
     for name in cluster.masters:
         try:
-            ends.append(_end_of(cluster.at(name), name, cluster.timeout_s))
+            ends.append(_end_of(cluster.at(name), name))
             clients[name] = cluster.at(name)
         except Unreachable as error:
             silent[name] = str(error)
     if not clients:
         raise Unreachable("; ".join(f"{name}: {reason}" for name, reason in silent.items()))
-    difference = _first_difference(clients, min(ends), cluster.timeout_s)
+    difference = _first_difference(clients, min(ends))
     for name, reason in silent.items():
         exits.say(f"{name} was not compared: {reason}")
     if difference is None:
@@ -258,19 +249,19 @@ def _compare_masters(cluster: Cluster) -> int:
     return exits.FAILED
 
 
-def _end_of(client: Client, master: str, timeout_s: float) -> int:
+def _end_of(client: Client, master: str) -> int:
     """Length of the log of one master, by its own word."""
-    nodes = client.status(timeout=timeout_s)["nodes"]
+    nodes = client.status()["nodes"]
     return next((node["received_lsn"] or 0 for node in nodes if node["id"] == master), 0)
 
 
-def _first_difference(clients: Mapping[str, Client], last: int, timeout_s: float) -> dict[str, Any] | None:
+def _first_difference(clients: Mapping[str, Client], last: int) -> dict[str, Any] | None:
     """The first LSN at which two masters hold another line, with both lines; None when there is none."""
     with progress("lines", last, "lines") as meter:
         following = 1
         while following <= last:
             # Each begins with the first line that it holds; what one of them has beyond the others is compared with the next page.
-            logs = {name: client.log(following, 0, timeout=timeout_s) for name, client in clients.items()}
+            logs = {name: client.log(following, 0) for name, client in clients.items()}
             if (found := differing(logs)) is not None:
                 return found
             end = min((lines[-1]["lsn"] for lines in logs.values() if lines), default=last)

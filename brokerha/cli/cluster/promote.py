@@ -28,7 +28,7 @@ def promote(
 
     Without --force it needs the votes that every fail-over needs, so that nothing acknowledged is lost. It only begins: see status.
     """
-    answer = _process(cluster, node).command("promote", {"node": node, "force": force}, timeout=cluster.timeout_s)
+    answer = _process(cluster, node).command("promote", {"node": node, "force": force})
     return Answer(answer, text=f"{node} was told to become primary; brokerha status shows who is")
 
 

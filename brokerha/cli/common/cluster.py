@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from brokerha.cli.common import logs
-from brokerha.cli.common.access import addresses, cluster_file, connected, master_urls
+from brokerha.cli.common.access import addresses, cluster_file, master_urls
 from brokerha.cli.common.options import (
     DEFAULT_CONFIG,
     DEFAULT_TIMEOUT_S,
@@ -53,13 +53,16 @@ class Cluster(Options):
     @cached_property
     def client(self) -> Client:
         """A client of all masters. Raises typer.BadParameter, ConfigurationError; that nobody answers shows with the first question."""
-        return self._stack.enter_context(connected(self.config, self.url))
+        urls = ",".join(addresses(self.config, self.url).values())
+        if urls.startswith("amqp"):
+            logs.to_stderr(logs.COMMAND)
+        return self.connect(urls)
 
     def connect(self, urls: str) -> Client:
         """A client of nodes that are named by their addresses."""
         import brokerha
 
-        return self._stack.enter_context(brokerha.connect(urls))
+        return self._stack.enter_context(brokerha.connect(urls, timeout=self.timeout_s))
 
     @cached_property
     def _file(self) -> ClusterConfig | None:
@@ -104,11 +107,11 @@ class Cluster(Options):
         from brokerha.transports.client.wire import AmqpWire
 
         logs.to_stderr(logs.COMMAND)
-        return self._stack.enter_context(Client(AmqpWire(url, to=master)))
+        return self._stack.enter_context(Client(AmqpWire(url, to=master), self.timeout_s))
 
     def command(self, master: str, name: str, /, **arguments: Any) -> Row:
         """Have one master carry out a command."""
-        return self.at(master).command(name, arguments, timeout=self.timeout_s)
+        return self.at(master).command(name, arguments)
 
     def master_of(self, worker: str) -> str:
         """The master of a worker, or of a process. Raises InvalidRequest when no master has it, Unreachable when one did not answer."""

@@ -4,7 +4,7 @@
 
     @app.command("list")
     def list_tables(cluster: Cluster) -> Answer:
-        names = cluster.client.tables(timeout=cluster.timeout_s)
+        names = cluster.client.tables()
         return Answer({"tables": names}, [{"table": name} for name in names], {"table": "TABLE"})
 
 | declared | stands for |

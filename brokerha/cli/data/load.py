@@ -60,7 +60,7 @@ def load(
             try:
                 cluster.client.load(
                     repository, source.content, syntax or _syntax_of(name),
-                    graph=graph, ack=ack, timeout=cluster.timeout_s, key=own_key, on_progress=follower.take,
+                    graph=graph, ack=ack, key=own_key, on_progress=follower.take,
                 )  # fmt: skip
             except BrokerhaError:
                 if done.transactions:

@@ -54,8 +54,7 @@ def publish(
     else:
         is_standard = file == STANDARD_INPUT
         body = read_bytes(file if is_standard else None, None if is_standard else Path(file), "the message")
-    client, timeout_s = cluster.client, cluster.timeout_s
-    return placed(client.publish(queue, body, content_type, key=key, ack=ack, apart=apart, timeout=timeout_s))
+    return placed(cluster.client.publish(queue, body, content_type, key=key, ack=ack, apart=apart))
 
 
 def consume(
@@ -77,9 +76,9 @@ def consume(
     """
     messages: Iterable[QueueMessage | Consumed]
     if peek:
-        messages = cluster.client.queue(queue, limit=count, min_lsn="latest", timeout=cluster.timeout_s)
+        messages = cluster.client.queue(queue, limit=count, min_lsn="latest")
     else:
-        messages = cluster.client.consume(queue, count=count, wait=wait_s, timeout=cluster.timeout_s)
+        messages = cluster.client.consume(queue, count=count, wait=wait_s)
     is_empty = True
     for message in messages:
         _show(message, chosen, is_first=is_empty)

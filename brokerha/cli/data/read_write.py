@@ -58,7 +58,7 @@ def update(
 ) -> Answer:
     """Run a SPARQL 1.1 update."""
     sparql = read_text(text, file, "the update")
-    return placed(cluster.client.update(repository, sparql, key=key, ack=ack, apart=apart, timeout=cluster.timeout_s))
+    return placed(cluster.client.update(repository, sparql, key=key, ack=ack, apart=apart))
 
 
 def put(
@@ -73,7 +73,7 @@ def put(
 ) -> Answer:
     """Write one key of a table."""
     content, row_key = read_bytes(value, file, "the value"), os.fsencode(name)
-    return placed(cluster.client.put(table, row_key, content, key=key, ack=ack, apart=apart, timeout=cluster.timeout_s))
+    return placed(cluster.client.put(table, row_key, content, key=key, ack=ack, apart=apart))
 
 
 def delete(
@@ -86,7 +86,7 @@ def delete(
 ) -> Answer:
     """Delete one key of a table; a key that is not there is no error."""
     row_key = os.fsencode(name)
-    return placed(cluster.client.delete(table, row_key, key=key, ack=ack, apart=apart, timeout=cluster.timeout_s))
+    return placed(cluster.client.delete(table, row_key, key=key, ack=ack, apart=apart))
 
 
 def placed(written: Written) -> Answer:
@@ -117,9 +117,7 @@ def get(
         return _several(exported(cluster, table, prefix, bounds, snapshot, min_lsn)).write(chosen)
     if chosen is not Format.TABLE:
         raise typer.BadParameter("-o is for --prefix and --range: the value of one key is written as it is")
-    value = cluster.client.get(
-        table, os.fsencode(name), snapshot=snapshot, min_lsn=min_lsn, timeout=cluster.timeout_s
-    )
+    value = cluster.client.get(table, os.fsencode(name), snapshot=snapshot, min_lsn=min_lsn)
     if value is None:
         exits.say(f"table {table} has no key {name}")
         return exits.FAILED
@@ -144,9 +142,8 @@ def exported(
     """The keys of a table that ``--prefix`` and ``--range`` name. Raises typer.BadParameter."""
     start, end = _bounds_of(bounds)
     return cluster.client.export(
-        table, prefix=os.fsencode(prefix or ""), start=start, end=end, snapshot=snapshot, min_lsn=min_lsn,
-        timeout=cluster.timeout_s,
-    )  # fmt: skip
+        table, prefix=os.fsencode(prefix or ""), start=start, end=end, snapshot=snapshot, min_lsn=min_lsn
+    )
 
 
 def _bounds_of(bounds: str | None) -> tuple[bytes, bytes | None]:
@@ -180,7 +177,7 @@ def query(
     sparql = read_text(text, file, "the query")
     wanted = accept or f"{RESULTS_TSV if chosen is Format.TSV else RESULTS_JSON}, {GRAPH}"
     # With accept the answer comes as it is, not as Python values.
-    found = cluster.client.query(repository, sparql, accept=wanted, min_lsn=min_lsn, timeout=cluster.timeout_s)
+    found = cluster.client.query(repository, sparql, accept=wanted, min_lsn=min_lsn)
     result = cast("ReadOutcome", found)
     if accept is not None or chosen in {Format.JSON, Format.TSV} or not result.content_type.startswith(RESULTS_JSON):
         write_raw(result.body)

@@ -1,9 +1,5 @@
 """``brokerha repository``: RDF repositories, which are created and removed through the log, at all sites at once.
 
-list     names, and how many statements each has
-add      create one, if it is not there
-remove   remove one, with all that is in it
-
     brokerha repository add books
     brokerha update --repository books 'INSERT DATA { <urn:a> <urn:b> 1 }'
 """
@@ -18,6 +14,7 @@ from brokerha.cli.common.asking import YesOption, confirm
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.options import MinLsnOption
+from brokerha.cli.common.output import columns
 from brokerha.cli.data.read_write import placed
 from brokerha.model.errors import TOO_MUCH, Rejected, UnknownRepository
 from brokerha.model.ids import is_repository_id
@@ -31,7 +28,7 @@ EMPTYING: Final = (
     "DELETE {{ ?s ?p ?o }} WHERE {{ SELECT * {{ ?s ?p ?o }} LIMIT {part} }} ; "
     "DELETE {{ GRAPH ?g {{ ?s ?p ?o }} }} WHERE {{ SELECT * {{ GRAPH ?g {{ ?s ?p ?o }} }} LIMIT {part} }}"
 )
-COLUMNS = {"id": "REPOSITORY", "statements": "STATEMENTS"}
+COLUMNS = columns("id=REPOSITORY", "statements")
 
 app = Group("RDF repositories: list, add, remove.")
 
@@ -50,10 +47,10 @@ IdArgument = Annotated[
 @app.command("list")
 def list_repositories(cluster: Cluster, min_lsn: MinLsnOption = 0) -> Answer:
     """List all repositories: with -o json {"repositories": [{id, statements}]}."""
-    client, timeout_s, rows = cluster.client, cluster.timeout_s, list[dict[str, Any]]()
-    for name in client.repositories(min_lsn=min_lsn, timeout=timeout_s):
+    client, rows = cluster.client, list[dict[str, Any]]()
+    for name in client.repositories(min_lsn=min_lsn):
         try:
-            rows.append({"id": name, "statements": client.size(name, min_lsn=min_lsn, timeout=timeout_s)})
+            rows.append({"id": name, "statements": client.size(name, min_lsn=min_lsn)})
         except UnknownRepository:
             continue  # Removed since the names were read.
     return Answer({"repositories": rows}, rows, COLUMNS)
@@ -63,7 +60,7 @@ def list_repositories(cluster: Cluster, min_lsn: MinLsnOption = 0) -> Answer:
 def add(cluster: Cluster, repository: IdArgument) -> None:
     """Create a repository; one that is there already stays as it is."""
     try:
-        print(placed(cluster.client.create_repository(repository, timeout=cluster.timeout_s)).text)
+        print(placed(cluster.client.create_repository(repository)).text)
     except Rejected as error:
         if not str(error).endswith("exists already"):
             raise
@@ -73,20 +70,20 @@ def add(cluster: Cluster, repository: IdArgument) -> None:
 @app.command()
 def remove(cluster: Cluster, repository: IdArgument, yes: YesOption = False) -> None:
     """Remove a repository with all that is in it, at all sites. A backup is the only way back."""
-    statements = cluster.client.size(repository, timeout=cluster.timeout_s)
+    statements = cluster.client.size(repository)
     confirm(f"repository {repository} is removed with its {statements:,} statements, at all sites", yes)
     print(placed(_remove(cluster, repository)).text)
 
 
 def _remove(cluster: Cluster, repository: str) -> Written:
     """Remove it; a large one is emptied in parts before, because what one transaction changes has a limit."""
-    client, timeout_s, part = cluster.client, cluster.timeout_s, PART_STATEMENTS
+    client, part = cluster.client, PART_STATEMENTS
     while True:
-        is_small = client.size(repository, min_lsn="latest", timeout=timeout_s) <= part
+        is_small = client.size(repository, min_lsn="latest") <= part
         try:
             if is_small:
-                return client.remove_repository(repository, timeout=timeout_s)
-            client.update(repository, EMPTYING.format(part=part), timeout=timeout_s)
+                return client.remove_repository(repository)
+            client.update(repository, EMPTYING.format(part=part))
         except Rejected as error:
             if part == 1 or not str(error).startswith(TOO_MUCH):
                 raise

@@ -1,9 +1,5 @@
 """``brokerha snapshot``: what tables held at one LSN, kept by name.
 
-create   of some tables, or of all
-list     all snapshots
-drop     one
-
     brokerha snapshot create monday prices stock
     brokerha get prices sku-1 --snapshot monday
 """
@@ -17,9 +13,10 @@ import typer
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.options import MinLsnOption
+from brokerha.cli.common.output import columns
 from brokerha.cli.data.read_write import placed
 
-COLUMNS = {"name": "NAME", "lsn": "LSN", "tables": "TABLES"}
+COLUMNS = columns("name", "lsn", "tables")
 
 app = Group("Snapshots of key-value tables by name: create, list, drop.")
 
@@ -38,17 +35,17 @@ def create(
 
     Nothing is copied now: from then on each key is copied before it is changed first. A table has at most 16 snapshots.
     """
-    return placed(cluster.client.snapshot(name, *(tables or ()), timeout=cluster.timeout_s))
+    return placed(cluster.client.snapshot(name, *(tables or ())))
 
 
 @app.command("list")
 def list_snapshots(cluster: Cluster, min_lsn: MinLsnOption = 0) -> Answer:
     """List all snapshots: with -o json {"snapshots": [{name, tables, lsn}]}."""
-    found = cluster.client.snapshots(min_lsn=min_lsn, timeout=cluster.timeout_s)
+    found = cluster.client.snapshots(min_lsn=min_lsn)
     return Answer({"snapshots": found}, [{**each, "tables": ", ".join(each["tables"])} for each in found], COLUMNS)
 
 
 @app.command()
 def drop(cluster: Cluster, name: NameArgument) -> Answer:
     """Drop a snapshot; what older ones still read of it stays."""
-    return placed(cluster.client.drop_snapshot(name, timeout=cluster.timeout_s))
+    return placed(cluster.client.drop_snapshot(name))

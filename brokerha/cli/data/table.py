@@ -1,8 +1,5 @@
 """``brokerha table``: key-value tables, which begin with their first key and end with their last.
 
-list      their names
-export    all keys of one, or some, at one moment while others write: JSON lines or msgpack
-
     brokerha table export prices > prices.jsonl
 """
 
@@ -35,7 +32,7 @@ class ExportForm(enum.StrEnum):
 @app.command("list")
 def list_tables(cluster: Cluster, min_lsn: MinLsnOption = 0) -> Answer:
     """List all tables: with -o json {"tables": [name]}."""
-    names = cluster.client.tables(min_lsn=min_lsn, timeout=cluster.timeout_s)
+    names = cluster.client.tables(min_lsn=min_lsn)
     return Answer({"tables": names}, [{"table": name} for name in names], {"table": "TABLE"})
 
 

@@ -1,11 +1,5 @@
 """``brokerha tx``: transactions that are not over, and ending them by hand.
 
-list       open and prepared ones, and those that were decided by hand
-show       what became of one
-commit     decide a prepared one by hand
-rollback   roll an open one back, or decide a prepared one by hand
-forget     what was decided by hand is not reported to its coordinator any more
-
 A prepared transaction belongs to its coordinator. Deciding it by hand may contradict what that one decided elsewhere; it is kept
 and reported until it is forgotten, and asks for ``--yes``.
 """
@@ -19,14 +13,12 @@ import typer
 from brokerha.cli.common import exits
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer, Group
+from brokerha.cli.common.output import columns
 from brokerha.model import states
 from brokerha.model.errors import NotFound
 from brokerha.model.ids import maker_of
 
-COLUMNS = {
-    "txid": "TRANSACTION", "xid": "XID", "state": "STATE", "outcome": "OUTCOME", "operations": "OPERATIONS", "bytes": "BYTES",
-    "idle_s": "IDLE S", "node": "MASTER",
-}  # fmt: skip
+COLUMNS = columns("txid=TRANSACTION", "xid", "state", "outcome", "operations", "bytes", "idle_s", "node=MASTER")
 
 SILENT = frozenset({states.UNREACHABLE, states.WAITING_FOR_PRIMARY})
 """States of a master that cannot be asked for its transactions."""
@@ -43,8 +35,8 @@ def list_transactions(cluster: Cluster) -> Answer:
 
     Exit code 1 when a master does not answer: it is named, and its transactions are not in the list.
     """
-    nodes = cluster.client.status(timeout=cluster.timeout_s)["nodes"]
-    rows = cluster.client.open_transactions(timeout=cluster.timeout_s)
+    nodes = cluster.client.status()["nodes"]
+    rows = cluster.client.open_transactions()
     silent = [node["id"] for node in nodes if node["role"] == "master" and node["state"] in SILENT]
     if not silent:
         return Answer({"transactions": rows}, rows, COLUMNS)
@@ -56,7 +48,7 @@ def list_transactions(cluster: Cluster) -> Answer:
 def show(cluster: Cluster, name: NameArgument) -> Answer:
     """Show what became of a transaction. Exit code 2 when nobody knows it."""
     row = _found(cluster, name) or {}
-    answer = {**(cluster.client.outcome(row.get("txid", name), timeout=cluster.timeout_s) or {}), **row}
+    answer = {**(cluster.client.outcome(row.get("txid", name)) or {}), **row}
     if not answer:
         raise NotFound(f"transaction {name} is not known: it was never begun here, or is forgotten")
     return Answer(
@@ -103,20 +95,20 @@ def _decide(cluster: Cluster, action: str, name: str, yes: bool) -> Answer:
 
 
 def _ended(cluster: Cluster, action: str, row: dict[str, Any], **more: Any) -> Answer:
-    answer = cluster.client.end_transaction(action, row["node"], row["txid"], **more, timeout=cluster.timeout_s)
+    answer = cluster.client.end_transaction(action, row["node"], row["txid"], **more)
     facts = {"txid": row["txid"], "xid": row["xid"] or None, "state": answer["state"], "lsn": answer.get("lsn") or None}
     place = f", LSN {facts['lsn']:,}" if facts["lsn"] else ""
     return Answer(facts, text=f"{facts['state']}: transaction {facts['txid']}{place}")
 
 
 def _found(cluster: Cluster, name: str) -> dict[str, Any] | None:
-    rows = cluster.client.open_transactions(timeout=cluster.timeout_s)
+    rows = cluster.client.open_transactions()
     return next((row for row in rows if name in (row["txid"], row["xid"])), None)
 
 
 def _left_behind(cluster: Cluster, txid: str) -> dict[str, Any]:
     """What a master may have prepared that does not exist any more: any other one can roll it back, and says when it must not."""
-    nodes = cluster.client.status(timeout=cluster.timeout_s)["nodes"]
+    nodes = cluster.client.status()["nodes"]
     masters = [node["id"] for node in nodes if node["role"] == "master" and node["state"] not in SILENT]
     if not masters:
         raise _unknown(txid)

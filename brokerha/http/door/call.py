@@ -12,13 +12,13 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from functools import lru_cache
 from ipaddress import IPv6Address
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from pyoxigraph import NamedNode
 
-from brokerha.http.door.accept import preferred, wants_json
 from brokerha.http.door.door import Door
 from brokerha.http.guard.users import User
 from brokerha.ingress.content_codings import ACCEPTED, inflater_of
@@ -347,6 +347,56 @@ class Parameters:
     def names(self) -> set[str]:
         """All names."""
         return {name for name, _ in self.pairs}
+
+
+def preferred(header: str, offers: Sequence[str]) -> str | None:
+    """The offer that an Accept header (RFC 9110, section 12.5.1) likes most, the first one among equals; None when it accepts none of them.
+
+    >>> preferred("text/html, application/json;q=0.8", ["application/json", "text/plain"]), preferred("", ["text/plain"])
+    ('application/json', 'text/plain')
+    """
+    if not header.strip():
+        return offers[0]
+    ranges = _ranges(header)
+    best, best_quality = None, 0.0
+    for offer in offers:
+        quality = _quality(ranges, offer)
+        if quality > best_quality:
+            best, best_quality = offer, quality
+    return best
+
+
+def wants_json(header: str) -> bool:
+    """Whether a caller would rather have JSON than text; who does not say gets text."""
+    return "json" in header and preferred(header, ("text/plain", "application/json")) == "application/json"
+
+
+@lru_cache(maxsize=256)
+def _ranges(header: str) -> tuple[tuple[str, float], ...]:
+    ranges = []
+    for item in header.lower().split(","):
+        media, *parameters = [part.strip() for part in item.split(";")]
+        quality = 1.0
+        for parameter in parameters:
+            name, _, value = parameter.partition("=")
+            if name.strip() == "q":
+                try:
+                    quality = float(value)
+                except ValueError:
+                    quality = 0.0
+        if media:
+            ranges.append((media, quality))
+    return tuple(ranges)
+
+
+def _quality(ranges: Sequence[tuple[str, float]], offer: str) -> float:
+    """Quality of the most specific range that covers an offer; 0 when none does."""
+    kind = offer.partition("/")[0]
+    for pattern in (offer, f"{kind}/*", "*/*"):
+        for media, quality in ranges:
+            if media == pattern:
+                return quality
+    return 0.0
 
 
 def origin(call: Call) -> str:

@@ -2,6 +2,7 @@
 
     cluster.py     status, log, fingerprints, waiting, digests
     commands.py    commands about workers, masters, processes, splits, pins, backups: one table
+    settings.py    settings of the cluster at run time
     probes.py      livez, readyz, writable, metrics
     families.py    every metric: type, labels, meaning; what Prometheus and the page of metrics take from it
 """

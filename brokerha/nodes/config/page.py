@@ -25,10 +25,10 @@ def page() -> str:
 
 
 def _table(rows: Iterable[Setting]) -> str:
-    lines = ["| key | type | default | unit | bounds | takes effect | meaning |", "|---|---|---|---|---|---|---|"]
+    lines = ["| key | type | default | unit | bounds | at run time | meaning |", "|---|---|---|---|---|---|---|"]
     for row in rows:
         default = "required" if row.is_required else row.default_text or f"`{in_file(row.default).strip(chr(34))}`"
-        effect = "at once" if row.is_live else "restart"
+        effect = "" if row.is_live is None else "at once" if row.is_live else "next start"
         cells = (f"`{row.name}`", WORDS[row.type], default, row.unit, row.bounds, effect, row.meaning)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
