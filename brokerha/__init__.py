@@ -10,6 +10,8 @@
 is raised on purpose, on one page. The folders, from the outside inwards; the docstring of each is its map:
 
     cli/            the command line; __main__.py: the same by ``python -m brokerha``
+    programs/       the names of the programs that stand on all of this
+    py.typed        says to type checkers that all of it is typed
     spark/          jobs on Spark over the log
     doctor/         what is wrong with a machine, its broker and its nodes
     aio.py          the client for asyncio
@@ -40,14 +42,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from brokerha.model import errors
+from brokerha.model import VERSION, errors
 
 if TYPE_CHECKING:
     from brokerha.client import Client, Session
     from brokerha.ports.wire import Wire
 
-    __version__: str
-
+__version__ = VERSION
 __all__ = ["Client", "Session", "__version__", "connect", "errors"]
 
 
@@ -102,8 +103,4 @@ def __getattr__(name: str) -> Any:
         from brokerha import client
 
         return getattr(client, name)
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("brokerha")
     raise AttributeError(f"module 'brokerha' has no attribute {name!r}")

@@ -1,6 +1,6 @@
 """Follows what was committed: a JSON line for each change that RabbitMQ brings from the exchange `brokerha.changes`.
 
-    python -m consumers.changes --broker amqp://guest:guest@127.0.0.1:5672/orders --queue prices-follower --keys 'table.prices.*'
+    python -m brokerha.programs.consumers.changes --broker amqp://guest:guest@127.0.0.1:5672/orders --queue prices-follower --keys 'table.prices.*'
 
 Needs `publish-changes = true` in the cluster file, and no library of brokerha. The queue is durable: what is committed while this
 program is away comes when it is back. A change leaves the queue once its line is written, so a line may come twice after a crash:

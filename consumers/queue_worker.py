@@ -1,6 +1,6 @@
 """Takes messages of a queue, works on each, and keeps what came of it: taking, result and notice are one transaction.
 
-    python -m consumers.queue_worker --cluster http://127.0.0.1:7201 --queue inbox --table done --outbox outbox
+    python -m brokerha.programs.consumers.queue_worker --cluster http://127.0.0.1:7201 --queue inbox --table done --outbox outbox
 
 Replace `work`. As all of it is one transaction, a crash at any moment leaves the message in the queue or the result in the table, never
 both and never neither. A message that `work` refuses (ValueError) goes to the queue `--aside` with the reason. Start as many as you

@@ -1,6 +1,6 @@
 """Moves the messages of a RabbitMQ queue, in their order, to a queue of brokerha: from then on all sites have them.
 
-    python -m producers.bridge --from amqp://guest:guest@127.0.0.1:5672/shop --queue orders --to http://127.0.0.1:7201 --into inbox
+    python -m brokerha.programs.producers.bridge --from amqp://guest:guest@127.0.0.1:5672/shop --queue orders --to http://127.0.0.1:7201 --into inbox
 
 A message leaves RabbitMQ once its copy is applied. Its id is the id of the transaction, so a message that is delivered again, or that
 somebody publishes again, comes once; one without an id may come twice. What can never be taken goes to the dead letters of its queue.

@@ -1,6 +1,6 @@
 """Writes keys at a steady rate, and says how many writes a second were applied, how long they took, and what failed.
 
-    python -m producers.load_generator --to http://127.0.0.1:7201,http://127.0.0.1:7202 --rate 500 --seconds 60
+    python -m brokerha.programs.producers.load_generator --to http://127.0.0.1:7201,http://127.0.0.1:7202 --rate 500 --seconds 60
 
 It writes to a table of its own (`load`), a few thousand keys again and again. The time of a write counts from when it was due, so a
 cluster that stalls is not flattered by a generator that waits for it. Exit code 1 when a write failed, or the rate was not reached;

@@ -1,6 +1,6 @@
 """Publishes writes to RabbitMQ, one for each line of its input, and says what became of each. It needs no library of brokerha.
 
-    python -m producers.publisher --broker amqp://guest:guest@127.0.0.1:5672/orders < writes.jsonl
+    python -m brokerha.programs.producers.publisher --broker amqp://guest:guest@127.0.0.1:5672/orders < writes.jsonl
 
 A line is {"id": "order-4711", "update": "INSERT DATA { <urn:order:4711> <urn:state> 1 }"}. The id makes it safe to publish a line
 again, after the broker was lost or in a later run: it takes place once. A JSON line comes out for each: id, status, lsn, reason. Exit

@@ -10,7 +10,7 @@ import functools
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -18,8 +18,9 @@ import typer
 from brokerha.cli.backup import command as backup
 from brokerha.cli.backup import replay, restore
 from brokerha.cli.bench import command as bench
-from brokerha.cli.cluster import agreement, log, peer, promote, quarantine, splits, status, user, worker
+from brokerha.cli.cluster import agreement, log, peer, promote, quarantine, settings, splits, status, user, worker
 from brokerha.cli.common import exits
+from brokerha.cli.common.command import Group
 from brokerha.cli.data import control, load, queues, repository, snapshot, table, tx
 from brokerha.cli.data import read_write as data
 from brokerha.cli.demo import command as demo
@@ -32,19 +33,17 @@ from brokerha.cli.pipeline import load as pipeline_load
 from brokerha.cli.pipeline import rebuild as pipeline_rebuild
 from brokerha.cli.pipeline import report as pipeline_report
 from brokerha.cli.reference import completion
+from brokerha.model import VERSION
 from brokerha.model.errors import BrokerhaError
 
 PROGRAM = "brokerha"
 
-# Plain help: the decorated one takes three times as long to start.
-app = typer.Typer(
+app = Group(
+    "The same data on many nodes, writable everywhere, over RabbitMQ.",
     name=PROGRAM,
-    help="The same data on many nodes, writable everywhere, over RabbitMQ.",
     epilog="Exit codes: 0 done or healthy, 1 degraded, 2 failed or action needed, 3 unreachable, 64 usage, 78 configuration.",
     no_args_is_help=True,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 COMMANDS = (
@@ -71,23 +70,30 @@ COMMANDS = (
     bench.bench,
     completion.completion,
 )
+DEFAULTS: dict[Callable[..., Any], dict[str, Any]] = {status.status: {"timeout_s": 5.0}}
+"""Options of these commands that have other defaults than in the rest."""
+GROUPS = {
+    "init": init.app,
+    "log": log.app,
+    "backup": backup.app,
+    "node": node.app,
+    "worker": worker.app,
+    "peer": peer.app,
+    "settings": settings.app,
+    "splits": splits.app,
+    "quarantine": quarantine.app,
+    "user": user.app,
+    "repository": repository.app,
+    "table": table.app,
+    "snapshot": snapshot.app,
+    "control": control.app,
+    "tx": tx.app,
+    "pipeline": pipeline.app,
+}
 for _command in COMMANDS:
-    app.command()(_command)
-app.add_typer(init.app, name="init")
-app.add_typer(log.app, name="log")
-app.add_typer(backup.app, name="backup")
-app.add_typer(node.app, name="node")
-app.add_typer(worker.app, name="worker")
-app.add_typer(peer.app, name="peer")
-app.add_typer(splits.app, name="splits")
-app.add_typer(quarantine.app, name="quarantine")
-app.add_typer(user.app, name="user")
-app.add_typer(repository.app, name="repository")
-app.add_typer(table.app, name="table")
-app.add_typer(snapshot.app, name="snapshot")
-app.add_typer(control.app, name="control")
-app.add_typer(tx.app, name="tx")
-app.add_typer(pipeline.app, name="pipeline")
+    app.command(defaults=DEFAULTS.get(_command))(_command)
+for _name, _group in GROUPS.items():
+    app.add_typer(_group, name=_name)
 pipeline.app.command("archive")(pipeline_archive.archive)
 pipeline.app.command("archive-info")(pipeline_archive.archive_info)
 pipeline.app.command("audit")(pipeline_audit.audit)
@@ -99,9 +105,7 @@ pipeline.app.command("report")(pipeline_report.report)
 
 def _show_version(is_wanted: bool) -> None:
     if is_wanted:
-        from importlib.metadata import version
-
-        print(f"{PROGRAM} {version(PROGRAM)}")
+        print(f"{PROGRAM} {VERSION}")
         raise typer.Exit
 
 

@@ -16,12 +16,9 @@
     http_lane.py    its writes: ordered batches, sent again until they are answered or their time is over
     http_connections.py connections kept for the next request
     http_nodes.py   which of several nodes is asked, and what its answers mean
-    http_outcomes.py what became of a transaction, asked of all nodes in turn
-    http_commands.py    which request over HTTP carries out which command of an operator (ports.Front.command)
-    http_everywhere.py  one question to several nodes at once: a node that is frozen costs the others no time
+    http_asking.py      one question to several nodes, at once or in turn
+    http_requests.py    which request over HTTP is which read, step of a transaction, command of an operator, question
     http_identity.py    as who a client speaks to HTTP doors, from the environment
-    http_reads.py       which request over HTTP asks for which kind of read
-    http_transactions.py which request over HTTP is which step of a transaction, and what its answer means
 
     Client ---> Wire.submit(list of (transaction id, body)) ---> future of Reply for each
            ---> Wire.read(kind, name, arguments)            ---> future of the result

@@ -11,13 +11,13 @@ private.
 from __future__ import annotations
 
 import base64
-import ipaddress
 import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from brokerha.model.errors import ConfigurationError
+from brokerha.model.outside.hosts import is_loopback
 
 
 def identity_headers(environ: Mapping[str, str], urls: Iterable[str] = ()) -> dict[str, str]:
@@ -37,12 +37,7 @@ def identity_headers(environ: Mapping[str, str], urls: Iterable[str] = ()) -> di
 
 def _is_private(url: str) -> bool:
     parts = urlsplit(url)
-    host = parts.hostname or ""
-    try:
-        is_here = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_here = host == "localhost"
-    return parts.scheme == "https" or is_here
+    return parts.scheme == "https" or is_loopback(parts.hostname or "")
 
 
 def trusted(environ: Mapping[str, str]) -> ssl.SSLContext:

@@ -157,7 +157,7 @@ class HttpLane:
                 self._finish(url, batch, response, began_s)
 
     def _may_move(self, batch: list[_Write]) -> bool:
-        """Whether these writes keep their place behind earlier ones at any node: those are in the order of the cluster by now."""
+        """Whether these writes keep their place after earlier ones at any node: those are in the order of the cluster by now."""
         was_accepted, self._is_accepted = self._is_accepted, batch[0].terms["Brokerha-Ack"] == ACCEPTED
         with self._changed:
             return not was_accepted and self._open == len(batch)

@@ -4,7 +4,7 @@ One node is asked as long as it serves; when it fails the next one is, and so on
 the same one a little later, may do better is tried again: a node that is away, restarting or full. Everything else is
 the answer.
 
-Writes divide themselves: whenever none is under way, the next may go anywhere without losing its place behind the one before, so
+Writes divide themselves: whenever none is under way, the next may go anywhere without losing its place after the one before, so
 `choose` takes any of the nodes that answer writes about as fast as the fastest: a near one, one with little load. What is known of a node
 fades, so that one that was slow is tried again. No write is spent to find out about a node: before the first one all are asked whether they
 take writes and are not alone (`greet`), the first to say so gets it, and nobody gets any before it has said so. One that failed is asked the

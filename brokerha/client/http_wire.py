@@ -21,17 +21,24 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from brokerha.client.http_commands import request_of
+from brokerha.client.http_asking import SILENT_S, ask_everywhere, ask_until_known
 from brokerha.client.http_connections import FAULTS, Connections
-from brokerha.client.http_everywhere import SILENT_S, ask_everywhere
 from brokerha.client.http_identity import identity_headers, trusted
 from brokerha.client.http_lane import HttpLane
 from brokerha.client.http_nodes import HttpNodes, error_of_answer, may_pass, unreachable
-from brokerha.client.http_outcomes import ask_until_known
-from brokerha.client.http_reads import COLUMNS, READS, segment
-from brokerha.client.http_reads import column as column_of
-from brokerha.client.http_transactions import Step, answer_of, step_of
-from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, NotPrimary, NotReady, TimedOut, Unreachable
+from brokerha.client.http_requests import (
+    COLUMNS,
+    JSON,
+    MSGPACK,
+    Request,
+    answer_of,
+    column,
+    command_of,
+    question_of,
+    read_of,
+    step_of,
+)
+from brokerha.model.errors import BrokerhaError, NotFound, NotPrimary, NotReady, TimedOut, Unreachable
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.outside.levels import min_lsn_text
 from brokerha.model.requests import WAIT, Reply
@@ -112,20 +119,16 @@ class HttpWire:
         if what == "transactions":
             return self._transactions(deadline_s)
         if what == "command":
-            method, path, body = request_of(arguments["name"], arguments["arguments"])
-            headers = {"Accept": "application/json", "Content-Type": "application/json"}
-            return json.loads(self._exchange(method, path, headers, body, deadline_s, is_final=_is_refusal).content)
-        question = _QUESTIONS.get(what)
-        if question is None:
-            raise InvalidRequest(f"unknown question {what!r}; known are {', '.join(sorted(_QUESTIONS))}")
-        path, accept = question(arguments)
+            request = command_of(arguments["name"], arguments["arguments"])
+            return json.loads(self._exchange(request, deadline_s, _is_refusal).content)
+        request = question_of(what, arguments)
         if what == "outcome" and (arguments["txid"] in self._owners or arguments.get("node")):
-            return self._outcome(arguments["txid"], arguments.get("node", ""), path, deadline_s)
+            return self._outcome(arguments["txid"], arguments.get("node", ""), request, deadline_s)
         try:
-            answer = self._exchange("GET", path, {"Accept": accept}, b"", deadline_s)
+            answer = self._exchange(request, deadline_s)
         except NotFound:
             return None
-        if accept == "application/x-msgpack":
+        if request.headers["Accept"] == MSGPACK:
             return msgpack.unpackb(answer.content, strict_map_key=False)
         return json.loads(answer.content)
 
@@ -137,22 +140,19 @@ class HttpWire:
         self._lane.end()
 
     def _read(self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, deadline_s: float) -> ReadOutcome:
-        form = READS.get(kind)
-        if form is None:
-            raise InvalidRequest(f"unknown kind of read {kind!r}; known are {', '.join(sorted(READS))}")
         inside = str(arguments.get("tx", ""))
         known = {k: v for k, v in arguments.items() if v is not None and k not in {"tx", "node"}}
-        method, path, headers, content = form(name, known)
+        request = read_of(kind, name, known)
         if inside:
-            headers["Brokerha-Transaction"] = inside
+            request.headers["Brokerha-Transaction"] = inside
         if min_lsn:
-            headers["Brokerha-Min-Lsn"] = min_lsn_text(min_lsn)
-        answer = self._exchange(method, path, headers, content, deadline_s, only=self._owners.get(inside, ""))
+            request.headers["Brokerha-Min-Lsn"] = min_lsn_text(min_lsn)
+        answer = self._exchange(request, deadline_s, only=self._owners.get(inside, ""))
         body, content_type = answer.content, answer.headers.get("content-type", "").partition(";")[0]
         if kind == "queue":
             body = msgpack.packb(answer_of(body, content_type)["messages"])
         if kind in COLUMNS:
-            body, content_type = column_of(body, COLUMNS[kind]), "application/json"
+            body, content_type = column(body, COLUMNS[kind]), JSON
         stale_ms = answer.headers.get("brokerha-stale-ms")
         return ReadOutcome(
             content_type,
@@ -171,16 +171,16 @@ class HttpWire:
             return self._begin(step, deadline_s)
         # Whether a commit that got no answer took place, the outcome tells (client/transactions.py); the rest is sent again.
         is_final = _is_lost if action == "commit" else _is_refusal
-        answer = self._exchange(step.method, step.path, step.headers, step.body, deadline_s, is_final, only=url)
+        answer = self._exchange(step, deadline_s, is_final, only=url)
         return answer_of(answer.content, answer.headers.get("content-type", ""))
 
-    def _begin(self, step: Step, deadline_s: float) -> dict[str, Any]:
+    def _begin(self, step: Request, deadline_s: float) -> dict[str, Any]:
         """Begin at the first node that takes it. Raises what the last one said."""
         problem: BrokerhaError = Unreachable("no node was asked")
         for _ in self._nodes.urls:
             url = self._nodes.current
             try:
-                answer = self._exchange(step.method, step.path, step.headers, step.body, deadline_s, _is_lost, only=url)
+                answer = self._exchange(step, deadline_s, _is_lost, only=url)
             except (Unreachable, NotReady) as error:
                 problem = error
                 self._nodes.on_failed(url)
@@ -193,11 +193,11 @@ class HttpWire:
             return done
         raise problem
 
-    def _outcome(self, txid: TxId, node: str, path: str, deadline_s: float) -> Any:
+    def _outcome(self, txid: TxId, node: str, request: Request, deadline_s: float) -> Any:
         """Ask the node that has it, then the others, one of which may speak for its master now; None when nobody knows it."""
 
         def ask(url: str, until_s: float) -> HttpAnswer:
-            return self._exchange("GET", path, {"Accept": "application/json"}, b"", until_s, _is_lost, only=url)
+            return self._exchange(request, until_s, _is_lost, only=url)
 
         first = self._owners.get(txid) or self._urls_of.get(node) or self._nodes.current
         found = ask_until_known(list(dict.fromkeys((first, *self._nodes.urls))), ask, deadline_s, self._closing)
@@ -213,7 +213,7 @@ class HttpWire:
             deadline_s = min(deadline_s, time.monotonic() + SILENT_S)
 
         def ask(url: str) -> HttpAnswer:
-            return self._exchange("GET", "/tx", {"Accept": "application/json"}, b"", deadline_s, _is_lost, only=url)
+            return self._exchange(Request("GET", "/tx", {"Accept": JSON}), deadline_s, _is_lost, only=url)
 
         rows: dict[str, dict[str, Any]] = {}
         for url, answer in ask_everywhere(self._nodes.urls, ask).items():
@@ -226,10 +226,7 @@ class HttpWire:
 
     def _exchange(
         self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        content: bytes,
+        request: Request,
         deadline_s: float,
         is_final: Callable[[BrokerhaError], bool] = _is_answer,
         only: str = "",
@@ -245,7 +242,7 @@ class HttpWire:
             url = only or self._nodes.current
             remaining_s = deadline_s - time.monotonic()
             share_s = max(0.001, remaining_s) / max(1, 1 if only else len(self._nodes.urls) - asked)
-            problem = self._attempt(url, method, path, headers, content, share_s)
+            problem = self._attempt(url, request, share_s)
             if isinstance(problem, HttpAnswer):
                 self._nodes.on_served(url)
                 return problem
@@ -259,14 +256,13 @@ class HttpWire:
     def _is_writable(self, url: str) -> bool:
         """Whether a node takes writes, and is not alone, far behind or without workers: what is written there would wait, or be refused."""
         for path in (f"/readyz?max-lag-s={LAG_MOST_S:g}", "/writable"):
-            if not isinstance(self._attempt(url, "GET", path, {}, b"", CONNECT_S), HttpAnswer):
+            if not isinstance(self._attempt(url, Request("GET", path, {}), CONNECT_S), HttpAnswer):
                 return False
         return True
 
-    def _attempt(
-        self, url: str, method: str, path: str, headers: Mapping[str, str], content: bytes, seconds: float
-    ) -> HttpAnswer | BrokerhaError:
+    def _attempt(self, url: str, request: Request, seconds: float) -> HttpAnswer | BrokerhaError:
         until_s = time.monotonic() + seconds + MARGIN_S
+        method, path, headers, content = request
         all_headers = {**headers, "Brokerha-Timeout-Ms": str(max(1, round(seconds * 1000)))}
         try:
             exchange = self._connections.send(
@@ -278,16 +274,3 @@ class HttpWire:
         except FAULTS as error:
             return unreachable(url, error)
         return error_of_answer(url, exchange.status, answer.headers, answer.content) or answer
-
-
-_PACKED = "application/x-msgpack"
-_LOG = "/cluster/log?{}from={first_lsn}&to={last_lsn}"
-_QUESTIONS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
-    "status": lambda _: ("/cluster/status", "application/json"),
-    "log": lambda asked: (_LOG.format("", **asked).removesuffix("&to=0"), _PACKED),
-    "logged": lambda asked: (_LOG.format("effects=1&", **asked), _PACKED),
-    "entries": lambda asked: (_LOG.format("entries=1&", **asked), _PACKED),
-    "outcome": lambda asked: (f"/tx/{segment(str(asked['txid']))}", "application/json"),
-    "wait": lambda asked: (f"/cluster/wait?lsn={asked['lsn']}&workers={asked['workers']}", "application/json"),
-}
-"""Path and format of each question."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from brokerha.deploying.accounts import Broker, brokers_of
 from brokerha.deploying.broker import definitions_files
 from brokerha.deploying.files import File, Plan, filled
 from brokerha.deploying.machine import KILL_AFTER_S, broker_variables, url_file
+from brokerha.model import VERSION
 from brokerha.model.errors import ConfigurationError
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.environment import variable
@@ -99,7 +99,7 @@ def compose(config: ClusterConfig, folder: Path, secrets: Path) -> dict[str, Any
 
 def image() -> str:
     """Name of the image of this version."""
-    return f"brokerha:{version('brokerha')}"
+    return f"brokerha:{VERSION}"
 
 
 def _broker(broker: Broker, definitions: Path, number: int, count: int) -> dict[str, Any]:

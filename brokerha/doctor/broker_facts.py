@@ -17,9 +17,10 @@ import httpx2
 from brokerha.deploying.files import read_secret
 from brokerha.deploying.machine import url_file
 from brokerha.doctor.facts import BrokerFact, ManagementFact, QueueFact
-from brokerha.doctor.machine_facts import is_loopback, own_addresses
+from brokerha.doctor.machine_facts import own_addresses
 from brokerha.doctor.wanted import Wanted, wanted_of
 from brokerha.model.ids import NodeId
+from brokerha.model.outside.hosts import is_loopback
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.transports.rabbitmq.addresses import Address, parse_addresses
 from brokerha.transports.tools import probing

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from pathlib import Path
-from typing import Any
 
 import httpx2
 
-from brokerha.deploying.files import read_secret
+from brokerha.client.http_identity import identity_headers, trusted
 from brokerha.doctor.facts import ClockFact, PortFact
-from brokerha.doctor.machine_facts import host_and_port, is_here, is_loopback, listens
+from brokerha.doctor.machine_facts import is_here, listens
+from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
+from brokerha.model.outside.hosts import is_loopback
 from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.rules import http_address
 
 _WITHIN_S = 5.0
 _FORBIDDEN = (401, 403)
@@ -26,7 +26,7 @@ def port_fact(config: ClusterConfig, node: NodeId) -> PortFact | None:
     address = config.node(node).http
     if not address:
         return None
-    host, port = host_and_port(address)
+    host, port = http_address(address)
     here = is_here(host)
     held = here and listens(host, port)
     return PortFact(
@@ -68,32 +68,16 @@ def offset_s(date: str, before_s: float, after_s: float) -> float:
 
 
 def text_of(config: ClusterConfig, node: NodeId, path: str, environ: Mapping[str, str]) -> str | None:
-    """What a node answers at a path to who this environment says we are; None when it does not answer, or refuses."""
+    """What a node answers at a path to who this environment says we are; None when it does not answer, or refuses, or may not be told."""
+    url = config.http_urls()[node]
     try:
+        headers = identity_headers(environ, [url])
         answer = httpx2.get(
-            f"{config.http_urls()[node]}/{path}", timeout=_WITHIN_S, trust_env=False, **_identity(environ)
+            f"{url}/{path}", headers=headers, timeout=_WITHIN_S, trust_env=False, verify=trusted(environ)
         )
-    except (httpx2.HTTPError, OSError):
+    except (httpx2.HTTPError, OSError, ConfigurationError):
         return None
     return None if answer.status_code in _FORBIDDEN else answer.text
-
-
-def _identity(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Token, or user and password, and the authority by which certificates are checked, as the client takes them from the environment."""
-    found: dict[str, Any] = {}
-    if token := _secret(environ, "BROKERHA_TOKEN"):
-        found["headers"] = {"Authorization": f"Bearer {token}"}
-    elif user := environ.get("BROKERHA_USER", ""):
-        found["auth"] = (user, _secret(environ, "BROKERHA_PASSWORD"))
-    if authority := environ.get("BROKERHA_CA_FILE", ""):
-        found["verify"] = ssl.create_default_context(cafile=authority)
-    return found
-
-
-def _secret(environ: Mapping[str, str], name: str) -> str:
-    given = environ.get(name, "")
-    path = environ.get(f"{name}_FILE", "")
-    return given or (read_secret(Path(path)) if path else "")
 
 
 def _is_node(url: str) -> bool:

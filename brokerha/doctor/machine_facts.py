@@ -13,7 +13,6 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ from brokerha.deploying import files, machine, supervisord, systemd
 from brokerha.deploying.files import NEW
 from brokerha.doctor.facts import DataFact, DeploymentFact, FileFact, LimitsFact
 from brokerha.model.ids import NodeId
+from brokerha.model.outside.hosts import is_loopback
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.environment import FILE_SUFFIX
 
@@ -129,30 +129,6 @@ def _has_password(path: Path) -> bool:
     except OSError:
         return False
     return any(each != "guest" for each in re.findall(r"amqps?://[^/\s\"':@]*:([^@\s\"']*)@", text))
-
-
-def host_and_port(address: str) -> tuple[str, int]:
-    """The parts of ``host:port``, brackets around an IPv6 address taken off.
-
-    >>> host_and_port("[::1]:7201")
-    ('::1', 7201)
-    """
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the host.
-
-    >>> is_loopback("localhost"), is_loopback("127.0.0.2"), is_loopback("0.0.0.0"), is_loopback("example.org")
-    (True, True, False, False)
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def is_here(host: str) -> bool:

@@ -11,15 +11,15 @@ from __future__ import annotations
 from starlette.routing import Route, Router
 
 from brokerha.http import page
-from brokerha.http.data import control, keys, moment, open_transactions, queues, snapshots, transactions
+from brokerha.http.data import control, keys, moment, open_transactions, queues, transactions
 from brokerha.http.door.door import Door
 from brokerha.http.door.endpoint import Endpoint, Handler, not_found
 from brokerha.http.door.limits import HttpLimits
 from brokerha.http.door.outside import Outside
-from brokerha.http.guard.guard import Guard
-from brokerha.http.guard.roles import OPEN
+from brokerha.http.guard.guard import OPEN, Guard
 from brokerha.http.guard.users import ADMIN, READ, WRITE
-from brokerha.http.operating import cluster, digests, peers, pins, probes, processes, splits, tasks, workers
+from brokerha.http.operating import cluster, commands, probes, settings
+from brokerha.http.operating.commands import Command
 from brokerha.http.rdf import graphs, namespaces, rdf4j_transactions, repositories, sparql, statements
 from brokerha.http.rdf import transaction_documents as rdf_transactions
 from brokerha.local_reads.asking import LocalReads
@@ -41,8 +41,8 @@ PATHS: dict[str, dict[str, tuple[str, Handler]]] = {
     "/kv/{table}/{key:path}": {"GET": (READ, keys.get), "PUT": (WRITE, keys.put), "DELETE": (WRITE, keys.delete)},
     "/kv/{table}": {"GET": (READ, keys.get_range), "POST": (WRITE, keys.post_group)},
     "/kv": {"GET": (READ, keys.listed)},
-    "/snapshots/{name}": {"PUT": (WRITE, snapshots.put), "DELETE": (WRITE, snapshots.delete)},
-    "/snapshots": {"GET": (READ, snapshots.listed)},
+    "/snapshots/{name}": {"PUT": (WRITE, keys.put_snapshot), "DELETE": (WRITE, keys.drop_snapshot)},
+    "/snapshots": {"GET": (READ, keys.listed_snapshots)},
     "/repositories/{id}/sparql": {"GET": (READ, sparql.get), "POST": (READ, sparql.post)},
     "/repositories/{id}/statements": {
         "GET": (READ, statements.get),
@@ -98,27 +98,39 @@ PATHS: dict[str, dict[str, tuple[str, Handler]]] = {
     "/cluster/status": {"GET": (READ, cluster.status)},
     "/cluster/log": {"GET": (READ, cluster.log)},
     "/cluster/fingerprints": {"GET": (READ, cluster.fingerprints)},
-    "/cluster/digests": {"GET": (READ, digests.get)},
-    "/cluster/digests/items": {"POST": (READ, digests.post_items)},
+    "/cluster/digests": {"GET": (READ, cluster.digests)},
+    "/cluster/digests/items": {"POST": (READ, cluster.digest_items)},
     "/cluster/wait": {"GET": (READ, cluster.wait)},
     "/cluster/control/{name}": {"PUT": (ADMIN, control.put), "DELETE": (ADMIN, control.delete)},
     "/cluster/control": {"GET": (READ, control.get)},
-    "/cluster/workers": {"GET": (READ, workers.listed)},
-    "/cluster/workers/{id}": {"PUT": (ADMIN, workers.put), "DELETE": (ADMIN, workers.delete)},
-    "/cluster/workers/{id}/{command}": {"POST": (ADMIN, workers.post)},
-    "/cluster/pins": {"GET": (READ, pins.listed)},
-    "/cluster/pins/{name}": {"PUT": (ADMIN, pins.put), "DELETE": (ADMIN, pins.delete)},
-    "/cluster/peers": {"GET": (READ, peers.listed)},
-    "/cluster/peers/{id}": {"PUT": (ADMIN, peers.put), "DELETE": (ADMIN, peers.delete)},
-    "/cluster/split-recovery": {"GET": (READ, splits.mode), "POST": (ADMIN, splits.post_mode)},
-    "/cluster/splits": {"GET": (READ, splits.listed)},
-    "/cluster/splits/{number}": {"GET": (READ, splits.get)},
-    "/cluster/nodes/{id}/{command}": {"POST": (ADMIN, processes.order)},
-    "/cluster/promote": {"POST": (ADMIN, processes.promote)},
-    "/cluster/repair": {"POST": (ADMIN, workers.repair)},
-    "/cluster/tasks": {"GET": (READ, workers.tasks)},
-    "/cluster/backup": {"POST": (ADMIN, tasks.post_backup)},
-    "/cluster/tasks/{request}": {"GET": (READ, tasks.get)},
+    "/cluster/workers": {"GET": (READ, Command("workers"))},
+    "/cluster/workers/{worker}": {
+        "PUT": (ADMIN, Command("worker-add", {"readable": bool})),
+        "DELETE": (ADMIN, Command("worker-remove", flags=("force",))),
+    },
+    "/cluster/workers/{worker}/{command}": {"POST": (ADMIN, commands.OF_WORKERS)},
+    "/cluster/repair": {"POST": (ADMIN, commands.repair)},
+    "/cluster/pins": {"GET": (READ, Command("pins"))},
+    "/cluster/pins/{name}": {"PUT": (ADMIN, commands.PIN), "DELETE": (ADMIN, Command("unpin"))},
+    "/cluster/peers": {"GET": (READ, Command("peers"))},
+    "/cluster/peers/{node}": {
+        "PUT": (ADMIN, Command("peer-add", {}, begins="/cluster/peers")),
+        "DELETE": (ADMIN, Command("peer-remove", flags=("force",), begins="/cluster/peers")),
+    },
+    "/cluster/settings": {"GET": (ADMIN, Command("settings"))},
+    "/cluster/settings/{name}": {
+        "GET": (ADMIN, settings.get),
+        "PUT": (ADMIN, settings.put),
+        "DELETE": (ADMIN, settings.delete),
+    },
+    "/cluster/split-recovery": {"GET": (READ, Command("split-recovery")), "POST": (ADMIN, commands.SPLIT_RECOVERY)},
+    "/cluster/splits": {"GET": (READ, Command("splits"))},
+    "/cluster/splits/{number}": {"GET": (READ, commands.split)},
+    "/cluster/nodes/{node}/{command}": {"POST": (ADMIN, commands.OF_NODES)},
+    "/cluster/promote": {"POST": (ADMIN, commands.PROMOTE)},
+    "/cluster/backup": {"POST": (ADMIN, commands.BACKUP)},
+    "/cluster/tasks": {"GET": (READ, Command("tasks"))},
+    "/cluster/tasks/{request}": {"GET": (READ, Command("task"))},
     "/livez": {"GET": (OPEN, probes.livez)},
     "/readyz": {"GET": (OPEN, probes.readyz)},
     "/writable": {"GET": (OPEN, probes.writable)},

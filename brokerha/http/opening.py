@@ -6,7 +6,6 @@ everything else is refused at the start, before anybody can come in.
 
 from __future__ import annotations
 
-import ipaddress
 import ssl
 import time
 from pathlib import Path
@@ -15,9 +14,10 @@ from brokerha.http.app import PATHS, create_app
 from brokerha.http.door.outside import parse_prefix
 from brokerha.http.door.server import HttpServer
 from brokerha.http.guard.guard import Guard, parse_origins
-from brokerha.http.guard.users_file import UsersFile
+from brokerha.http.guard.users import UsersFile
 from brokerha.local_reads.asking import LocalReads
 from brokerha.model.errors import ConfigurationError
+from brokerha.model.outside.hosts import is_loopback
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.rules import http_address
 from brokerha.ports.front import Front
@@ -57,18 +57,6 @@ def open_door(config: ClusterConfig, node_id: str, front: Front) -> HttpServer |
     local_reads = None if config.is_embedded or config.node(node_id).role == "worker" else LocalReads(config.name, config.data)
     app = create_app(front, guard=guard, origins=origins, prefix=prefix, local_reads=local_reads)
     return HttpServer(app, host, port, _tls(certificate, key))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address.
-
-    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "", "0.0.0.0", "10.0.0.1", "example.org")]
-    [True, True, True, False, False, False, False]
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _file(config: ClusterConfig, text: str, node_id: str) -> Path | None:

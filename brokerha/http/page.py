@@ -3,9 +3,9 @@
     GET /               the page; nothing in it comes from data, and it changes nothing
     GET /page/{name}    its style sheet and scripts
     GET /page/live      {"node", "role", "status", "transactions", ...}   asked every two seconds by each page that is open
-    GET /page/rates     samples of the last hour behind ?after=           asked every ten seconds
+    GET /page/rates     samples of the last hour after ?after=            asked every ten seconds
 
-What the page needs beside these is public: /cluster/log and /cluster/splits. However many pages are open, the masters are
+What the page needs beside these is public: /cluster/log and /cluster/splits; and, for admins, /cluster/settings. However many pages are open, the masters are
 asked for their status once within `LIVE_S`.
 
 Must never: put data into markup. The page takes everything as JSON and shows it as text; its policy allows no script but its own
@@ -43,6 +43,7 @@ TYPES: Final = {
     "table.js": "text/javascript; charset=utf-8",
     "chart.js": "text/javascript; charset=utf-8",
     "log.js": "text/javascript; charset=utf-8",
+    "settings.js": "text/javascript; charset=utf-8",
     "splits.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }

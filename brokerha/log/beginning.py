@@ -22,7 +22,7 @@ from brokerha.model.invariants import invariant
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The last LSN that is behind a new journal, and what stays known of it."""
+    """The last LSN before the first entry of a new journal, and what stays known up to it."""
 
     lsn: Lsn
     """Synchronised and executed up to here; at least 1."""
@@ -40,7 +40,7 @@ class Beginning:
     def __post_init__(self) -> None:
         invariant(self.lsn >= 1, "a journal that begins at 1 needs no beginning", lsn=self.lsn)
         highest = max([lsn for _, lsn in self.ids] + [lsn for lsn, _ in self.rejections], default=1)
-        invariant(highest <= self.lsn, "nothing behind the beginning is known", highest=highest, lsn=self.lsn)
+        invariant(highest <= self.lsn, "nothing after the beginning is known", highest=highest, lsn=self.lsn)
 
     def current(self) -> Current:
         """The current state of a journal that begins here."""

@@ -272,7 +272,7 @@ class Content:
         self.void_results = 0
         self.index.clear(OUTCOMES)
         self.rebased_by = number
-        # What is behind the queue came with the state of another master, and is no result of this site.
+        # What comes after the queue came with the state of another master, and is no result of this site.
         self.ids.void_rejections(record.lsn, current.lsn)
 
     def _has_rejected(self, row: Row, up_to: Lsn) -> bool:

@@ -211,7 +211,7 @@ class Current:
     def go_back(self, lsn: Lsn, number: int, last: Ordered | None, fingerprint: bytes, items: int) -> None:
         """Let the queue end at an LSN, as record ``number`` says; ``last`` is the entry there, the rest is of its content.
 
-        When the fingerprint is not known, results begin anew behind the LSN.
+        When the fingerprint is not known, results begin anew after the LSN.
         """
         self.rewound_by = number
         if lsn < self.lsn:

@@ -117,7 +117,7 @@ class FileDisk:
     def read(self, name: str, offset: int, size: int) -> bytes:
         """Up to ``size`` bytes from an offset on."""
         with self._lock:
-            # Another thread may close what is not used for long, so it is used behind the lock.
+            # Another thread may close what is not used for long, so it is used under the lock.
             return os.pread(self._handle(name), size, offset)
 
     def write(self, name: str, offset: int, data: bytes | bytearray | memoryview) -> None:

@@ -141,7 +141,7 @@ class Ids:
         return f"{self._folder}/{name}"
 
     def _crowded(self) -> tuple[int, int] | None:
-        """The newest runs of about one size, when there are enough of them: from one, to behind another. The largest stay as they are."""
+        """The newest runs of about one size, when there are enough of them: from one, to after another. The largest stay as they are."""
         end = len(self.runs)
         while end >= RUNS_MERGED:
             size, first = self.runs[end - 1].count, end - 1

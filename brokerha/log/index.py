@@ -108,7 +108,7 @@ class Index:
         """The one that is written."""
         self.active = SegmentIndex()
         self._spans: dict[str, list[list[int]]] = {}
-        """For each table [segment, first position, position behind the last] of each part, in order."""
+        """For each table [segment, first position, position after the last] of each part, in order."""
 
     def packed(self, gone: set[int]) -> Any:
         """What a checkpoint keeps: which segment covers what, but for those that are gone. Nothing may be in the active segment."""
@@ -154,7 +154,7 @@ class Index:
         self.active.offsets.append(offset)
 
     def add(self, key: str, start: int, number: int, count: int, places: list[int] | None = None) -> None:
-        """Note that a record covers positions; it is behind all others of its table."""
+        """Note that a record covers positions; it comes after all others of its table."""
         part = self.active.parts.get(key)
         if part is None:
             part = self.active.parts[key] = Part()
@@ -176,7 +176,7 @@ class Index:
     def cut(self, key: str, end: int) -> list[tuple[Row, int, list[int]]]:
         """Cut off all positions from ``end`` on; returns rows with what is left of their count, and the places that go.
 
-        Rows that cover nothing stay at ``end`` and go behind it.
+        Rows that cover nothing stay at ``end`` and go after it.
         """
         gone: list[tuple[Row, int, list[int]]] = []
         spans = self._spans.get(key, [])

@@ -5,7 +5,7 @@
     places     where each block begins, and where the last one ends, u64 each
     the end    xxh3-64 of hashes and places | count
 
-A row is a key, and for a rejection the reason behind it. The key of a rejection is 0xff and the LSN, which no id begins with. Rows are in
+A row is a key, and for a rejection the reason after it. The key of a rejection is 0xff and the LSN, which no id begins with. Rows are in
 the order of hash and key. A run is found by what the checkpoint keeps of it (`Run.packed`).
 
 Must never: give a row whose block is not what was written.
@@ -98,7 +98,7 @@ class RunWriter:
         disk.create(path)
 
     def add(self, hashes: Sequence[int], lsns: Sequence[Lsn], rows: Sequence[bytes]) -> None:
-        """Add rows behind all others, and write the blocks that are whole."""
+        """Add rows after all others, and write the blocks that are whole."""
         self._hashes.extend(hashes)
         self._lsns += lsns
         self._rows += rows

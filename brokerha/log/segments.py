@@ -128,13 +128,13 @@ class Segments:
 
     @property
     def proven_bytes(self) -> int:
-        """So many bytes of the active segment were durable, as a frame behind them says."""
+        """So many bytes of the active segment were durable, as a frame after them says."""
         return self._proven
 
     def attest(self) -> None:
         """Let a frame say that the last write was durable, unless one does or something waits; the next write takes its place.
 
-        It is not synced, so nothing may come behind it: a frame there would say of it what is not so.
+        It is not synced, so nothing may come after it: a frame there would say of it what is not so.
         """
         active = self.all[-1]
         if self._proven < active.length and not self.pending:

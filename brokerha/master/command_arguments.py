@@ -30,11 +30,17 @@ _NAMED: Final = needed(Shape("a name", lambda value: is_text(value) and 1 <= len
 _NODE: Final = needed(
     Shape("a node id: 1 to 32 of a-z, 0-9 and -", lambda value: isinstance(value, str) and is_node_id(value))
 )
+NAMED_BY_DOORS: Final = frozenset({"setting-set", "setting-unset"})
+"""Commands with who wants it: a door that knows says so, and what an app says itself does not count."""
+AT_NODES: Final = NAMED_BY_DOORS | {"settings"}
+"""Commands that the node carries out, and not its core: the core knows no cluster file."""
 _PIN: Final = needed(
     Shape("1 to 64 letters, digits, '.', '_' and '-'", lambda value: isinstance(value, str) and bool(PIN.match(value)))
 )
 _WORKER: Final[Shapes] = {"worker": _NAMED, "force": FLAG}
 _OF_NODE: Final[Shapes] = {"node": _NAMED, "force": FLAG}
+_ASKED: Final[Shapes] = {"by": text(NAME_LIMIT), "from": text(NAME_LIMIT)}
+"""Who wants it, and from where, as the door says."""
 _NUMBER: Final = number(0, LSN_LIMIT)
 COMMANDS: Final[dict[str, Shapes]] = {
     "worker-add": {"worker": _NAMED, "readable": FLAG},
@@ -62,6 +68,9 @@ COMMANDS: Final[dict[str, Shapes]] = {
     "split-recovery": {"mode": text(NAME_LIMIT)},
     "splits": {},
     "split": {"number": needed(_NUMBER), "from": _NUMBER, "limit": number(1, LSN_LIMIT)},
+    "settings": {},
+    "setting-set": {"name": _NAMED, "value": needed(text(NAME_LIMIT)), **_ASKED},
+    "setting-unset": {"name": _NAMED, **_ASKED},
     "rates": {"after": needed(_NUMBER)},
 }
 

@@ -360,13 +360,13 @@ class MasterCore:
 
     def _begin_anew(self, rebased: Rebased) -> None:
         self.to_write.append(rebased)
-        self.go_on_behind(rebased.lsn)
+        self.go_on_after(rebased.lsn)
 
     def forget_results(self, lsn: Lsn) -> None:
         """What was executed after an LSN is void, with the records of this turn; all of it is written before them."""
         self._written_executed = min(self._written_executed, lsn)
 
-    def go_on_behind(self, lsn: Lsn) -> None:
+    def go_on_after(self, lsn: Lsn) -> None:
         """The results of this site begin anew there, with the records of this turn."""
         self.feed.rebase(lsn)
         self._outcomes, self._outcomes_due_ms = [], None

@@ -135,7 +135,7 @@ class DurablePins:
         return None if len(self._pins) == len(live) else self._record()
 
     def go_back(self, lsn: Lsn) -> PinsChanged | None:
-        """The log went back to an LSN: who needed nothing up to somewhere behind it needs what comes there now. None when nobody did."""
+        """The log went back to an LSN: who needed nothing up to a place after it needs what comes there now. None when nobody did."""
         lowered = {name: (name, min(needed, lsn + 1), until) for name, needed, until in self._pins.values()}
         if lowered == self._pins:
             return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from brokerha.master.command_arguments import check_command
+from brokerha.master.command_arguments import AT_NODES, check_command
 from brokerha.master.core import MasterCore
 from brokerha.master.peer_commands import PeerCommands
 from brokerha.master.pins import PinCommands
@@ -67,6 +67,8 @@ class SiteCommands:
             raise InvalidRequest(
                 "this master has no backups, so nothing of it can be promoted: ask a process of the one that is meant"
             )
+        if name in AT_NODES:
+            raise InvalidRequest(f"the command {name} is for a node with a cluster file, which this master has not")
         return self._commands[name](arguments, now)
 
     # ---- members

@@ -7,7 +7,7 @@
 | `applied now`        | rejected              | applied                                                    |
 | `not executed again` | applied               | applied; the site kept its content, which had it already   |
 | `same place`         | the same, or not known | the same LSN                                              |
-| `executed again`     | applied               | applied behind others, with what it finds there            |
+| `executed again`     | applied               | applied after others, with what it finds there             |
 | `re-ordered`         | rejected, or not known | another LSN, and nothing else: it had changed nothing     |
 
 Each master has its own book: a side that stayed has nothing in it. All is read from what is durable and may be told: a result that backups

@@ -1,9 +1,9 @@
-"""What a master does when it has taken over the state of another one (R16): its site begins anew behind it.
+"""What a master does when it has taken over the state of another one (R16): its site begins anew after it.
 
     in that turn              results known so far are void, what was to become of them is given up; the record is written
     once it is durable        who waits for what is known now is answered; copies that are below it are condemned, and healed
 
-The site's own copies are all behind the log then, so no copy of it can heal another one: they load from the workers of other sites.
+The site's own copies all lack entries that the log no longer has, so no copy of it can heal another one: they load from the workers of other sites.
 
 Must never: answer anybody, or judge a copy, by a state that is not durable yet.
 """
@@ -29,7 +29,7 @@ class Overtaken(Protocol):
     transacting: Transacting
     waiters: Waiters
 
-    def go_on_behind(self, lsn: Lsn) -> None:
+    def go_on_after(self, lsn: Lsn) -> None:
         """Results after ``lsn`` are void."""
 
 
@@ -47,7 +47,7 @@ class TakingOver:
             site = core.site
             site.adopted = site.overruled = site.filling = None
             site.disagreement = ""
-            core.go_on_behind(result.state.lsn)
+            core.go_on_after(result.state.lsn)
 
     def settle(self, core: Overtaken, now: Instant) -> None:
         """What was returned before is durable."""

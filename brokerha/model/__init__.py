@@ -7,6 +7,7 @@
     operations.py     what a transaction asks for, and the effect that it really had
     control.py        checks of the control suite
     records.py        what a journal holds
+    settings.py       settings at run time: the reserved table that holds them, their limits, and which are live
     requests.py       what clients hand to a node, and what they get back
     gathering.py      writes that wait a moment for each other, to travel together
     ready.py          Ready: what a core asks of the world, in the order in which it must happen
@@ -24,7 +25,9 @@
     given_up.py       what a master gave up when its synchronised queue went back: the lines of its split book
     log_lineages.py   lineages of a log for those who read it by LSN
     table_snapshots.py    snapshots of key-value tables by name: the reserved table that holds them, and its limits
-    tx_queues.py      names of the queues of transactions
 
 Nothing here reads a clock, draws a random number or does input or output.
 """
+
+VERSION = "0.2.0"
+"""Of the whole distribution; the build takes it from here, so that a clone knows it as well as an installation."""

@@ -35,7 +35,7 @@ TX_ID_LIMIT = 128
 BEGUN_MARK = ".t"
 """Ends the ids that a master makes for transactions that are begun with it, and no other: nobody hands those in elsewhere."""
 MADE_PARTS = 3
-"""Of an id that a master makes, behind its name: name of its journal, incarnation, number."""
+"""Of an id that a master makes, after its name: name of its journal, incarnation, number."""
 
 
 def maker_of(txid: TxId) -> NodeId:

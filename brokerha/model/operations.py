@@ -8,7 +8,7 @@ workers look inside. Each operation is a list whose first item names it:
     ["remove", repository, nquads]           quads to remove, as N-Quads text
     ["put", table, key, value]               key and value are bytes
     ["delete", table, key]                   one table is reserved for what is kept about repositories (about.py), one for what is prepared,
-                                             one for snapshots (table_snapshots.py)
+                                             one for snapshots (table_snapshots.py), one for settings (settings.py)
     ["snapshot", name, table, ...]           the tables as this transaction leaves them can be read by that name; all tables if none is named
     ["drop-snapshot", name]
     ["create-repository", repository]
@@ -44,7 +44,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from brokerha.model import about, branches, control, etags, fingerprints, table_snapshots
+from brokerha.model import about, branches, control, etags, fingerprints, settings, table_snapshots
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import Timestamp, TxId, is_repository_id
 from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
@@ -94,6 +94,8 @@ SNAPSHOT: Final = "snapshot"
 """Kinds of stores; the graph of that kind is a repository."""
 
 _MESSAGE_ID: Final = re.compile(r"[!-~]{1,128}\.[1-9][0-9]{0,5}\Z")
+_RESERVED: Final = {about.TABLE: about.problem_of, settings.TABLE: settings.problem_of}
+"""Tables whose keys and values are judged one by one."""
 _OF_A_REPOSITORY = frozenset({"update", "add", "remove", "create-repository", "remove-repository"})
 
 Operation = tuple[Any, ...]
@@ -268,7 +270,7 @@ def _snapshot_problem(arguments: Any) -> str:
     for table in tables:
         if problem := name_problem(TABLE, table):
             return problem
-        if table == about.TABLE or table in control.PRIVATE:
+        if table in _RESERVED or table in control.PRIVATE:
             return f"table {table} is brokerha's own, which no snapshot shows"
     return ""
 
@@ -276,9 +278,8 @@ def _snapshot_problem(arguments: Any) -> str:
 def _reserved_problem(arguments: Any) -> str:
     if arguments[0] in control.PRIVATE:
         return _private(arguments[0])
-    if arguments[0] != about.TABLE:
-        return ""
-    return about.problem_of(arguments[1], arguments[2] if len(arguments) == 3 else None)
+    judge = _RESERVED.get(arguments[0])
+    return "" if judge is None else judge(arguments[1], arguments[2] if len(arguments) == 3 else None)
 
 
 def _queue_problem(name: str, arguments: Any) -> str:

@@ -186,7 +186,7 @@ class IdsTaken:
 
 @dataclass(frozen=True, slots=True)
 class StateTaken:
-    """This master goes on behind ``lsn``; all ids up to there have come (R16). What it held of the queue up to there is gone.
+    """This master goes on after ``lsn``; all ids up to there have come (R16). What it held of the queue up to there is gone.
 
     Results begin anew there. Accepted transactions that are known by then, at or below ``lsn``, wait for nothing any more.
     """
@@ -202,7 +202,7 @@ class StateTaken:
 
 @dataclass(frozen=True, slots=True)
 class Rewound:
-    """The sides of a split come together, and the synchronised queue ends at ``lsn`` again: what was behind it was synchronised on one side only.
+    """The sides of a split come together, and the synchronised queue ends at ``lsn`` again: what came after it was synchronised on one side only.
 
     Own transactions among it are parked again, before all others, in their order; their results are void. Who has nothing to
     give up writes it as well, at the end of its queue, so that all masters count the same lineages.
@@ -214,7 +214,7 @@ class Rewound:
     lineage: int
     """Number of the epoch with which it goes on; a master's records have growing ones."""
     keeps_content: bool = False
-    """Whether the site keeps its content as it is (strategy none): what it had applied behind ``lsn`` is not executed again."""
+    """Whether the site keeps its content as it is (strategy none): what it had applied after ``lsn`` is not executed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,5 +401,5 @@ class History(Protocol):
     def lsn_before(self, timestamp: Timestamp) -> Lsn:
         """Highest LSN up to which everything was stamped before a timestamp, as far as that is known; 0 for nothing.
 
-        Exact for what is held, behind it too low by a step of trimming: it says which ids are old enough to be forgotten.
+        Exact for what is held, after that too low by a step of trimming: it says which ids are old enough to be forgotten.
         """

@@ -9,6 +9,7 @@
 
     building.py    a node from the cluster file: opens data, connects, composes
     serving.py     one node in the foreground, until a signal
+    settings.py    settings at run time at one node: what it knows of them, what is in force, what waits for its next start
     loop.py        the thread of a node, and calls that others hand in
     timetable.py   when what is due
     clock.py       the only real clock

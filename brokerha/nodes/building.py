@@ -15,6 +15,7 @@ from brokerha.local_reads.asking_thread import AskingThread
 from brokerha.log.copies import LogCopy
 from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log
+from brokerha.master.core import MasterConfig
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
 from brokerha.nodes.clock import SystemClock
@@ -24,6 +25,8 @@ from brokerha.nodes.master.change_log import ChangeLog
 from brokerha.nodes.master.node import MasterNode
 from brokerha.nodes.master.process_node import ProcessNode, ProcessOptions
 from brokerha.nodes.master.process_runner import ProcessConfig
+from brokerha.nodes.reads.routing import RoutingLimits
+from brokerha.nodes.settings import NodeSettings
 from brokerha.nodes.worker.guarding import machine_memory_bytes
 from brokerha.nodes.worker.node import WorkerNode
 from brokerha.nodes.worker.scrubbing import Scrubbing, ScrubLimits
@@ -57,6 +60,8 @@ def _wire(
 
 def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
     """Return a master, not started. Raises JournalError and its kinds, ConfigurationError."""
+    settings = NodeSettings(config, node_id, config.data_directory(node_id))
+    config = settings.started
     journal = Log(FileDisk(config.data_directory(node_id)), config.name, node_id)
     state = journal.state()
     view = max(state.promised_view, state.views[-1][0] if state.views else 0)
@@ -73,20 +78,30 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
     if config.log_stream and not is_embedded(broker):
         committed = ChangeLog(journal, with_changes=config.publishes_changes(node_id))
         followers = LogStream(broker, config.name, node_id, committed)
+    of_core, of_reads = _governed(config, node_id, settings)
     return MasterNode(
-        config.master_config(node_id),
+        of_core,
         config.name,
         journal,
         transport,
         SystemClock(),
         followers,
-        config.routing_limits(config.dead_after_ms),
+        of_reads,
         protect_single_worker=config.protect_single_worker,
         shares_broker=config.shares_broker(node_id),
         leaves_writes=config.leaves_writes(node_id),
         suspects=Suspects(config.data_directory(node_id)),
         near=near_workers(config, node_id),
+        settings=settings,
     )
+
+
+def _governed(config: ClusterConfig, master_id: NodeId, settings: NodeSettings) -> tuple[MasterConfig, RoutingLimits]:
+    """What a master's core and its reads hold; settings at run time change it."""
+    of_core, of_reads = config.master_config(master_id), config.routing_limits(config.dead_after_ms)
+    settings.govern(of_core, lambda running: running.master_config(master_id))
+    settings.govern(of_reads, lambda running: running.routing_limits(running.dead_after_ms))
+    return of_core, of_reads
 
 
 def near_workers(config: ClusterConfig, node_id: str) -> AskingThread | None:
@@ -105,6 +120,8 @@ def open_process(config: ClusterConfig, node_id: str) -> MasterNode | ProcessNod
     processes = config.processes_of(master_id)
     if len(processes) == 1:
         return open_master(config, master_id)
+    settings = NodeSettings(config, node_id, config.data_directory(node_id))
+    config = settings.started
     copy = LogCopy(FileDisk(config.data_directory(node_id)), config.name, master_id)
     broker = config.broker_of(node_id)
     # What speaks for the master has the incarnation of its journal (AddressedTransport.speak_for).
@@ -119,9 +136,10 @@ def open_process(config: ClusterConfig, node_id: str) -> MasterNode | ProcessNod
         committed = ChangeLog(journal, with_changes=config.publishes_changes(master_id))
         return LogStream(broker, config.name, master_id, committed)
 
+    of_core, of_reads = _governed(config, master_id, settings)
     options = ProcessOptions(
         config.name,
-        config.routing_limits(config.dead_after_ms),
+        of_reads,
         config.protect_single_worker,
         publisher_of,
         config.on_role_change,
@@ -129,8 +147,9 @@ def open_process(config: ClusterConfig, node_id: str) -> MasterNode | ProcessNod
         config.leaves_writes(master_id),
         Suspects(config.data_directory(node_id)),
         partial(near_workers, config, node_id),
+        settings,
     )
-    return ProcessNode(process_config(config, node_id), options, copy, transport, SystemClock())
+    return ProcessNode(process_config(config, node_id, of_core), options, copy, transport, SystemClock())
 
 
 def addressed(config: ClusterConfig, transport: Transport, patience_s: float = 0) -> AddressedTransport:
@@ -140,11 +159,11 @@ def addressed(config: ClusterConfig, transport: Transport, patience_s: float = 0
     return AddressedTransport(transport, book, patience_s)
 
 
-def process_config(config: ClusterConfig, node_id: str) -> ProcessConfig:
-    """How one process of a master takes part."""
+def process_config(config: ClusterConfig, node_id: str, of_core: MasterConfig) -> ProcessConfig:
+    """How one process of a master takes part, and what the core holds while it is primary."""
     master_id = config.master_of(node_id)
     return ProcessConfig(
-        config.master_config(master_id),
+        of_core,
         RoleConfig(
             node_id,
             master_id,
@@ -160,8 +179,11 @@ def process_config(config: ClusterConfig, node_id: str) -> ProcessConfig:
 
 def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
     """Return a worker, not started. Raises StoreError, ConfigurationError."""
+    settings = NodeSettings(config, node_id, config.data_directory(node_id))
+    config = settings.started
     site = config.workers_of(config.master_of(node_id))
-    limits = config.read_limits(site.index(node_id))
+    place, memory_bytes = site.index(node_id), machine_memory_bytes()
+    limits = config.read_limits(place)
     copy = WorkerCopy(
         config.data_directory(node_id),
         cluster=config.name,
@@ -171,13 +193,18 @@ def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
     wire = _wire(config, node_id, int(time.time()), "worker")
     transport = addressed(config, wire, PATIENCE_S)
     clock = SystemClock()
+    worker_config, guard = config.worker_config(node_id), config.guard_limits(len(site), memory_bytes)
     scrub_limits = ScrubLimits(config.scrub_every_s, config.scrub_items_per_s)
+    settings.govern(limits, lambda running: running.read_limits(place))
+    settings.govern(worker_config, lambda running: running.worker_config(node_id))
+    settings.govern(guard, lambda running: running.guard_limits(len(site), memory_bytes))
+    settings.govern(scrub_limits, lambda running: ScrubLimits(running.scrub_every_s, running.scrub_items_per_s))
     scrubbing = Scrubbing(copy, node_id, scrub_limits, copy.lives)
     masters = tuple(master.id for master in config.masters)
     backup = backup_kind(copy, config.backups_directory, config.name, node_id, masters, lambda: clock.now().wall_us)
     tasks = WorkerTasks({"backup": backup, "scrub": scrub_kind(scrubbing)}, node_id, transport.wake)
     return WorkerNode(
-        config.worker_config(node_id),
+        worker_config,
         config.name,
         copy,
         transport,
@@ -186,6 +213,7 @@ def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
         limits,
         scrubbing=scrubbing,
         tasks=tasks,
-        guard=config.guard_limits(len(site), machine_memory_bytes()),
+        guard=guard,
         folder=None if is_embedded(config.broker_of(node_id)) else config.data_directory(node_id),
+        settings=settings,
     )

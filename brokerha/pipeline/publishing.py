@@ -196,7 +196,7 @@ class Result:
         """Raises what ended a task, or Rejected for more rejects than allowed; the text says what is written so far and how to go on."""
         done = (
             f"{self.items:,} {options.unit}s in {self.transactions:,} transactions are written under id {id_!r}; "
-            "the same rows under it again go on behind them, and nothing is done twice"
+            "the same rows under it again go on after them, and nothing is done twice"
         )
         if self.error:
             raise error_named(self.error, f"{self.reason} ({done})")

@@ -226,7 +226,7 @@ def _quads(rows: list[_Row], operation: int, change: Change, beginnings: dict[st
             subject, predicate, rest = line.split(" ", 2)
             graph = None
             cut = rest.rfind(" ")
-            # No IRI and no label of a blank node holds a quote; each literal ends with one, or with its type behind one.
+            # No IRI and no label of a blank node holds a quote; each literal ends with one, or with its type after one.
             if cut > 0 and rest[cut + 1] in "<_" and '"' not in (last := rest[cut + 1 :]):
                 rest, graph = rest[:cut], last
             state = beginning.copy()

@@ -7,7 +7,7 @@
 Rows are those of `rows.SCHEMA`; a file of ours holds whole entries, sorted by (lsn, operation, part), and is named by its SHA-256. Files that
 another program has put together (OPTIMIZE) are neither, and are read all the same. Each commit of ours says in its metadata, under `brokerha`, what the log had come to (`Head`), and carries the last LSN
 as the version of the application transaction `brokerha`: two writers cannot both go on from the same LSN, because delta-rs refuses the
-second one. So the table alone says how far the archive is; whatever runs may be killed, and the next run goes on behind the last commit.
+second one. So the table alone says how far the archive is; whatever runs may be killed, and the next run goes on after the last commit.
 
 **Chain.** Entries are counted off into blocks of `BLOCK`, from the first LSN on. The digest of a block is the SHA-256 of the entry hashes (in
 hexadecimal, upper case) of its entries; the chain after a block is the SHA-256 of the chain before it and the digest of the block. At any LSN
@@ -195,7 +195,7 @@ def _worthwhile(group: Sequence[LogFile]) -> list[tuple[LogFile, ...]]:
 
 
 def extended(head: Head, open_hashes: bytes, hashes: bytes) -> Head:
-    """The head with the chain behind more entries; `open_hashes` are those of the block that was not complete.
+    """The head with the chain after more entries; `open_hashes` are those of the block that was not complete.
 
     >>> one = extended(Head(), b"", bytes(32) * 1500)
     >>> one.last_lsn, one == extended(extended(Head(), b"", bytes(32) * 7), bytes(32) * 7, bytes(32) * 1493)
@@ -256,7 +256,7 @@ class _Noted:
         steps = np.diff(lsns, prepend=self.last[0])
         if steps.min() < 0 or steps.max() > 1:
             raise StoreDamaged(
-                f"the source gave rows behind LSN {self.last[0]} that are not in the order of their LSNs"
+                f"the source gave rows after LSN {self.last[0]} that are not in the order of their LSNs"
             )
         self.hashes += batch["entry_hash"].filter(pa.array(steps == 1)).to_pylist()
         txid, fingerprint = batch["txid"][-1].as_py(), batch["fingerprint"][-1].as_py()
@@ -353,7 +353,7 @@ class LogTable:
         return self.state()
 
     def _commit(self, state: LogState, actions: list[Any], head: Head) -> None:
-        """Go on behind the version of a state. Raises what delta-rs does when somebody else was faster."""
+        """Go on after the version of a state. Raises what delta-rs does when somebody else was faster."""
         from deltalake import DeltaTable, Schema
 
         from brokerha.pipeline.rows import SCHEMA

@@ -40,7 +40,7 @@ class Journal(History, Protocol):
     def numbered(self, first: int, last: int, limit_bytes: int) -> list[tuple[int, bytes]] | None:
         """Encoded records ``first`` to ``last`` with their numbers: as many as ``limit_bytes`` allow, at least one.
 
-        Records of results that a `Rebased` behind them made void are left out. None when ``first`` lies before
+        Records of results that a `Rebased` after them made void are left out. None when ``first`` lies before
         `numbered_from`.
         """
 

@@ -37,7 +37,7 @@ class LogBatch:
     """One body; several when a single transaction is too large for one message. Joined they are the body."""
     changes: tuple[PublishedChange, ...] = ()
     is_full: bool = False
-    """Whether more is likely to wait behind it."""
+    """Whether more is likely to follow."""
     rewinds: Rewinds = ()
     """How often the log had gone back when these were its lines."""
 

@@ -5,7 +5,6 @@
 
     checks/        the invariants, checked from outside while the world runs; nothing of the cores is believed
     faults/        what goes wrong in a world, and when
-    mistakes/      planted mistakes: each switches off one rule in the shipped code, and the checks have to notice
     clients/       who uses the cluster of a world: writers, clients of transactions, operators
 
     world.py       all of it together, in two phases

@@ -145,7 +145,7 @@ class SimJournal(Log):
     """What a sync that failed may have left or not."""
 
     def append(self, records: Sequence[Record]) -> None:
-        """Write a turn, in its virtual time, with a chance to die while it is written, or behind that."""
+        """Write a turn, in its virtual time, with a chance to die while it is written, or after that."""
         self._numbers = ()
         self._carried_out(records, "writes", lambda: Log.append(self, records))
 

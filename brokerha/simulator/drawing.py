@@ -154,7 +154,6 @@ def draw_members(seed: int) -> Options:
         disk=replace(drawn.disk, keep_results=KEEP_RESULTS),
         # One id with two bodies, of which one was lost with a disk, is more than anybody can tell apart.
         load=replace(drawn.load, conflict=0.0, writes=min(20, drawn.load.writes)),
-        wipes=False,
         broken_link=False,
         safety_us=rng.randint(6, 14) * SECOND_US,
         safety_steps=1_200,
@@ -186,7 +185,6 @@ def draw_mode(seed: int) -> Options:
         retention=RetentionConfig(),
         disk=replace(drawn.disk, keep_results=KEEP_RESULTS),
         load=replace(drawn.load, conflict=0.0),
-        wipes=False,
         broken_link=False,
         looks_on=False,
         safety_us=rng.randint(4, 12) * SECOND_US,

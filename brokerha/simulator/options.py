@@ -151,8 +151,11 @@ class Options:
     """Whether one link of the masters stays cut for ever, liveness phase included: the others have to pass things on."""
     looks_on: bool = False
     """Whether the run goes on for a few idle rounds at the end, to see that idle masters are quiet."""
-    wipes: bool = False
-    """Whether a data directory is lost; then nothing is demanded of that node but that it does no harm."""
+
+    @property
+    def wipes(self) -> bool:
+        """Whether a data directory is lost; then nothing is demanded of that node but that it does no harm."""
+        return "wipe" in self.faults
 
     def words(self) -> str:
         """One line: what differs from the defaults."""
@@ -252,7 +255,7 @@ def draw_plain(seed: int) -> Options:
         apply_limit=rng.choice((1_000_000, 1_000_000, 1_000_000, 6)),
     )
     if masters > 1 and rng.random() < 0.06:
-        options = replace(options, wipes=True, faults={**options.faults, "wipe": 3 * SECOND_US})
+        options = replace(options, faults={**options.faults, "wipe": 3 * SECOND_US})
     if masters > 1 and Random(11 * seed + 3).random() < 0.4:
         # Drawn apart, so that everything else of a seed stays what it was.
         options = replace(options, faults={**options.faults, "lose power": SECOND_US // 2})

@@ -16,7 +16,6 @@ from typing import TextIO
 from brokerha.model.invariants import InvariantBroken
 from brokerha.simulator.checks.truth import Violation
 from brokerha.simulator.drawing import draw
-from brokerha.simulator.mistakes.catalogue import planted
 from brokerha.simulator.options import Options
 from brokerha.simulator.world import World
 
@@ -95,17 +94,15 @@ class Summary:
 def simulate(
     seed: int,
     steps: int | None = None,
-    mistake: str | None = None,
     trace: TextIO | None = None,
     options: Options | None = None,
 ) -> Report:
-    """Run one seed; ``steps`` limits its safety phase, ``mistake`` plants one of mistakes/catalogue.py, ``trace`` gets the story."""
+    """Run one seed; ``steps`` limits its safety phase, ``trace`` gets the story, ``options`` replace what the seed draws."""
     chosen = options or draw(seed)
     if steps is not None:
         chosen = replace(chosen, safety_steps=steps)
-    with planted(mistake):
-        world = World(chosen, trace)
-        violation = _violation(world)
+    world = World(chosen, trace)
+    violation = _violation(world)
     truth = world.checkers.truth
     digest = blake2b(f"{world.trace.crc} {world.steps} {truth.canon}".encode(), digest_size=8).hexdigest()
     return Report(
@@ -145,9 +142,6 @@ def campaign(
     deadline_s: float | None = None,
     processes: int = 2,
     progress: Callable[[Summary], None] | None = None,
-    mistake: str | None = None,
-    *,
-    stop_at_first: bool = False,
 ) -> Summary:
     """Run seeds over several processes until they or the time are over; ``progress`` is called after each.
 
@@ -160,9 +154,8 @@ def campaign(
         running: set[Future[list[Report]]] = set()
         while True:
             is_over = deadline_s is not None and monotonic() - begin >= deadline_s
-            is_over = is_over or (stop_at_first and bool(summary.failures))
             while not is_over and len(running) < 2 * processes and (some := list(islice(remaining, SEEDS_AT_ONCE))):
-                running.add(pool.submit(_several, some, mistake))
+                running.add(pool.submit(_several, some))
             if not running:
                 break
             done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -175,5 +168,5 @@ def campaign(
     return summary
 
 
-def _several(seeds: list[int], mistake: str | None) -> list[Report]:
-    return [simulate(seed, mistake=mistake) for seed in seeds]
+def _several(seeds: list[int]) -> list[Report]:
+    return [simulate(seed) for seed in seeds]

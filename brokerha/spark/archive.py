@@ -6,7 +6,7 @@
 Through the JVM go pieces, first and last LSN, and what the files are; the task of a piece reads it and writes it, because rows that went
 through the JVM to come back as the same rows took half of the time.
 
-The table is the only record of progress, and the query's checkpoint a folder that lives as long as the query: each run begins behind the last
+The table is the only record of progress, and the query's checkpoint a folder that lives as long as the query: each run begins after the last
 commit. So the archive may be copied, moved or restored as a whole, a lost checkpoint costs nothing, and a batch that comes twice is seen
 by its LSNs. A kill at any moment leaves files that no version names.
 

@@ -7,7 +7,7 @@
                      ──> items of those buckets on both sides ──> differences, with node, store, name, key and both values
     ids          each acknowledged transaction id of a list stands in the log exactly once
 
-What a worker has applied behind the archive's end is read from the log of the cluster, through the data source. A worker goes on meanwhile, so
+What a worker has applied after the archive's end is read from the log of the cluster, through the data source. A worker goes on meanwhile, so
 that its items are compared at the LSN that it tells with them. The log of the cluster and the archive must be one history: the last entry of the
 archive is compared with the log before anything else. An archive that is not whole, or whose proof fails, says nothing about workers.
 """
@@ -476,7 +476,7 @@ class AuditedLog:
         return [Found(row.txid, row.lsn, row.outcome == "applied") for row in found.collect()]
 
     def _log(self, lsn: Lsn, columns: Sequence[str] = SCHEMA.names) -> DataFrame:
-        """All rows up to an LSN, those behind the archive from the log of the cluster."""
+        """All rows up to an LSN, those after the archive from the log of the cluster."""
         self._reach(lsn)
         last_lsn = self.state.head.last_lsn
         log = self._archived(min(lsn, last_lsn), columns, self.state.head.first_lsn)

@@ -164,7 +164,7 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             first_lsn, last_lsn = planned(source, given)
             asked = self.options.starting_lsn
             if asked is not None and asked > last_lsn + 1:
-                raise InvalidRequest(f"startingLsn {asked} is behind the next entry of the log, {last_lsn + 1}")
+                raise InvalidRequest(f"startingLsn {asked} is after the next entry of the log, {last_lsn + 1}")
             if asked is not None and asked < first_lsn and self.options.fail_on_data_loss:
                 raise LinesMissing(lost(asked, first_lsn))
             self._pin(first_lsn)
@@ -235,7 +235,7 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             self._pinned_s = time.monotonic()
 
     def _lsn_of(self, offset: dict[str, Any], source: OpenSource) -> Lsn:
-        """Raises InvalidRequest for an offset of another cluster, WentBack for one behind the place to which the log went back."""
+        """Raises InvalidRequest for an offset of another cluster, WentBack for one after the place to which the log went back."""
         if offset["cluster"] and source.cluster and offset["cluster"] != source.cluster:
             raise InvalidRequest(
                 f"the checkpoint is of cluster {offset['cluster']}, and this is the log of {source.cluster}: use another folder"

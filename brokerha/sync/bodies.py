@@ -79,7 +79,7 @@ class BodyExchange:
         return items
 
     def look_again(self) -> None:
-        """Believe the journal alone of what was written: behind a going back it drops bodies that came long ago."""
+        """Believe the journal alone of what was written: after a rewind it drops bodies that came long ago."""
         self._loose = OrderedDict.fromkeys((item[0], item[1]) for item in self._arrived)
 
     def has(self, origin: NodeId, txid: TxId) -> bool:

@@ -21,7 +21,7 @@ from brokerha.model.wire.messages import Fetch, Outgoing
 FETCH_LIMIT = 500
 """Bodies asked for in one message."""
 ASKED_LIMIT = 4_000
-"""Bodies asked for and not here: else who is far away, and reads behind those that go on writing, never gets near."""
+"""Bodies asked for and not here: else who is far away, and reads after those that go on writing, never gets near."""
 TAIL_LIMIT = 4_000
 """Entries in one answer."""
 

@@ -189,7 +189,7 @@ def _position(sync: SyncState, executed: Lsn) -> Lsn:
 
 
 def _entry(sync: SyncState, lsn: Lsn) -> Ordered | None:
-    """The entry at an LSN, with everything behind it held here; None when that is not so."""
+    """The entry at an LSN, with everything after it held here; None when that is not so."""
     found = sync.history.ordered(lsn, 1) if lsn else []
     if found:
         return found[0]

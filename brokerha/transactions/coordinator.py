@@ -22,7 +22,7 @@ step is not allowed now), Aborted (nothing happened, nothing will), OutcomeUnkno
 
 Invariants: T1 a body is accepted in the turn that records its decision, or needs no record; T2 after a participant was asked,
 nothing joins and nothing is added; T3 a rollback is only decided before a commit; T4 whatever is over leaves no lock, no queue and no
-event behind; T5 nothing is said to have been rolled back that the log knows, or could know.
+event after it; T5 nothing is said to have been rolled back that the log knows, or could know.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from brokerha.model.operations import ResultRow
 from brokerha.model.ready import DropTxQueue
 from brokerha.model.records import MasterState, TxDecided
 from brokerha.model.requests import TxCommand
-from brokerha.model.tx_queues import tx_queue_name
 from brokerha.model.wire.messages import Outgoing
 from brokerha.model.wire.process_messages import TxAnswer, TxEvents
+from brokerha.model.wire.tx_queues import tx_queue_name
 from brokerha.transactions.book import Book, Log
 from brokerha.transactions.collecting import Collecting
 from brokerha.transactions.config import TxConfig

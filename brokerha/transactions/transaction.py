@@ -1,6 +1,6 @@
 """One transaction at its coordinator: what was done in it so far, and who waits for it.
 
-Operations are packed one by one as they come; the body is their concatenation behind the head of a msgpack list, byte for byte what
+Operations are packed one by one as they come; the body is their concatenation after the head of a msgpack list, byte for byte what
 `model.operations.pack_operations` makes of them. So an event carries an operation as it is, and a participant that has all events
 has the body.
 """

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.ready import DropTxQueue, OpenTxQueue, TxQueueDecision
-from brokerha.model.tx_queues import tx_queue_name
 from brokerha.model.wire.messages import Outgoing
 from brokerha.model.wire.process_messages import TxEvents, TxJoin
+from brokerha.model.wire.tx_queues import tx_queue_name
 from brokerha.transactions.config import TxConfig
 
 BEGIN = "begin"

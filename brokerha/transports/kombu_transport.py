@@ -287,7 +287,7 @@ class KombuTransport:
 
 
 def _together(made: Sequence[Publication]) -> list[Publication]:
-    """Put behind each other what goes the same way to the same nodes, with nothing in between."""
+    """Put one after the other what goes the same way to the same nodes, with nothing in between."""
     kept: list[Publication] = []
     way: tuple[str, str, str, tuple[str, ...]] | None = None
     count = 0

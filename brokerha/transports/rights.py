@@ -28,7 +28,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from brokerha.model.ids import NodeId
-from brokerha.model.tx_queues import TX_QUEUE_PREFIX
+from brokerha.model.wire.tx_queues import TX_QUEUE_PREFIX
 
 WORKER_ROLE: Final = "worker"
 WRITE, FOLLOW, MONITOR, ADMIN = "write", "follow", "monitor", "admin"

@@ -1,5 +1,5 @@
 """Every name and every argument that brokerha has in a broker, and the only file that spells them, but for queues of
-transactions, which a core names too (model/tx_queues.py).
+transactions, which a core names too (model/wire/tx_queues.py).
 
 Somebody who reads the RabbitMQ dashboard should understand the cluster from these names alone:
 

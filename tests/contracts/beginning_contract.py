@@ -1,4 +1,4 @@
-"""What every journal does that begins behind an LSN, in a cluster that is restored from a backup."""
+"""What every journal does that begins after an LSN, in a cluster that is restored from a backup."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NewDisk(Protocol):
         """A new journal that begins there."""
 
 
-def author_behind(beginning: Beginning) -> Author:
+def author_after(beginning: Beginning) -> Author:
     author = Author("m1", "m2")
     author.lsn = author.executed = beginning.lsn
     author.clock = beginning.last[0]
@@ -39,7 +39,7 @@ def author_behind(beginning: Beginning) -> Author:
 class BeginningContract:
     """Subclasses give the fixture ``new_disk``."""
 
-    def test_a_journal_that_begins_behind_an_lsn_knows_what_the_backup_said(self, new_disk: NewDisk) -> None:
+    def test_a_journal_that_begins_after_an_lsn_knows_what_the_backup_said(self, new_disk: NewDisk) -> None:
         for journal in around_restart(new_disk.begun(BEGINNING)):
             state = journal.state()
             assert (state.lsn, state.executed_lsn, state.last) == (700, 700, (5_000, "t700", "m3"))
@@ -55,9 +55,9 @@ class BeginningContract:
             assert not journal.results(700, 5)
             assert not list(journal.records())
 
-    def test_transactions_go_on_behind_it(self, new_disk: NewDisk) -> None:
+    def test_transactions_go_on_after_it(self, new_disk: NewDisk) -> None:
         disk = new_disk.begun(BEGINNING)
-        author = author_behind(BEGINNING)
+        author = author_after(BEGINNING)
         disk.journal.append(author.whole("a", "b"))
         disk.restart().append([author.hold("m2", "c"), author.append("m2", "c"), author.add(1), author.execute(1)])
         for journal in around_restart(disk):
@@ -76,5 +76,5 @@ class BeginningContract:
             assert journal.rejection(690) is None
 
     def test_nothing_is_known_of_what_is_behind_the_beginning(self) -> None:
-        with pytest.raises(InvariantBroken, match="nothing behind the beginning is known"):
+        with pytest.raises(InvariantBroken, match="nothing after the beginning is known"):
             Beginning(7, (1, "a", "m1"), b"", 0, ids=(("b", 8),))

@@ -15,7 +15,7 @@ class RebaseContract:
     """The site's content replaced by a trusted copy; subclasses give the fixture ``disk``."""
 
     @pytest.mark.parametrize("lsn", [0, 2, 4, 6, 8])
-    def test_a_trusted_copy_makes_all_results_void_and_execution_goes_on_behind_it(self, disk: Disk, lsn: int) -> None:
+    def test_a_trusted_copy_makes_all_results_void_and_execution_goes_on_after_it(self, disk: Disk, lsn: int) -> None:
         # Given eight transactions, six of them executed
         author = Author("m1")
         for n in (1, 3, 5, 7):

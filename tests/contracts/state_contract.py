@@ -37,7 +37,7 @@ def pages(journal: Journal, up_to: int, limit: int) -> list[Remembered]:
 class StateContract:
     """The state of a master; subclasses give the fixture ``disk``."""
 
-    def test_what_a_state_knows_is_known_and_the_queue_goes_on_behind_it(self, disk: Disk) -> None:
+    def test_what_a_state_knows_is_known_and_the_queue_goes_on_after_it(self, disk: Disk) -> None:
         author = left_behind(disk)
         disk.journal.append([IDS])
         disk.journal.append([author.take_state(100)])
@@ -128,7 +128,7 @@ class StateContract:
         disk.journal.append([author.take_state(100)])
         assert disk.restart().rejection(90) == "no place"
 
-    def test_a_turn_may_have_all_of_it_and_what_goes_on_behind_it(self, disk: Disk) -> None:
+    def test_a_turn_may_have_all_of_it_and_what_goes_on_after_it(self, disk: Disk) -> None:
         author = left_behind(disk)
         before: list[Record] = [author.accept("y"), author.add(1), author.hold("m2", "s40"), author.execute(1), IDS]
         behind: list[Record] = [author.take_state(100), author.bring([(10**6, "later", "m2")]), author.execute(1)]

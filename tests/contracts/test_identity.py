@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from brokerha.model import VERSION
 from brokerha.transports.client.wire import AmqpWire
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.kombu_transport import KombuTransport
@@ -23,8 +23,8 @@ def test_what_is_not_known_is_not_said() -> None:
     assert said == {
         "connection_name": "brokerha doctor",
         "product": "brokerha",
-        "version": version("brokerha"),
-        "product_version": version("brokerha"),
+        "version": VERSION,
+        "product_version": VERSION,
         "role": "tool",
     }
 
@@ -57,7 +57,7 @@ def test_every_connection_says_to_the_broker_what_it_is(broker: BrokerSource, vh
     # Then each has told it, and what the libraries need to say besides is still said
     fields = ("product", "version", "node", "role", "cluster")
     told = {name: tuple(row.get(field) for field in fields) for name, row in said.items()}
-    ours = ("brokerha", version("brokerha"))
+    ours = ("brokerha", VERSION)
     assert told == {
         **{name: (*ours, name.split()[0], name.split()[1], "orders") for name in expected},
         "shop": (*ours, None, "client", None),

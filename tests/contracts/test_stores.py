@@ -28,6 +28,7 @@ from tests.contracts.store_observing_contract import StoreObservingContract
 from tests.contracts.store_pending_contract import StorePendingContract
 from tests.contracts.store_prepared_contract import StorePreparedContract, step
 from tests.contracts.store_queue_contract import StoreExpectationContract, StoreQueueContract, counters, queue
+from tests.contracts.store_settings_contract import StoreSettingsContract
 from tests.contracts.store_snapshots_contract import StoreSnapshotsContract
 
 
@@ -88,6 +89,7 @@ class Everything(
     StoreDigestsContract,
     StoreAboutContract,
     StorePreparedContract,
+    StoreSettingsContract,
 ):
     """What begins with an empty store."""
 

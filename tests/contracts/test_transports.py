@@ -181,7 +181,7 @@ class TestRabbitMQ(TransportContract):
         receiver = world.node("m2", inbox_data=LaneLimit(5, 1 << 20), prefetch_data=10)
         sender.send([Outgoing("m2", bodies(f"data-{n}", bytes(SMALL_BYTES))) for n in range(200)])
         wait_until(lambda: sender.status().outbox == 0, "everything is published")
-        # When a sync message comes behind two hundred data messages, then it is among the first to be taken
+        # When a sync message comes after two hundred data messages, then it is among the first to be taken
         sender.send([Outgoing("m2", fetch("sync"))])
         wait_until(lambda: sender.status().outbox == 0, "it is published")
         # Nothing tells when it has arrived, and who takes fifty messages meanwhile proves nothing.

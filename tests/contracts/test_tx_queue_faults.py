@@ -14,9 +14,9 @@ from typing import NamedTuple
 import pytest
 
 from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, OpenTxQueue
-from brokerha.model.tx_queues import tx_queue_name
 from brokerha.model.wire.messages import Envelope, Outgoing
 from brokerha.model.wire.process_messages import TxEvents, TxJoin
+from brokerha.model.wire.tx_queues import tx_queue_name
 from brokerha.ports.transport import Transport
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.kombu_transport import KombuTransport

@@ -227,7 +227,7 @@ class TrimContract:
 
 
 def filled_author(journal: Journal, lsn: int) -> Author:
-    """Return an author who goes on behind ``lsn`` transactions of the own node, each with its result."""
+    """Return an author who goes on after ``lsn`` transactions of the own node, each with its result."""
     author = Author("m1", "m2")
     author.streams["m1"] = journal.stream("m1", 0, lsn)
     author.used["m1"] = author.lsn = author.executed = lsn

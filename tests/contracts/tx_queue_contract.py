@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, OpenTxQueue
-from brokerha.model.tx_queues import tx_queue_name
 from brokerha.model.wire.messages import Envelope, Outgoing
 from brokerha.model.wire.process_messages import TxEvents, TxJoin
+from brokerha.model.wire.tx_queues import tx_queue_name
 from brokerha.ports.transport import ClientMessage, Inbound, Transport
 from tests.contracts.transport_contract import World, count_of, fetch, take, text_of, wait_until
 

@@ -120,7 +120,7 @@ def test_every_metric_about_workers_is_described():
     told = {name for row in rows_of("docs/reference/metrics.md") for name in re.findall(r"`([a-z_]+)`", row[0])}
     nodes = ROOT / "brokerha" / "nodes" / "observing"
     source = "".join(
-        (nodes / name).read_text(encoding="utf-8") for name in ("master_view.py", "site_log.py", "worker_view.py")
+        (nodes / name).read_text(encoding="utf-8") for name in ("master_view.py", "watching.py", "worker_view.py")
     )
     family = r"(?:workers?|probe|read_only|scrub|sites|tasks|journal|pins)(?:_[a-z]+)*"
     named = set(re.findall(rf'"({family}_(?:total|lsn|sync|needed|differing|running|dropped))"', source))
@@ -133,7 +133,7 @@ def test_every_metric_about_workers_is_described():
 def test_every_metric_about_epochs_is_described():
     told = {name for row in rows_of("docs/reference/metrics.md") for name in re.findall(r"`([a-z_]+)`", row[0])}
     nodes = ROOT / "brokerha" / "nodes" / "observing"
-    source = "".join((nodes / name).read_text(encoding="utf-8") for name in ("master_view.py", "epoch_log.py"))
+    source = "".join((nodes / name).read_text(encoding="utf-8") for name in ("master_view.py", "watching.py"))
     named = set(re.findall(r"""["']((?:epoch|frozen)(?:_[a-z]+)*)(?:["']:|["'], node\])""", source))
     assert {"epoch", "epoch_excluded", "epoch_member", "epoch_changes_total", "frozen_seconds_total"} <= named
     assert not named - told
@@ -141,7 +141,7 @@ def test_every_metric_about_epochs_is_described():
 
 def test_every_line_about_epochs_in_the_log_is_described():
     page = text_of("docs/operating.md").split("## The log of a node")[1]
-    source = (ROOT / "brokerha" / "nodes" / "observing" / "epoch_log.py").read_text(encoding="utf-8")
+    source = (ROOT / "brokerha" / "nodes" / "observing" / "watching.py").read_text(encoding="utf-8").partition("_TOLD = ")[2]
     named = set(re.findall(r'log\.info\("([a-z ]+)"|^            "([a-z ]+)",$|states\.[A-Z_]+: "([a-z ]+)"', source, re.MULTILINE))
     lines = {line for found in named for line in found if line}
     assert {"epoch begins", "epoch change begins", "agrees again", "is left behind"} <= lines

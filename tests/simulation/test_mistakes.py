@@ -14,17 +14,17 @@ import pytest
 from brokerha.master.retention import RetentionConfig
 from brokerha.simulator import simulate
 from brokerha.simulator.drawing import MEMBERS_FROM, MODES_FROM, draw_members, draw_mode, draw_with_backups
-from brokerha.simulator.mistakes.backups import BACKUP_MISTAKES
-from brokerha.simulator.mistakes.catalogue import MISTAKES, planted
-from brokerha.simulator.mistakes.deferring import DEFERRING_MISTAKES
-from brokerha.simulator.mistakes.epochs import EPOCH_MISTAKES
-from brokerha.simulator.mistakes.log import LOG_MISTAKES
-from brokerha.simulator.mistakes.members import MEMBER_MISTAKES
-from brokerha.simulator.mistakes.modes import MODE_MISTAKES, mode_of
-from brokerha.simulator.mistakes.prepare import PREPARE_MISTAKES
-from brokerha.simulator.mistakes.workers import WORKER_MISTAKES
 from brokerha.simulator.options import SECOND_US, Options, draw_plain
 from brokerha.sync.peers import PeerTable
+from tests.simulation.mistakes.backups import BACKUP_MISTAKES
+from tests.simulation.mistakes.catalogue import MISTAKES, planted
+from tests.simulation.mistakes.deferring import DEFERRING_MISTAKES
+from tests.simulation.mistakes.epochs import EPOCH_MISTAKES
+from tests.simulation.mistakes.log import LOG_MISTAKES
+from tests.simulation.mistakes.members import MEMBER_MISTAKES
+from tests.simulation.mistakes.modes import MODE_MISTAKES, mode_of
+from tests.simulation.mistakes.prepare import PREPARE_MISTAKES
+from tests.simulation.mistakes.workers import WORKER_MISTAKES
 
 MOST_SEEDS = 25
 FIRST_SEEDS = {
@@ -52,7 +52,7 @@ def _broken_link(options: Options) -> Options:
 
 
 def _lost_disk(options: Options) -> Options:
-    return replace(_three(options), wipes=True, faults={**options.faults, "wipe": SECOND_US})
+    return replace(_three(options), faults={**options.faults, "wipe": SECOND_US})
 
 
 def _with(kind: str) -> Callable[[Options], Options]:
@@ -68,9 +68,9 @@ def _workers(**settings: object) -> Callable[[Options], Options]:
 
     def aim(options: Options) -> Options:
         faults = {**options.faults, **dict.fromkeys(kinds, SECOND_US)}
-        for kind in ("damage worker", "lose power"):
+        for kind in ("damage worker", "lose power", "wipe"):
             faults.pop(kind, None)
-        return replace(options, workers=(1, 2, 2), wipes=False, broken_link=False, faults=faults, **settings)  # type: ignore[arg-type]
+        return replace(options, workers=(1, 2, 2), broken_link=False, faults=faults, **settings)  # type: ignore[arg-type]
 
     return aim
 
@@ -78,10 +78,9 @@ def _workers(**settings: object) -> Callable[[Options], Options]:
 def _late(options: Options) -> Options:
     """A site whose first worker comes when the beginning of its log is forgotten."""
     faults = {**options.faults, "late worker": SECOND_US}
+    faults.pop("wipe", None)
     retention = RetentionConfig(max_size=4, slack=1)
-    return replace(
-        options, workers=(1, 1, 1), late=True, retention=retention, wipes=False, broken_link=False, faults=faults
-    )
+    return replace(options, workers=(1, 1, 1), late=True, retention=retention, broken_link=False, faults=faults)
 
 
 def _good_copies(options: Options) -> Options:
@@ -104,7 +103,7 @@ def _damages(options: Options) -> Options:
 def _only_damages(options: Options) -> Options:
     kinds = ("damage worker", "crash worker", "freeze worker", "crash master")
     faults = dict.fromkeys(kinds, SECOND_US // 2)
-    aimed = replace(options, workers=(3, 2), wipes=False, broken_link=False, faults=faults)
+    aimed = replace(options, workers=(3, 2), broken_link=False, faults=faults)
     return replace(aimed, scrub_us=300_000, safety_us=8 * SECOND_US)
 
 
@@ -151,7 +150,6 @@ def _busy_splits(seed: int) -> Options:
         wire=replace(drawn.wire, loss=min(drawn.wire.loss, 0.02), spike=min(drawn.wire.spike, 0.02)),
         load=replace(drawn.load, writes=40, burst=1 + seed % 3, gap_us=(1 + seed % 3) * SECOND_US // 5, twice=0.1),
         faults={"isolate": 3 * SECOND_US, "crash master": 4 * SECOND_US, "aimed crash": 2 * SECOND_US},
-        wipes=False,
         broken_link=False,
         safety_us=12 * SECOND_US,
         safety_steps=2_500,
@@ -282,7 +280,9 @@ def test_a_planted_mistake_is_caught(mistake: str):
     first = FIRST_SEEDS.get(mistake, 0)
     for seed in range(first, first + MOST_SEEDS):
         # When a seed runs with the mistake
-        if simulate(seed, mistake=mistake, options=_options(mistake, seed)).violation:
+        with planted(mistake):
+            report = simulate(seed, options=_options(mistake, seed))
+        if report.violation:
             # Then it breaks, and without the mistake it does not
             assert simulate(seed, options=_options(mistake, seed)).violation is None
             return

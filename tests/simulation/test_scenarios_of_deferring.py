@@ -11,7 +11,7 @@ import pytest
 
 from brokerha.replication.site.config import Standing
 from brokerha.simulator.checks.truth import Violation
-from brokerha.simulator.mistakes.catalogue import planted
+from tests.simulation.mistakes.catalogue import planted
 from tests.simulation.scene import Scene
 from tests.simulation.site_scene import loaded, site
 

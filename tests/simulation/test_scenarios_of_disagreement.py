@@ -8,8 +8,8 @@ from __future__ import annotations
 from brokerha.model import states
 from brokerha.model.operations import pack_operations
 from brokerha.replication.site.config import Standing
-from brokerha.simulator.mistakes.catalogue import planted
 from brokerha.stores.memory.worker_copy import MemoryCopy
+from tests.simulation.mistakes.catalogue import planted
 from tests.simulation.scene import Scene
 from tests.simulation.site_scene import NO_SCRUB, damage, loaded, probe_of, site
 

@@ -10,6 +10,17 @@ from brokerha.simulator.network import both_ways
 from tests.simulation.group_scene import FAIL_OVER_MS, GroupScene
 
 
+@pytest.mark.parametrize("backups", [1, 2, 3])
+def test_the_first_process_acts_and_nobody_ever_disturbs_it_a_backup_that_was_stopped_for_long_neither(backups: int):
+    scene = GroupScene(backups=backups)
+    scene.ready()
+    view = scene.primary.view
+    scene.process("m1-b").freeze(30 * FAIL_OVER_MS * 1000)
+    scene.run(60 * FAIL_OVER_MS)
+    assert [(process.node, process.view) for process in scene.group.acting] == [("m1", view)]
+    scene.agree()
+
+
 def test_a_write_that_was_acknowledged_survives_its_primary():
     scene = GroupScene(backups=1)
     scene.ready()

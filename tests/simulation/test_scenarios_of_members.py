@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 
 from brokerha.model.epochs import ADD, REMOVE
+from brokerha.model.ids import NodeId
 from brokerha.model.records import EpochInstalled, EpochPromised
 from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Join
 from brokerha.simulator.checks.truth import Violation
-from brokerha.simulator.mistakes.catalogue import planted
 from brokerha.sync.membership import DONE
 from tests.simulation.member_scene import A_CHANGE_MS, MemberScene
+from tests.simulation.mistakes.catalogue import planted
 from tests.simulation.split_scene import LAG_MS, SOON_MS
 
 MOMENTS = {
+    "before it had promised": ("append absent", EpochPromised),
     "when it had promised": ("written, nothing sent", EpochPromised),
     "in the middle of what it asks": ("half sent", EpochPrepare),
     "when it reports": ("half sent", EpochReport),
@@ -77,39 +79,38 @@ class TestAddingAndTakingOut:
         assert len(scene.order("m2")) == 5
 
     @pytest.mark.parametrize("moment", MOMENTS)
-    @pytest.mark.parametrize("victim", ["m1", "m2", "m4"])
-    def test_somebody_dies_while_a_master_is_added(self, victim: str, moment: str) -> None:
+    @pytest.mark.parametrize("victims", ["m1", "m2", "m4", "m1 m4", "m1 m2 m3 m4"])
+    def test_somebody_dies_while_a_master_is_added(self, victims: str, moment: str) -> None:
         scene = MemberScene()
         scene.write_many("m2", "a", 5)
         scene.begin("m4")
-        scene.aim(victim, *MOMENTS[moment])
-        scene.tell("m1", ADD, "m4")
-        scene.run(SOON_MS)
-        scene[victim].aim = None
-        if not scene[victim].is_up:
-            scene.start(victim)
-        scene.run(LAG_MS)
-        scene.tell("m1", ADD, "m4")
+        self.while_some_die(scene, ADD, "m4", victims.split(), moment)
         scene.until_masters("m1", "m2", "m3", "m4", within_ms=20 * LAG_MS)
         scene.come_together()
         assert len(scene.order("m4")) == 5
 
     @pytest.mark.parametrize("moment", MOMENTS)
-    @pytest.mark.parametrize("victim", ["m1", "m2", "m3"])
-    def test_somebody_dies_while_a_master_is_taken_out(self, victim: str, moment: str) -> None:
+    @pytest.mark.parametrize("victims", ["m1", "m2", "m3", "m1 m3", "m1 m2 m3 m4"])
+    def test_somebody_dies_while_a_master_is_taken_out(self, victims: str, moment: str) -> None:
         scene = MemberScene(4)
         scene.write_many("m2", "a", 5)
-        scene.aim(victim, *MOMENTS[moment])
-        scene.tell("m1", REMOVE, "m3")
-        scene.run(SOON_MS)
-        scene[victim].aim = None
-        if not scene[victim].is_up:
-            scene.start(victim)
-        scene.run(LAG_MS)
-        scene.tell("m1", REMOVE, "m3")
+        self.while_some_die(scene, REMOVE, "m3", victims.split(), moment)
         scene.until_masters("m1", "m2", "m4", within_ms=20 * LAG_MS)
         scene.come_together()
         assert len(scene.order("m4")) == 5
+
+    @staticmethod
+    def while_some_die(scene: MemberScene, kind: str, node: NodeId, victims: list[NodeId], moment: str) -> None:
+        """m1 is told to change the masters, some die in the middle of that and come back, and it is told again."""
+        for victim in victims:
+            scene.aim(victim, *MOMENTS[moment])
+        scene.tell("m1", kind, node)
+        scene.run(SOON_MS)
+        for victim in victims:
+            scene[victim].aim = None
+        scene.start(*(victim for victim in victims if not scene[victim].is_up))
+        scene.run(LAG_MS)
+        scene.tell("m1", kind, node)
 
 
 class TestComingBack:
@@ -184,24 +185,28 @@ class TestRivalChanges:
     """Two epochs that change the same four masters in different ways."""
 
     @staticmethod
-    def of_four_masters() -> MemberScene:
-        """m1 and m5 are in an epoch that has m5 as well; m2 and m3 in a later one without m4, who has voted for it."""
-        scene = MemberScene(4, 1)
+    def of_four_masters(kind: str = REMOVE, node: NodeId = "m4") -> MemberScene:
+        """m1 and m5 are in an epoch that has m5 as well; m2 and m3 in a later one with another change, for which m4 has voted."""
+        scene = MemberScene(4)
         scene.begin("m5")
         scene.run(1_000)
-        scene.split("m1 m2 m3 m5", "m4")
+        scene.split("m1 m2 m3 m5 m6", "m4")
         scene.lose_if(lambda _sender, to, message: isinstance(message, EpochInstall) and to in {"m2", "m3", "m4"})
         scene.tell("m1", ADD, "m5")
         scene.until(lambda: scene.masters == ("m1", "m2", "m3", "m4", "m5"), A_CHANGE_MS)
-        scene.split("m1 m5", "m2 m3 m4")
+        scene.split("m1 m5", "m2 m3 m4 m6")
         scene.lose_nothing()
-        scene.tell("m2", REMOVE, "m4")
-        scene.until(lambda: scene.masters == ("m1", "m2", "m3"), 20 * LAG_MS)
-        scene.split("m1 m4 m5", "m2 m3")
+        if kind == ADD:
+            scene.begin(node)
+        scene.tell("m2", kind, node)
+        masters = {"m1", "m2", "m3", "m4"} ^ {node}
+        scene.until(lambda: {*scene.masters} == masters, 20 * LAG_MS)
+        scene.split("m1 m4 m5", "m2 m3 m6")
         return scene
 
-    def test_one_of_them_goes_on(self) -> None:
-        scene = self.of_four_masters()
+    @pytest.mark.parametrize(("kind", "node"), [(REMOVE, "m4"), (ADD, "m6")])
+    def test_one_of_them_goes_on(self, kind: str, node: NodeId) -> None:
+        scene = self.of_four_masters(kind, node)
         write = scene.write("m2", "x", level="synchronised")
         other = scene.write("m1", "y", level="accepted")
         scene.until(lambda: write.is_done, 20 * LAG_MS)
@@ -214,4 +219,4 @@ class TestRivalChanges:
 
     def test_if_the_masters_before_did_not_count_both_would(self) -> None:
         with planted("masters before a change not counted"), pytest.raises(Violation, match=r"^S1:"):
-            self.test_one_of_them_goes_on()
+            self.test_one_of_them_goes_on(REMOVE, "m4")

@@ -101,7 +101,7 @@ class TestSmart:
         scene = sold("smart")
         correct = scene.order("m1")
         scene.come_together()
-        # Then the log of London is as it was, and what New York sold comes behind it
+        # Then the log of London is as it was, and what New York sold comes after it
         assert scene.order("m3") == [*correct, *US_SALES] == ["book-1", *UK_SALES, *US_SALES]
         # And New York alone has restored
         assert scene.who_began(RestoreKept) == ["m3w1"]

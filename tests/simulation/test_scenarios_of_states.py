@@ -28,7 +28,7 @@ def forgetful(workers: int = 1, **others: Any) -> SplitScene:
 
 
 def away(workers: int = 1) -> SplitScene:
-    """m3 was away while the others wrote so much that their logs begin behind what it has."""
+    """m3 was away while the others wrote so much that their logs begin after what it has."""
     scene = forgetful(workers)
     scene.write_many("m3", "old", 10)
     scene.agree()

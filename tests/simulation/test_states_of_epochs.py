@@ -13,10 +13,10 @@ from brokerha.model import states
 from brokerha.model.ids import NodeId
 from brokerha.model.numbers import Numbers
 from brokerha.model.wire.epoch_messages import EpochInstall, Tail
-from brokerha.nodes.observing.epoch_log import EpochLog
 from brokerha.nodes.observing.master_view import MasterView
 from brokerha.nodes.observing.staleness import Staleness
 from brokerha.nodes.observing.status import summary
+from brokerha.nodes.observing.watching import EpochLog
 from tests.simulation.scene import Scene
 
 LAG_MS = 10_000

@@ -92,8 +92,6 @@ _COUNTED = tuple(
 _QUICK = "not broker and not slow and not campaign and not spark"
 _NOT_COUNTED = (
     "tests/simulation/test_mistakes.py",
-    "tests/unit/sync/test_membership_crashes.py",
-    "tests/unit/sync/splits/test_split_modes_at_random.py",
     "tests/unit/transactions/test_crash_points.py",
 )
 """They run thousands of clusters, in half the time when nobody counts branches; what they reach is reached by others too."""

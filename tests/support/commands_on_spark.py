@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 from unittest.mock import patch
 
@@ -16,6 +16,7 @@ import structlog
 
 from brokerha.cli.common.logs import COMMAND, to_stderr
 from brokerha.cli.main import main
+from brokerha.cli.pipeline.command import job
 from brokerha.spark.session import SparkOptions, cache_folder, failures_told, session
 
 QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
@@ -33,7 +34,9 @@ def lent(spark: Any) -> Iterator[None]:
         with failures_told(cache_folder() / f"{name}.log"):
             yield spark
 
-    with patch("consumers.pipeline.main.session", running), patch("producers.bulk_load.main.session", running):
+    with ExitStack() as patches:
+        for module in {job(name).__module__ for name in ("archive", "load")}:
+            patches.enter_context(patch(f"{module}.session", running))
         yield
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from brokerha.cli.bench import healing as bench_healing
+from brokerha.cli.bench import healing
+from brokerha.cli.bench.options import BenchOptions
 
 
 def test_a_copy_is_measured_beside_the_raw_rate(vhost_url: str) -> None:
-    answer = bench_healing.copy(vhost_url, 3000, 20, 1, lambda _: None)
+    answer = healing.copy(BenchOptions(vhost_url, windows="20", triples=3000, rounds=1)).data
     (found,) = answer["rounds"]
     assert found["mb"] > 0
     assert found["copy_mb_s"] > 0
@@ -15,7 +16,7 @@ def test_a_copy_is_measured_beside_the_raw_rate(vhost_url: str) -> None:
 
 
 def test_a_replay_is_measured_beside_the_writing(vhost_url: str) -> None:
-    answer = bench_healing.replay(vhost_url, 2000, 100, 1, lambda _: None)
+    answer = healing.replay(BenchOptions(vhost_url, windows="100", transactions=2000, rounds=1)).data
     assert [each["what"] for each in answer["median"]] == ["key-value put", "INSERT DATA"]
     for found in answer["median"]:
         assert found["behind"] >= 2000

@@ -20,7 +20,7 @@ import pytest
 
 import brokerha
 from brokerha.cli.main import main
-from brokerha.model.tx_queues import tx_queue_name
+from brokerha.model.wire.tx_queues import tx_queue_name
 from brokerha.transports.topology import data_queue, log_stream, sync_queue, writes_queue
 from tests.support.broker_source import BrokerSource
 from tests.system.tx_site import SETTINGS, TxSite

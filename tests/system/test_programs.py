@@ -26,7 +26,13 @@ from tests.docs.pages import ROOT, the_block
 WAIT_S = 40.0
 PAGE = "docs/programs.md"
 BROKER = "amqp://guest:guest@127.0.0.1:5672/orders"
-PROGRAMS = ("producers.publisher", "producers.bridge", "producers.load_generator", "consumers.changes", "consumers.queue_worker")
+PROGRAMS = (
+    "brokerha.programs.producers.publisher",
+    "brokerha.programs.producers.bridge",
+    "brokerha.programs.producers.load_generator",
+    "brokerha.programs.consumers.changes",
+    "brokerha.programs.consumers.queue_worker",
+)
 ENDLESS = ("changes", "queue-worker", "bridge")
 
 
@@ -83,21 +89,21 @@ def test_the_page_runs_every_program_and_the_endless_ones_under_supervisord():
     found = configparser.RawConfigParser()
     found.read_string(the_block(PAGE, "ini", "program:changes"))
     assert found.sections() == [f"program:{name}" for name in ENDLESS]
-    told = " ".join(found[each]["command"] for each in found.sections()) + the_block(PAGE, "sh", "producers.publisher")
+    told = " ".join(found[each]["command"] for each in found.sections()) + the_block(PAGE, "sh", "brokerha.programs.producers.publisher")
     assert all(program in told for program in PROGRAMS)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_explains_itself_and_says_what_is_wrong_with_an_address(program: str):
-    path = ROOT / f"{program.replace('.', '/')}.py"
+    path = ROOT / f"{program.removeprefix('brokerha.programs.').replace('.', '/')}.py"
     assert len(path.read_text().splitlines()) < 100
     assert "usage: " in run(program, "--help")
     needed = {
-        "producers.publisher": ("--broker", "nowhere"),
-        "producers.bridge": ("--from", BROKER, "--queue", "q", "--into", "q", "--to", "nowhere"),
-        "producers.load_generator": ("--to", "nowhere"),
-        "consumers.changes": ("--queue", "q", "--broker", "nowhere"),
-        "consumers.queue_worker": ("--cluster", "nowhere"),
+        "brokerha.programs.producers.publisher": ("--broker", "nowhere"),
+        "brokerha.programs.producers.bridge": ("--from", BROKER, "--queue", "q", "--into", "q", "--to", "nowhere"),
+        "brokerha.programs.producers.load_generator": ("--to", "nowhere"),
+        "brokerha.programs.consumers.changes": ("--queue", "q", "--broker", "nowhere"),
+        "brokerha.programs.consumers.queue_worker": ("--cluster", "nowhere"),
     }[program]
     told = run(program, *needed, code=2)
     assert "write " in told
@@ -123,12 +129,12 @@ def test_they_do_what_the_page_says_and_end_when_told_to(
         assert until(lambda: not channel.queue_declare("shop-orders", passive=True).method.message_count, "messages are left")
     # And a publisher that is run twice writes once, and tells of what is wrong
     update = json.dumps({"id": "order-4711", "update": 'INSERT DATA { <urn:order:4711> <urn:state> "paid" }'})
-    first, again = (json.loads(run("producers.publisher", "--broker", vhost_url, given=update)) for _ in range(2))
+    first, again = (json.loads(run("brokerha.programs.producers.publisher", "--broker", vhost_url, given=update)) for _ in range(2))
     assert (first["status"], first["lsn"]) == ("applied", again["lsn"])
-    wrong = run("producers.publisher", "--broker", vhost_url, given=json.dumps({"id": "order-4712", "update": "INSERT"}), code=1)
+    wrong = run("brokerha.programs.producers.publisher", "--broker", vhost_url, given=json.dumps({"id": "order-4712", "update": "INSERT"}), code=1)
     assert json.loads(wrong)["status"] == "refused"
     # And a load generator tells the rate that it was asked for
-    told = json.loads(run("producers.load_generator", "--to", vhost_url, "--rate", "20", "--seconds", "2"))
+    told = json.loads(run("brokerha.programs.producers.load_generator", "--to", vhost_url, "--rate", "20", "--seconds", "2"))
     assert (told["applied"], told["failed"]) == (40, {})
     # And the follower has a line for each change
     seen = until(lambda: len(lines := changes_of(supervisord)) >= 48 and lines, "the follower lacks changes")
@@ -143,10 +149,10 @@ def test_those_that_go_on_for_ever_end_in_order(cluster: EmbeddedCluster, vhost_
     with pika.BlockingConnection(pika.URLParameters(vhost_url)) as connection:
         connection.channel().queue_declare("shop-orders", durable=True)
     running = [
-        start("consumers.changes", "--broker", vhost_url, "--queue", "f"),
-        start("consumers.queue_worker", "--cluster", vhost_url),
-        start("producers.bridge", "--from", vhost_url, "--queue", "shop-orders", "--to", vhost_url, "--into", "inbox"),
-        start("producers.load_generator", "--to", vhost_url, "--rate", "50", "--seconds", "600"),
+        start("brokerha.programs.consumers.changes", "--broker", vhost_url, "--queue", "f"),
+        start("brokerha.programs.consumers.queue_worker", "--cluster", vhost_url),
+        start("brokerha.programs.producers.bridge", "--from", vhost_url, "--queue", "shop-orders", "--to", vhost_url, "--into", "inbox"),
+        start("brokerha.programs.producers.load_generator", "--to", vhost_url, "--rate", "50", "--seconds", "600"),
     ]
     try:
         with brokerha.connect(vhost_url) as db:

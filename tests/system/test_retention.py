@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.cli.bench.run import put
-from brokerha.cli.bench.site import Writing
+from brokerha.cli.bench.load import Load, put
 from brokerha.embedded import EmbeddedCluster, FrontWire
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
@@ -46,7 +45,7 @@ def write_on(broker: str, folder: Path, kept: int, transactions: int, covered: C
         sizes: list[tuple[int, int]] = []
         held = 0
         began = trimming_s = time.perf_counter()
-        with Writing(FrontWire(cluster, ["m1"]), put, WINDOW, 1) as writing:
+        with Load(FrontWire(cluster, ["m1"]), put, WINDOW, 1) as writing:
             while len(writing.done) < transactions and writing.fault is None:
                 count = len(writing.done)
                 if master.journal.first_lsn() == 1:
@@ -65,7 +64,7 @@ def write_on(broker: str, folder: Path, kept: int, transactions: int, covered: C
         master.command("worker-on", {"worker": "w2"}).result(10)
         healed_s = until_equal(cluster)
         assert returning.runner.core.replacing.last.startswith("loaded LSN"), "it was not healed by a copy"
-    worst_ms = max(latency for _, latency in writing.done) * 1000
+    worst_ms = max(each.latency_s for each in writing.done) * 1000
     told = ", ".join(f"{size / 1e6:.0f}" for _, size in sizes)
     covered(
         f"{broker.partition(':')[0]}: {len(writing.done)} transactions, log of {kept}: journal of {told} MB over time, at most {held} "

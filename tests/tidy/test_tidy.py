@@ -193,7 +193,8 @@ def mentioned_in(name: str) -> Iterator[str]:
 def entry_points() -> set[str]:
     project = tomllib.loads(text_of("pyproject.toml"))["project"]
     groups = [project.get("scripts", {}), *project.get("entry-points", {}).values()]
-    return {target.partition(":")[0] for group in groups for target in group.values()}
+    # The name of a program in an installation; in the repository it lies beside the library.
+    return {target.partition(":")[0].removeprefix("brokerha.programs.") for group in groups for target in group.values()}
 
 
 def test_every_entry_point_exists_and_every_module_is_reached_by_a_program():
@@ -204,6 +205,13 @@ def test_every_entry_point_exists_and_every_module_is_reached_by_a_program():
     own_right = {module for module, name in modules().items() if name.endswith(("__init__.py", "__main__.py"))}
     assert not [module for module in modules() if module not in reached | own_right | UNREACHED.keys()]
     assert not [module for module in programs if module not in modules()]
+
+
+def test_programs_are_called_by_the_name_that_they_have_in_an_installation():
+    targets = tomllib.loads(text_of("pyproject.toml"))["project"]["entry-points"].values()
+    assert all(target.startswith("brokerha.programs.") for group in targets for target in group.values())
+    asked = re.compile(r"python3? -m (consumers|producers)\b")
+    assert not [name for name in tracked() if name.endswith((".md", ".py")) and asked.search(text_of(name))]
 
 
 def test_every_message_stands_in_a_protocol_page():

@@ -8,21 +8,20 @@ verify    one backup, every byte of it; no cluster is asked
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from brokerha.cli.backup.places import BackupsOption, backup_folder, backup_named, size_text
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.access import connected, until_reached
-from brokerha.cli.common.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
-from brokerha.cli.common.output import Format
-from brokerha.cli.common.progress import Meter, progress
+from brokerha.cli.common.access import until_reached
+from brokerha.cli.common.cluster import Cluster, Row
+from brokerha.cli.common.command import Answer, Group
+from brokerha.cli.common.options import ConfigOption
+from brokerha.cli.common.progress import progress
 from brokerha.model.errors import NotReady, StoreError
 
 if TYPE_CHECKING:
-    from brokerha.client import Client
     from brokerha.stores.backup.manifest import Manifest
 
 POLL_S = 0.5
@@ -44,27 +43,12 @@ COLUMNS = {
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the backup.")]
 
 
-class _NameFirst(TyperGroup):
-    """``brokerha backup monday`` is ``brokerha backup make monday``."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the word in that nobody writes."""
-        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
-            args = ["make", *args]
-        return super().parse_args(ctx, args)
-
-
-app = typer.Typer(
-    cls=_NameFirst,
-    help="Back the cluster up (backup NAME), list and verify backups.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = Group("Back the cluster up (backup NAME), list and verify backups.", default="make", no_args_is_help=True)
 
 
 @app.command()
 def make(
+    cluster: Cluster,
     name: NameArgument,
     incremental: Annotated[
         bool,
@@ -76,11 +60,7 @@ def make(
     worker: Annotated[
         str, typer.Option("--worker", metavar="ID", help="Worker that makes it; the least busy one without it.")
     ] = "",
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Back the whole content up; the word make may be left out. The site goes on reading and writing meanwhile.
 
     A worker that is in sync makes it in the backup folder of its machine, reads it again, and only then gives it its name. Ctrl-C ends
@@ -88,38 +68,34 @@ def make(
     """
     if incremental and replace:
         raise typer.BadParameter("--incremental adds to a backup, --replace makes it anew: write one of them")
-    with connected(config, url) as client:
-        task = client.backup(name, incremental=incremental, replace=replace, worker=worker, timeout=timeout_s)
-        task = _followed(client, task, timeout_s)
+    task = cluster.client.backup(name, incremental=incremental, replace=replace, worker=worker)
+    task = _followed(cluster, task)
+    at = task["worker"]
     if task["state"] != "done":
-        exits.say(f"backup {name} at {task['worker']}: {task['reason']}")
-        return exits.FAILED
-    answer = {"worker": task["worker"], **task["answer"]}
-    if chosen is Format.TABLE:
-        size = size_text(answer["size_bytes"])
-        print(f"backup {name}: LSN {answer['lsn']:,}, {size}, in {answer['path']} at {answer['worker']}")
-    else:
-        output.write(answer, [answer], chosen, {})
-    return exits.DONE
+        raise StoreError(f"backup {name} at {at}: {task['reason']}")
+    answer = {"worker": at, **task["answer"]}
+    size = size_text(answer["size_bytes"])
+    return Answer(answer, text=f"backup {name}: LSN {answer['lsn']:,}, {size}, in {answer['path']} at {at}")
 
 
-def _followed(client: Client, task: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+def _followed(cluster: Cluster, task: Row) -> Row:
     """Ask how far a task is until it ends. Raises NotReady when nobody knows it any more, Unreachable."""
     while task["state"] == "running" and not task["total"]:
-        task = _next(client, task, timeout_s)
+        task = _next(cluster, task)
     done = 0.0
     with progress(f"backup at {task['worker']}", (task["total"] or 0) / MEGABYTE, "MB") as meter:
         while task["state"] == "running":
             meter.advance((task["done"] - done) / MEGABYTE)
             done = task["done"]
-            task = _next(client, task, timeout_s)
+            task = _next(cluster, task)
     return task
 
 
-def _next(client: Client, task: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+def _next(cluster: Cluster, task: Row) -> Row:
     time.sleep(POLL_S)
     # The backup goes on without us; a master that restarts is back in a moment.
-    found = until_reached(timeout_s, POLL_S)(client.task, task["request"], timeout=timeout_s)
+    retrying = until_reached(cluster.timeout_s, POLL_S)
+    found: Row | None = retrying(cluster.client.task, task["request"])
     if found is None:
         raise NotReady(
             f"the master does not know {task['request']} any more, because it was started again; the backup may go on at "
@@ -129,11 +105,7 @@ def _next(client: Client, task: dict[str, Any], timeout_s: float) -> dict[str, A
 
 
 @app.command("list")
-def list_backups(
-    backups: BackupsOption = None,
-    config: ConfigOption = None,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+def list_backups(backups: BackupsOption = None, config: ConfigOption = None) -> Answer:
     """Show the backups on this machine. Exit code 2 when one of them cannot be used."""
     folder = backup_folder(backups, config)
     rows = []
@@ -142,14 +114,12 @@ def list_backups(
             rows.append(_row(folder.backup(name).manifest()))
         except StoreError as error:
             rows.append({**dict.fromkeys(_FIELDS), "name": name, "problem": str(error)})
+    data = {"folder": str(folder.path), "backups": rows}
+    if not rows:
+        return Answer(data, rows, text="", remarks=[f"there is no backup in {folder.path}"])
     shown = [{**row, "size": size_text(row["size_bytes"]) if row["size_bytes"] is not None else None} for row in rows]
-    if chosen is Format.TABLE and not rows:
-        exits.say(f"there is no backup in {folder.path}")
-    else:
-        output.write(
-            {"folder": str(folder.path), "backups": rows}, shown if chosen is Format.TABLE else rows, chosen, COLUMNS
-        )
-    return exits.FAILED if any(row["problem"] for row in rows) else exits.DONE
+    code = exits.FAILED if any(row["problem"] for row in rows) else exits.DONE
+    return Answer(data, rows, COLUMNS, shown, code=code)
 
 
 _FIELDS = (
@@ -158,7 +128,7 @@ _FIELDS = (
 )  # fmt: skip
 
 
-def _row(manifest: Manifest) -> dict[str, Any]:
+def _row(manifest: Manifest) -> Row:
     stamp = manifest.last_timestamp
     return {
         "name": manifest.name,
@@ -185,23 +155,16 @@ def verify(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the backup, or its directory (with a /).")],
     backups: BackupsOption = None,
     config: ConfigOption = None,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Read a backup, every byte of it, and compare it with its manifest. Exit code 2 when anything is wrong; nothing is changed."""
     backup = backup_named(name, backups, config)
     manifest = backup.manifest()
     with progress("verify", manifest.size_bytes / MEGABYTE, "MB") as meter:
-        problems = list(backup.verify(_in_megabytes(meter)))
+        problems = list(backup.verify(lambda size_bytes: meter.advance(size_bytes / MEGABYTE)))
     answer = {**_row(manifest), "problems": problems}
-    if chosen is Format.TABLE:
-        for problem in problems:
-            print(problem)
-    else:
-        output.write(answer, [{**answer, "problems": "; ".join(problems)}], chosen, {})
     found = output.counted(len(problems), "problem") if problems else "no problem"
-    exits.say(f"backup {manifest.name} up to LSN {manifest.last_lsn:,}, {size_text(manifest.size_bytes)}: {found}")
-    return exits.FAILED if problems else exits.DONE
-
-
-def _in_megabytes(meter: Meter) -> Any:
-    return lambda size_bytes: meter.advance(size_bytes / MEGABYTE)
+    remark = f"backup {manifest.name} up to LSN {manifest.last_lsn:,}, {size_text(manifest.size_bytes)}: {found}"
+    return Answer(
+        answer, [{**answer, "problems": "; ".join(problems)}], text="\n".join(problems), remarks=[remark],
+        code=exits.FAILED if problems else exits.DONE,
+    )  # fmt: skip

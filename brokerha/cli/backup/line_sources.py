@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import typer
 
 from brokerha.cli.backup.places import backup_named
-from brokerha.cli.common.access import connected
+from brokerha.cli.common.cluster import Cluster
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.log_lineages import ANYWHERE, Rewinds, read_rewinds, rewinds_of
 from brokerha.model.operations import LoggedRow
-
-if TYPE_CHECKING:
-    from brokerha.client import Client
 
 Lines = Iterator[tuple[Lsn, LoggedRow]]
 
@@ -42,15 +39,13 @@ class Source(NamedTuple):
 
 def opened(
     stack: ExitStack,
+    cluster: Cluster,
     *,
     journal: Path | None,
     stream: str | None,
     master: NodeId,
     backup: str | None,
     backups: Path | None,
-    config: Path | None,
-    url: str | None,
-    timeout_s: float,
 ) -> Source:
     """The source that was asked for, closed with the stack; a running master when nothing else was. Raises typer.BadParameter."""
     if sum(each is not None for each in (journal, stream, backup)) > 1:
@@ -62,20 +57,21 @@ def opened(
             raise typer.BadParameter("--stream needs --master ID: each master has a stream of its own")
         return _of_stream(stack, stream, master)
     if backup is not None:
-        return _of_backup(backup, backups, config)
-    return _of_master(stack.enter_context(connected(config, url)), timeout_s)
+        return _of_backup(backup, backups, cluster.config)
+    return _of_master(cluster)
 
 
-def _of_master(client: Client, timeout_s: float) -> Source:
+def _of_master(cluster: Cluster) -> Source:
     from brokerha.stores.backup.log_pages import pages
 
-    status = client.status(timeout=timeout_s)
+    client = cluster.client
+    status = client.status()
     last_lsn = max((node["applied_lsn"] or 0 for node in status["nodes"] if node["role"] == "master"), default=0)
 
     def logged(first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
-        return client.logged(first_lsn, last_lsn, timeout=timeout_s)
+        return client.logged(first_lsn, last_lsn)
 
-    rewinds = read_rewinds(client.entries(0, 0, timeout=timeout_s).get("rewinds"))
+    rewinds = read_rewinds(client.entries(0, 0).get("rewinds"))
     return Source("a master", status["cluster"], last_lsn, lambda first, last: pages(logged, first, last), rewinds)
 
 

@@ -16,8 +16,8 @@ import typer
 from brokerha.cli.backup.line_sources import Lines, Source, opened
 from brokerha.cli.backup.places import BackupsOption, size_text
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
-from brokerha.cli.common.output import Format
+from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.command import Answer
 from brokerha.cli.common.progress import Meter, progress
 from brokerha.model.errors import InvalidRequest, StoreDamaged, WentBack
 from brokerha.model.fingerprints import text_of
@@ -61,6 +61,7 @@ _NodeId = Annotated[str, typer.Option("--as", metavar="ID", help="Node id of a n
 
 
 def replay(
+    cluster: Cluster,
     into: _Into,
     from_lsn: _FromLsn = None,
     to_lsn: _ToLsn = None,
@@ -69,14 +70,10 @@ def replay(
     master: _Master = "",
     backup: _Backup = None,
     dry_run: _DryRun = False,
-    cluster: _Cluster = "",
+    named: _Cluster = "",
     node_id: _NodeId = "",
     backups: BackupsOption = None,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Apply lines of the log to a worker's directory: from a running master (--url, -c), a journal, a log stream or a backup.
 
     A new directory begins empty and takes lines from LSN 1 on. Lines that it has already are only compared. A line that is missing
@@ -84,21 +81,18 @@ def replay(
     """
     with ExitStack() as stack:
         source = opened(
-            stack, journal=journal, stream=stream, master=master, backup=backup, backups=backups, config=config, url=url,
-            timeout_s=timeout_s,
-        )  # fmt: skip
+            stack, cluster, journal=journal, stream=stream, master=master, backup=backup, backups=backups
+        )
         last_lsn = source.last_lsn if to_lsn is None else to_lsn
-        owner = _owner(into, cluster or source.cluster, node_id)
+        owner = _owner(into, named or source.cluster, node_id)
         act = _looked_through if dry_run else _applied
         answer = act(source, into, owner, from_lsn, last_lsn)
-    if chosen is not Format.TABLE:
-        output.write(answer, [answer], chosen, {})
     lines = output.counted(answer["lines"], "line")
-    exits.say(
+    remark = (
         f"{into}{' would be' if dry_run else ''} at LSN {answer['lsn']:,} with fingerprint {answer['fingerprint'] or 'not known'}, "
         f"after {lines} from {source.name}"
     )
-    return exits.DONE
+    return Answer(answer, text="", remarks=[remark])
 
 
 def _owner(into: Path, cluster: str, node_id: str) -> tuple[str, NodeId]:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from brokerha.log.disks import FileDisk, MemoryDisk
 from brokerha.log.log import Log
@@ -29,8 +29,7 @@ TURN = 200
 BODY = b"x" * 130
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """Time for one write, in microseconds, in two situations."""
 
     what: str

@@ -1,4 +1,4 @@
-"""How fast a worker is healed while its site goes on writing: by a copy, and by replaying the log (``brokerha bench copy|replay``).
+"""How fast a worker is healed while its site goes on writing: by a copy, and by replaying the log (``brokerha bench copy | replay``).
 
     copy      a worker of a site with many triples loses its directory: MB/s of the snapshot beside what the broker carries
               alone in messages of the same size, and writes per second before and meanwhile
@@ -11,19 +11,19 @@ something, single figures do not.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from itertools import islice
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from brokerha.cli.bench.run import KINDS, put
-from brokerha.cli.bench.site import WRITE_TIMEOUT_MS, Site, Writing, is_in_sync
+from brokerha.cli.bench.load import KINDS, TIMEOUT_MS, Load, Make, put
+from brokerha.cli.bench.options import BenchOptions
+from brokerha.cli.bench.site import Site, is_in_sync, running
+from brokerha.cli.common import exits
+from brokerha.cli.common.command import Answer
 from brokerha.model.errors import NotReady
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.ports.copies import CHUNK_BYTES
@@ -33,24 +33,74 @@ if TYPE_CHECKING:
     from brokerha.model.requests import Reply
     from brokerha.ports.wire import Wire
 
-Report = Callable[[str], None]
 Figures = dict[str, float]
+HEALED_S = 900.0
+WARM_UP_S = 2.0
+
+
+def _median(rounds: Iterable[Figures]) -> Figures:
+    found = list(rounds)
+    return {key: median(each[key] for each in found) for key in found[0]}
+
+
+def _told(figures: Figures) -> str:
+    return ", ".join(f"{key} {value:,.2f}" for key, value in figures.items())
+
+
+# ---- copy
+
+COPY_COLUMNS = {
+    "mb": "MB",
+    "copy_mb_s": "MB/S",
+    "raw_mb_s": "RAW MB/S",
+    "raw_busy_mb_s": "RAW, WRITING",
+    "of_raw": "OF RAW",
+    "healed_s": "SECONDS",
+    "writes_before": "WRITES/S",
+    "writes_during": "MEANWHILE",
+    "load_average": "LOAD",
+}
 TRIPLES_AT_ONCE = 1000
 UNDER_WAY = 16
 KEPT = 1000
 """Transactions that the master's log keeps while copies are measured, so that a worker without anything cannot replay."""
-HEALED_S = 900.0
-WARM_UP_S = 2.0
+COPY_SETTINGS = (
+    f"min-replay-s = 0\ntx-log-max-size = {KEPT}\ntx-log-hard-limit = {100 * KEPT}\nscrub-every-s = 0\nmin-in-sync = 1\n"
+)
 RAW_CHUNKS = 192
-PHASES = ("asking", "fetching", "opening")
 CHUNKS_UNDER_WAY = 16
 """As in a load."""
+PHASES = {"snapshot_s": "asking", "fetch_s": "fetching", "open_s": "opening"}
 
 
-def lines(triples: int) -> Iterator[Operation]:
+def copy(options: BenchOptions) -> Answer:
+    """Measure how a wiped worker takes a snapshot."""
+    window, rounds = options.windows_or("20")[0], []
+    with running(options.broker, workers=3, settings=COPY_SETTINGS) as site, site.wire() as wire:
+        site.until_in_sync()
+        began_s = time.perf_counter()
+        _fill(wire, _triples(options.triples))
+        exits.say(f"{options.triples:,} triples written in {time.perf_counter() - began_s:.0f} s")
+        first = 1
+        for number in range(1, options.rounds + 1):
+            figures, first = _copied(site, wire, window, first)
+            rounds.append(figures)
+            exits.say(f"round {number}: {_told(figures)}")
+    middle = _median(rounds)
+    data = {"measured": "copy", "triples": options.triples, "window": window, "rounds": rounds, "median": middle}
+    exits.say(
+        f"copy of {middle['mb']:.0f} MB: {middle['copy_mb_s']:.0f} MB/s, {middle['of_raw']:.2f} of what the broker alone carries while "
+        f"writes go on ({middle['raw_busy_mb_s']:.0f} MB/s; {middle['raw_mb_s']:.0f} MB/s without them); in sync again after "
+        f"{middle['healed_s']:.1f} s; writes {middle['writes_before']:.0f}/s before, {middle['writes_during']:.0f}/s "
+        f"meanwhile ({middle['writes_kept']:.2f})"
+    )
+    return Answer(data, rounds, COPY_COLUMNS)
+
+
+def _triples(count: int) -> Iterator[Operation]:
     """Triples as N-Quads, so many in one operation; about 100 bytes each."""
-    for start in range(0, triples, TRIPLES_AT_ONCE):
-        numbers = range(start, min(start + TRIPLES_AT_ONCE, triples))
+    for start in range(0, count, TRIPLES_AT_ONCE):
+        numbers = range(start, min(start + TRIPLES_AT_ONCE, count))
         text = "".join(
             f'<http://example.org/item/{n}> <http://example.org/property/{n % 20}> "value {n * 7919 % 1000003} of {n}" .\n'
             for n in numbers
@@ -58,175 +108,138 @@ def lines(triples: int) -> Iterator[Operation]:
         yield ("add", "main", text)
 
 
-def fill(wire: Wire, operations: Iterator[Operation]) -> int:
-    """Write all of them, some under way at once; returns how many transactions it took."""
+def _fill(wire: Wire, operations: Iterator[Operation]) -> None:
+    """Write all of them, some under way at once. Raises NotReady."""
     count = 0
     waiting: list[Future[Reply]] = []
     while True:
         for operation in islice(operations, UNDER_WAY - len(waiting)):
             count += 1
-            waiting += wire.submit([(f"fill-{count}", pack_operations([operation]))], "applied", 1, WRITE_TIMEOUT_MS)
+            waiting += wire.submit([(f"fill-{count}", pack_operations([operation]))], "applied", 1, TIMEOUT_MS)
         if not waiting:
-            return count
-        reply = waiting.pop(0).result(WRITE_TIMEOUT_MS / 1000 + 10)
+            return
+        reply = waiting.pop(0).result(TIMEOUT_MS / 1000 + 10)
         if reply.status != "applied":
-            message = f"a write of the bench was {reply.status}: {reply.reason}"
-            raise NotReady(message)
-
-
-@contextlib.contextmanager
-def _site(broker: str, workers: int, settings: str) -> Iterator[Site]:
-    with (
-        tempfile.TemporaryDirectory(prefix="brokerha-bench-") as name,
-        Site(broker, Path(name), workers, settings) as site,
-    ):
-        yield site
-
-
-def _load_average() -> float:
-    return os.getloadavg()[0]
-
-
-# ---- copy
-
-
-def copy(broker: str, triples: int, window: int, rounds: int, report: Report) -> dict[str, Any]:
-    """Measure how a wiped worker takes a snapshot; returns plain data."""
-    settings = f"min-replay-s = 0\ntx-log-max-size = {KEPT}\ntx-log-hard-limit = {100 * KEPT}\nscrub-every-s = 0\nmin-in-sync = 1\n"
-    found = []
-    with _site(broker, 3, settings) as site, site.wire() as wire:
-        began = time.perf_counter()
-        fill(wire, lines(triples))
-        report(f"{triples:,} triples written in {time.perf_counter() - began:.0f} s")
-        first = 1
-        for number in range(1, rounds + 1):
-            figures, first = _copied(site, wire, window, first)
-            found.append(figures)
-            report(f"round {number}: {_told(figures)}")
-    middle = {key: median(each[key] for each in found) for key in found[0]}
-    answer = {"measured": "copy", "triples": triples, "window": window, "rounds": found, "median": middle}
-    report(
-        f"copy of {middle['mb']:.0f} MB: {middle['copy_mb_s']:.0f} MB/s, {middle['of_raw']:.2f} of what the broker alone carries while "
-        f"writes go on ({middle['raw_busy_mb_s']:.0f} MB/s; {middle['raw_mb_s']:.0f} MB/s without them); in sync again after "
-        f"{middle['healed_s']:.1f} s; writes {middle['writes_before']:.0f}/s before, {middle['writes_during']:.0f}/s "
-        f"meanwhile ({middle['writes_kept']:.2f})"
-    )
-    return answer
-
-
-def _raw(broker: str) -> float:
-    return yardstick.transfer(broker, RAW_CHUNKS, CHUNK_BYTES, CHUNKS_UNDER_WAY) / 1e6
+            raise NotReady(f"a write of the bench was {reply.status}: {reply.reason}")
 
 
 def _copied(site: Site, wire: Wire, window: int, first: int) -> tuple[Figures, int]:
-    """One round: the broker alone, writes alone, the broker with writes, and a copy with writes."""
+    """One round: the broker alone, writes alone, the broker with writes, and a copy with writes. Also the number of the next write."""
+
+    def raw_mb_s() -> float:
+        return yardstick.transfer(site.broker, RAW_CHUNKS, CHUNK_BYTES, CHUNKS_UNDER_WAY) / 1e6
+
     worker = site.workers[-1]
-    raw = _raw(site.broker)
-    with Writing(wire, put, window, first) as writing:
+    raw = raw_mb_s()
+    with Load(wire, put, window, first) as load:
         time.sleep(WARM_UP_S)
-        at = time.perf_counter()
-        while writing.sent - first < 2 * KEPT or time.perf_counter() - at < 4:
+        since_s = time.perf_counter()
+        while load.next - first < 2 * KEPT or time.perf_counter() - since_s < 4:
             time.sleep(0.1)
-            writing.check()
-        before_until = time.perf_counter()
-        raw_busy = _raw(site.broker)
+            load.check()
+        until_s = time.perf_counter()
+        raw_busy = raw_mb_s()
         site.stop(worker)
         site.wipe(worker)
         site.until(lambda rows: not is_in_sync(rows[worker]), 60)
         site.start(worker)
-        loading = site.until(lambda rows: rows[worker]["state"] == "replication-client", 60)
-        healed = site.until(lambda rows: is_in_sync(rows[worker]), HEALED_S)
+        loading_s = site.until(lambda rows: rows[worker]["state"] == "replication-client", 60)
+        healed_s = site.until(lambda rows: is_in_sync(rows[worker]), HEALED_S)
         time.sleep(0.5)
     metrics = site.metrics(worker)
-    seconds = {name: metrics.get(("load_last_seconds", name), 0.0) for name in PHASES}
+    phases = {name: metrics.get(("load_last_seconds", phase), 0.0) for name, phase in PHASES.items()}
     size_mb = metrics["load_last_bytes"] / 1e6
-    copy_mb_s = size_mb / max(seconds["fetching"], 0.001)
-    before, during = writing.rate(at, before_until), writing.rate(loading, healed)
+    copy_mb_s = size_mb / max(phases["fetch_s"], 0.001)
+    before, during = load.rate(since_s, until_s), load.rate(loading_s, healed_s)
     figures = {
         "raw_mb_s": raw,
         "raw_busy_mb_s": raw_busy,
         "mb": size_mb,
         "copy_mb_s": copy_mb_s,
         "of_raw": copy_mb_s / raw_busy,
-        "healed_s": healed - loading,
-        "snapshot_s": seconds["asking"],
-        "fetch_s": seconds["fetching"],
-        "open_s": seconds["opening"],
+        "healed_s": healed_s - loading_s,
+        **phases,
         "writes_before": before,
         "writes_during": during,
         "writes_kept": during / max(before, 1e-9),
-        "p99_before_ms": writing.p99_ms(at, before_until),
-        "p99_during_ms": writing.p99_ms(loading, healed),
-        "load_average": _load_average(),
+        "p99_before_ms": load.p99_ms(since_s, until_s),
+        "p99_during_ms": load.p99_ms(loading_s, healed_s),
+        "load_average": os.getloadavg()[0],
     }
-    return figures, writing.sent
-
-
-def _told(figures: Figures) -> str:
-    return ", ".join(f"{key} {value:,.2f}" for key, value in figures.items())
+    return figures, load.next
 
 
 # ---- replay
 
+REPLAY_COLUMNS = {
+    "what": "WRITE",
+    "behind": "BEHIND",
+    "live_per_s": "WRITTEN/S",
+    "replay_per_s": "REPLAYED/S",
+    "to_live": "TIMES",
+    "before_mb": "MB BEFORE",
+    "peak_mb": "MB MOST",
+    "load_average": "LOAD",
+}
 
-def replay(broker: str, transactions: int, window: int, rounds: int, report: Report) -> dict[str, Any]:
-    """Measure how a worker replays what was written while it was off; returns plain data."""
-    settings = f"tx-log-max-size = {2 * transactions + 10_000}\nscrub-every-s = 0\nmin-in-sync = 1\n"
-    found: list[dict[str, Any]] = []
-    with _site(broker, 2, settings) as site, site.wire() as wire:
+
+def replay(options: BenchOptions) -> Answer:
+    """Measure how a worker replays what was written while it was off."""
+    behind, window = options.transactions, options.windows_or("100")[0]
+    settings = f"tx-log-max-size = {2 * behind + 10_000}\nscrub-every-s = 0\nmin-in-sync = 1\n"
+    found: dict[str, list[Figures]] = {what: [] for what, _ in KINDS}
+    with running(options.broker, workers=2, settings=settings) as site, site.wire() as wire:
+        site.until_in_sync()
         first = 1
         for what, make in KINDS:
-            for number in range(1, rounds + 1):
-                figures = _replayed(site, wire, make, transactions, window, first)
-                first += 2 * transactions + 100_000
-                found.append({"what": what, **figures})
-                report(f"{what}, round {number}: {_told(figures)}")
-    middles: list[dict[str, Any]] = []
-    for what in dict.fromkeys(each["what"] for each in found):
-        own = [{k: v for k, v in each.items() if k != "what"} for each in found if each["what"] == what]
-        middle = {key: median(each[key] for each in own) for key in own[0]}
-        middles.append({"what": what, **middle})
-        report(
-            f"{what}: {transactions:,} transactions behind, replayed at {middle['replay_per_s']:,.0f}/s, "
+            for number in range(1, options.rounds + 1):
+                found[what].append(_replayed(site, wire, make, behind, window, first))
+                first += 2 * behind + 100_000
+                exits.say(f"{what}, round {number}: {_told(found[what][-1])}")
+    medians = {what: _median(rounds) for what, rounds in found.items()}
+    for what, middle in medians.items():
+        exits.say(
+            f"{what}: {behind:,} transactions behind, replayed at {middle['replay_per_s']:,.0f}/s, "
             f"{middle['to_live']:.1f} times the rate at which they were written ({middle['live_per_s']:,.0f}/s); "
             f"memory of the worker {middle['before_mb']:.0f} MB before, {middle['after_mb']:.0f} MB after, "
             f"at most {middle['peak_mb']:.0f} MB"
         )
-    return {"measured": "replay", "transactions": transactions, "window": window, "rounds": found, "median": middles}
+    rows: list[dict[str, Any]] = [{"what": what, **each} for what, rounds in found.items() for each in rounds]
+    middles = [{"what": what, **middle} for what, middle in medians.items()]
+    data = {"measured": "replay", "transactions": behind, "window": window, "rounds": rows, "median": middles}
+    return Answer(data, rows, REPLAY_COLUMNS)
 
 
-def _replayed(
-    site: Site, wire: Wire, make: Callable[[int], Operation], transactions: int, window: int, first: int
-) -> Figures:
+def _replayed(site: Site, wire: Wire, make: Make, behind: int, window: int, first: int) -> Figures:
     """One round: off, write, off with its process too (so that its memory is that of the replay), on."""
-    worker = site.workers[-1]
-    site.command(worker, "off")
+    other, worker = site.workers
+    site.switch(worker, "off")
     site.until(lambda rows: rows[worker]["state"] == "off", 30)
-    began = time.perf_counter()
-    with Writing(wire, make, window, first) as writing:
-        while len(writing.done) < transactions and writing.fault is None:
+    began_s = time.perf_counter()
+    with Load(wire, make, window, first) as load:
+        while len(load.done) < behind and load.fault is None:
             time.sleep(0.02)
-        live = len(writing.done) / (time.perf_counter() - began)
+        live = len(load.done) / (time.perf_counter() - began_s)
     site.stop(worker)
     site.start(worker)
-    site.until_up(worker, 60)
+    site.until_answering(worker)
     time.sleep(WARM_UP_S)
-    before_lsn = site.rows()[worker]["applied_lsn"]
-    goal = site.rows()[site.workers[0]]["applied_lsn"]
-    before, _ = site.resident_bytes(worker)
-    began = time.perf_counter()
-    site.command(worker, "on")
-    ended = site.until(lambda rows: rows[worker]["applied_lsn"] >= goal, HEALED_S)
-    after, peak = site.resident_bytes(worker)
-    per_s = (goal - before_lsn) / (ended - began)
-    site.until(lambda rows: is_in_sync(rows[worker]), 60)
+    rows = site.rows()
+    before_lsn, goal = rows[worker]["applied_lsn"], rows[other]["applied_lsn"]
+    before_mb, _ = site.resident_mb(worker)
+    began_s = time.perf_counter()
+    site.switch(worker, "on")
+    ended_s = site.until(lambda rows: rows[worker]["applied_lsn"] >= goal, HEALED_S)
+    after_mb, peak_mb = site.resident_mb(worker)
+    per_s = (goal - before_lsn) / (ended_s - began_s)
+    site.until_in_sync(60)
     return {
         "behind": goal - before_lsn,
         "live_per_s": live,
         "replay_per_s": per_s,
         "to_live": per_s / live,
-        "before_mb": before / 1e6,
-        "after_mb": after / 1e6,
-        "peak_mb": peak / 1e6,
-        "load_average": _load_average(),
+        "before_mb": before_mb,
+        "after_mb": after_mb,
+        "peak_mb": peak_mb,
+        "load_average": os.getloadavg()[0],
     }

@@ -17,14 +17,33 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import typer
+
+from brokerha.cli.bench.options import BenchOptions
+from brokerha.cli.bench.pipeline_steps import STEPS
+from brokerha.cli.common import exits
+from brokerha.cli.common.command import Answer
 from brokerha.model.errors import NotReady
 
-Report = Callable[[str], None]
+COLUMNS = {
+    "step": "STEP",
+    "where": "WHERE",
+    "seconds": "SECONDS",
+    "start_s": "START",
+    "entries_per_s": "ENTRIES/S",
+    "rows_per_s": "ROWS/S",
+    "cpu_s": "CPU S",
+    "peak_mb": "MB MOST",
+    "jvm_mb": "OF JVM",
+    "times_plain": "TIMES PLAIN",
+    "times_plain_with_start": "WITH START",
+    "load_average": "LOAD",
+}
 WHERE: Final = ("1", "2")
 """Spark with so many cores."""
 LOOK_S: Final = 0.25
@@ -82,16 +101,19 @@ def _share(pid: int) -> int:
     return 0
 
 
-def pipeline(
-    entries: int, steps: Sequence[str], where: Sequence[str], folder: Path | None, report: Report
-) -> dict[str, Any]:
-    """Measure; returns plain data. With a folder given the log in it is used again, and everything stays there.
+def pipeline(options: BenchOptions, where: Sequence[str] = WHERE) -> Answer:
+    """Measure. With a folder given the log in it is used again, and everything stays there.
 
     Raises NotReady when a step fails, StoreError.
     """
+    steps = options.steps.split(",") if options.steps else STEPS
+    if unknown := sorted(set(steps) - set(STEPS)):
+        raise typer.BadParameter(f"there is no step {unknown[0]!r}; there are {', '.join(STEPS)}")
+    entries = options.entries
     with contextlib.ExitStack() as stack:
-        place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="brokerha-bench-")))
-        generate_s = _generated(place, entries, report)
+        place = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="brokerha-bench-")))
+        place.mkdir(parents=True, exist_ok=True)
+        generate_s = _generated(place, entries)
         rows: list[dict[str, Any]] = []
         plain: dict[str, float] = {}
         for step in steps:
@@ -99,24 +121,20 @@ def pipeline(
             if of_plain not in plain:
                 rows.append(_measured(place, of_plain, "plain", entries, None))
                 plain[of_plain] = rows[-1]["seconds"]
-                report(_sentence(rows[-1]))
             if step not in {"archive", "read", "read-tuples"} and not (place / "archive").exists():
                 _measured(place, "archive", where[-1], entries, None)
-            for each in where:
-                rows.append(_measured(place, step, each, entries, plain[of_plain]))
-                report(_sentence(rows[-1]))
-        log_rows = max((row["rows"] for row in rows), default=0)
-        for row in rows:
-            row["rows"] = log_rows
-            row["rows_per_s"] = round(log_rows / row["seconds"])
-        return {"entries": entries, "rows": log_rows, "generate_s": round(generate_s, 2), "steps": rows}
+            rows += [_measured(place, step, each, entries, plain[of_plain]) for each in where]
+    log_rows = max((row["rows"] for row in rows), default=0)
+    rows = [{**row, "rows": log_rows, "rows_per_s": round(log_rows / row["seconds"])} for row in rows]
+    data = {"entries": entries, "rows": log_rows, "generate_s": round(generate_s, 2), "steps": rows}
+    return Answer(data, rows, COLUMNS)
 
 
-def _generated(place: Path, entries: int, report: Report) -> float:
+def _generated(place: Path, entries: int) -> float:
     from brokerha.cli.bench.pipeline_log import write_backup
     from brokerha.stores.backup.directory import BackupDirectory
 
-    begun = time.perf_counter()
+    begun_s = time.perf_counter()
     log = place / "log"
     if log.exists():
         found = BackupDirectory(log).manifest().last_lsn
@@ -124,8 +142,8 @@ def _generated(place: Path, entries: int, report: Report) -> float:
             raise NotReady(f"{log} holds {found} entries: choose another folder, or --entries {found}")
     else:
         write_backup(log, entries)
-        report(f"a log of {entries:,} entries, made in {time.perf_counter() - begun:.1f} s")
-    return time.perf_counter() - begun
+        exits.say(f"a log of {entries:,} entries, made in {time.perf_counter() - begun_s:.1f} s")
+    return time.perf_counter() - begun_s
 
 
 def _measured(place: Path, step: str, where: str, entries: int, plain_s: float | None) -> dict[str, Any]:
@@ -156,9 +174,9 @@ def _measured(place: Path, step: str, where: str, entries: int, plain_s: float |
     cpu_s = max(usage.cpu_s, _of_children_s() - before_s)
     found = json.loads(told.strip().splitlines()[-1])
     seconds, start_s = found["seconds"], found["start_s"]
-    return {
+    row = {
         "step": step,
-        "where": _named(where),
+        "where": {"plain": "plain loop", "1": "Spark, 1 core"}.get(where, f"Spark, {where} cores"),
         "rows": found["rows"],
         "seconds": round(seconds, 2),
         "start_s": round(start_s, 2),
@@ -170,17 +188,14 @@ def _measured(place: Path, step: str, where: str, entries: int, plain_s: float |
         "times_plain_with_start": round(plain_s / (seconds + start_s), 2) if plain_s else None,
         "load_average": round(os.getloadavg()[0], 1),
     }
+    exits.say(_sentence(row))
+    return row
 
 
 def _of_children_s() -> float:
     """Processor time of all processes that this one waited for, and of those that they waited for."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def _named(where: str) -> str:
-    words = {"plain": "plain loop", "1": "Spark, 1 core"}
-    return words.get(where, f"Spark, {where} cores")
 
 
 def _sentence(row: dict[str, Any]) -> str:

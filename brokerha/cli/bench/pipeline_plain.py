@@ -12,6 +12,7 @@ from pathlib import Path
 
 from brokerha.model import fingerprints
 from brokerha.model.control import Check
+from brokerha.model.errors import StoreDiffers
 from brokerha.model.ids import Lsn
 from brokerha.model.operations import unpack_effect
 from brokerha.pipeline.entries import LogEntry
@@ -93,13 +94,6 @@ def fingerprint_of(content: Content) -> bytes:
     return fingerprints.packed(total)
 
 
-def sort(content: Content) -> int:
-    """Put keys and messages into the order in which a worker's copy is built; returns the number of items."""
-    keys = sorted((row_key_of(table, key), value) for (table, key), value in content.keys.items())
-    messages = sorted((queue.encode(), place) for (queue, _), (place, _, _) in content.messages.items())
-    return len(keys) + len(messages) + sum(map(len, content.quads.values()))
-
-
 def read(spec: SourceSpec, last_lsn: Lsn) -> int:
     """Read all entries and decode them into rows; returns the number of rows."""
     from brokerha.pipeline.rows import batches_of
@@ -123,17 +117,26 @@ def archive(spec: SourceSpec, last_lsn: Lsn, path: Path) -> int:
     return rows
 
 
-def state(spec: SourceSpec, last_lsn: Lsn) -> tuple[Content, bytes]:
-    """The content after all entries, and the fingerprint that the last one of them has."""
+def audit(spec: SourceSpec, last_lsn: Lsn) -> Content:
+    """The content after all entries. Raises StoreDiffers when it has not the fingerprint that the last one of them says."""
     last = fingerprints.EMPTY
 
     def entries() -> Iterable[LogEntry]:
         nonlocal last
-        entry = None
         for entry in source.read(1, last_lsn):
             yield entry
-        if entry is not None:
             last = entry.fingerprint
 
     with open_source(spec) as source:
-        return fold(entries()), last
+        content = fold(entries())
+    if (found := fingerprint_of(content)) != last:
+        raise StoreDiffers(f"the content has fingerprint {found.hex()}, the log says {last.hex()}")
+    return content
+
+
+def rebuild(spec: SourceSpec, last_lsn: Lsn) -> int:
+    """The same, and its keys and messages in the order in which a worker's copy is built; returns the number of items."""
+    content = audit(spec, last_lsn)
+    keys = sorted((row_key_of(table, key), value) for (table, key), value in content.keys.items())
+    messages = sorted((queue.encode(), place) for (queue, _), (place, _, _) in content.messages.items())
+    return len(keys) + len(messages) + sum(map(len, content.quads.values()))

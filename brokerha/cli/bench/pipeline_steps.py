@@ -60,47 +60,16 @@ class Place:
         return str(self.folder / ARCHIVE)
 
 
-def _plain_archive(place: Place) -> int:
+def _plain(place: Place, step: str) -> int:
+    """The simple loop; returns the rows that it wrote or read."""
     from brokerha.cli.bench import pipeline_plain as plain
 
-    return plain.archive(place.spec, place.last_lsn, place.folder / "plain.parquet")
-
-
-def _plain_read(place: Place) -> int:
-    from brokerha.cli.bench import pipeline_plain as plain
-
-    return plain.read(place.spec, place.last_lsn)
-
-
-def _plain_audit(place: Place) -> int:
-    from brokerha.cli.bench import pipeline_plain as plain
-
-    content, expected = plain.state(place.spec, place.last_lsn)
-    _same(plain.fingerprint_of(content), expected)
+    if step == "read":
+        return plain.read(place.spec, place.last_lsn)
+    if step == "archive":
+        return plain.archive(place.spec, place.last_lsn, place.folder / "plain.parquet")
+    (plain.audit if step == "audit" else plain.rebuild)(place.spec, place.last_lsn)
     return 0
-
-
-def _plain_rebuild(place: Place) -> int:
-    from brokerha.cli.bench import pipeline_plain as plain
-
-    content, expected = plain.state(place.spec, place.last_lsn)
-    plain.sort(content)
-    _same(plain.fingerprint_of(content), expected)
-    return 0
-
-
-def _same(found: bytes, expected: bytes) -> None:
-    if found != expected:
-        raise StoreDiffers(f"the content has fingerprint {found.hex()}, the log says {expected.hex()}")
-
-
-PLAIN: Final[dict[str, Callable[[Place], int]]] = {
-    "read": _plain_read,
-    "archive": _plain_archive,
-    "audit": _plain_audit,
-    "rebuild": _plain_rebuild,
-    "export": _plain_rebuild,
-}
 
 
 def _read(spark: SparkSession, place: Place, *, arrow: bool = True) -> int:
@@ -165,7 +134,7 @@ def measured(place: Place, step: str, where: str) -> dict[str, Any]:
     begun = time.perf_counter()
     if where == "plain":
         gc.disable()
-        rows = PLAIN[step](place)
+        rows = _plain(place, step)
         return {"rows": rows, "seconds": time.perf_counter() - begun, "start_s": 0.0}
     from brokerha.spark.session import SparkOptions, session
 

@@ -8,6 +8,7 @@
     peer.py         ``brokerha peer``: the masters of the cluster, and changing them while it runs
     worker.py       ``brokerha worker``: workers at run time, and what a person decides about their content
     promote.py      ``brokerha promote NODE``: make one process of a master its primary, by hand
+    settings.py     ``brokerha settings``: what of the cluster file is changed while the cluster runs
     splits.py       ``brokerha splits``: what became of what lost its place in a split
     quarantine.py   ``brokerha quarantine``: messages that nodes could not use
     user.py         ``brokerha user``: who may come through the HTTP doors, and as what

@@ -14,14 +14,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from brokerha.cli.cluster import deep as deep_look
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.access import connected
-from brokerha.cli.common.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
+from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.command import Answer
+from brokerha.cli.common.options import FormatOption
 from brokerha.cli.common.output import Format
 from brokerha.model import states
 from brokerha.model.errors import Aborted, Rejected, TimedOut
@@ -65,6 +66,7 @@ class Deadline:
 
 
 def wait(
+    cluster: Cluster,
     target: Annotated[
         str, typer.Argument(metavar="LSN|TXID", help="A position of the log, or the id of a transaction.")
     ],
@@ -72,36 +74,23 @@ def wait(
         str, typer.Option("--on", metavar="all|quorum|N", help="How many copies must have applied it.")
     ] = ALL,
     is_txid: Annotated[bool, typer.Option("--txid", help="Take a number for the id of a transaction.")] = False,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Wait until a transaction is applied on copies.
 
     On all copies of the cluster, on more than half of them, or on N.
 
     Exit code 2 when the time is over, or when the transaction was rejected.
     """
-    check_on(on)
-    deadline = Deadline(timeout_s)
-    with connected(config, url) as client:
-        txid = target if is_txid or not target.isdecimal() else ""
-        lsn = _lsn_of(client, txid, deadline) if txid else int(target)
-        done, copies = _wait_for_copies(client, lsn, on, deadline)
-    answer = {"lsn": lsn, "txid": txid or None, "copies": done, "of": copies}
-    if chosen is Format.TABLE:
-        print(f"LSN {lsn:,} is applied on {len(done)} of {copies} copies: {', '.join(done)}")
-    else:
-        output.write(answer, [answer], chosen, {})
-    return exits.DONE
-
-
-def check_on(on: str) -> None:
-    """Raise typer.BadParameter unless it is ``all``, ``quorum`` or a number from 1 on."""
     if on not in {ALL, QUORUM} and not (on.isdecimal() and int(on) >= 1):
-        message = f"--on {on!r}: write all, quorum, or a number of copies"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter(f"--on {on!r}: write all, quorum, or a number of copies")
+    deadline = Deadline(cluster.timeout_s)
+    txid = target if is_txid or not target.isdecimal() else ""
+    lsn = _lsn_of(cluster.client, txid, deadline) if txid else int(target)
+    done, copies = _wait_for_copies(cluster.client, lsn, on, deadline)
+    return Answer(
+        {"lsn": lsn, "txid": txid or None, "copies": done, "of": copies},
+        text=f"LSN {lsn:,} is applied on {len(done)} of {copies} copies: {', '.join(done)}",
+    )
 
 
 def _lsn_of(client: Client, txid: str, deadline: Deadline) -> int:
@@ -127,17 +116,15 @@ def _wait_for_copies(client: Client, lsn: int, on: str, deadline: Deadline) -> t
         done = [copy["id"] for copy in copies if (copy["applied_lsn"] or 0) >= lsn]
         needed = {ALL: len(copies), QUORUM: len(copies) // 2 + 1}.get(on) or int(on)
         if needed > len(copies) and not hidden:
-            message = f"--on {on}: the cluster has {len(copies)} copies"
-            raise typer.BadParameter(message)
+            raise typer.BadParameter(f"--on {on}: the cluster has {len(copies)} copies")
         if copies and len(done) >= needed and (on.isdecimal() or not hidden):
             return done, len(copies)
         if not deadline.pause():
             late = [f"{copy['id']} is {_place(copy)}" for copy in copies if copy["id"] not in done]
-            behind = ", ".join([*late, *hidden])
-            message = (
-                f"LSN {lsn} is applied on {len(done)} of {len(copies)} copies after {deadline.timeout_s:g} s ({behind})"
+            missing = ", ".join([*late, *hidden])
+            raise TimedOut(
+                f"LSN {lsn} is applied on {len(done)} of {len(copies)} copies after {deadline.timeout_s:g} s ({missing})"
             )
-            raise TimedOut(message)
 
 
 def _place(copy: Mapping[str, Any]) -> str:
@@ -158,12 +145,10 @@ def hidden_sites(answer: Mapping[str, Any]) -> list[str]:
 
 
 def verify(
+    cluster: Cluster,
     deep: Annotated[
         bool, typer.Option("--deep", help="Have every worker compute its fingerprint anew from all of its data first.")
     ] = False,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
     """Compare all copies at one LSN.
@@ -174,28 +159,15 @@ def verify(
     --deep finds damage that fingerprints do not show. It reads everything at the rate of scrub-items-per-s, so it takes its time;
     --timeout-s is then for each question. With --url it is the workers of that master.
     """
-    looks = _looked_at(config, url, timeout_s) if deep else None
-    deadline = Deadline(timeout_s)
-    with connected(config, url) as client:
-        seen = _Seen()
-        while True:
-            answer = client.status(timeout=deadline.left_s)
-            seen.take(copies_of(answer), hidden_sites(answer))
-            verdict = seen.verdict()
-            if verdict is not None:
-                return _show(verdict, looks, chosen)
-            if not deadline.pause():
-                raise TimedOut(
-                    f"the copies were not seen at one LSN within {deadline.timeout_s:g} s ({seen.positions()})"
-                )
-
-
-def _looked_at(config: Path | None, url: str | None, timeout_s: float) -> list[dict[str, Any]]:
-    from brokerha.cli.cluster.deep import look_at_all
-    from brokerha.cli.common.masters import masters
-
-    with masters(config, url, timeout_s) as cluster:
-        return look_at_all(cluster)
+    looks = deep_look.look_at_all(cluster) if deep else None
+    deadline, seen = Deadline(cluster.timeout_s), _Seen()
+    while True:
+        answer = cluster.client.status(timeout=deadline.left_s)
+        seen.take(copies_of(answer), hidden_sites(answer))
+        if (verdict := seen.verdict()) is not None:
+            return _show(verdict, looks, chosen)
+        if not deadline.pause():
+            raise TimedOut(f"the copies were not seen at one LSN within {deadline.timeout_s:g} s ({seen.positions()})")
 
 
 class _Seen:
@@ -253,9 +225,7 @@ def _verdict(lsn: int, found: Mapping[str, str], homes: Mapping[str, str]) -> di
 
 def _show(verdict: Mapping[str, Any], looks: list[dict[str, Any]] | None, chosen: Format) -> int:
     if looks is not None and chosen is Format.TABLE:
-        from brokerha.cli.cluster.deep import COLUMNS
-
-        output.write({}, looks, chosen, COLUMNS)
+        output.write({}, looks, chosen, deep_look.COLUMNS)
     copies: Sequence[Mapping[str, Any]] = verdict["copies"]
     whole = verdict if looks is None else {**verdict, "deep": looks}
     output.write(whole, copies, chosen, {"id": "COPY", "fingerprint": "FINGERPRINT"})

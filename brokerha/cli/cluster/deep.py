@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from brokerha.cli.common.access import until_reached
-from brokerha.cli.common.masters import Masters
+from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.progress import progress
 from brokerha.model import states
 from brokerha.model.errors import BrokerhaError, NotReady, Unreachable
@@ -47,7 +47,7 @@ class _Look:
         }  # fmt: skip
 
 
-def look_at_all(cluster: Masters) -> list[dict[str, Any]]:
+def look_at_all(cluster: Cluster) -> list[dict[str, Any]]:
     """Have every worker look at its data, wait for all; a row for each. Raises Unreachable when no master answers."""
     looks, silent = _begin(cluster)
     running = [look for look in looks if look.row is None]
@@ -68,8 +68,8 @@ def look_at_all(cluster: Masters) -> list[dict[str, Any]]:
     return rows
 
 
-def _begin(cluster: Masters) -> tuple[list[_Look], dict[str, str]]:
-    answers, silent = cluster.lists()
+def _begin(cluster: Cluster) -> tuple[list[_Look], dict[str, str]]:
+    answers, silent = cluster.worker_lists()
     looks = []
     for name, answer in answers.items():
         for worker in answer["workers"]:
@@ -89,14 +89,14 @@ def _begin(cluster: Masters) -> tuple[list[_Look], dict[str, str]]:
     return looks, silent
 
 
-def _follow_all(cluster: Masters, looks: list[_Look]) -> None:
+def _follow_all(cluster: Cluster, looks: list[_Look]) -> None:
     time.sleep(POLL_S)
     for look in looks:
         if look.row is None:
             _follow(cluster, look)
 
 
-def _follow(cluster: Masters, look: _Look) -> None:
+def _follow(cluster: Cluster, look: _Look) -> None:
     """Ask how far one is; a master that is away for longer than a question may take ends it."""
     try:
         _take(look, until_reached(cluster.timeout_s, POLL_S)(cluster.command, look.master, "task", request=look.request))

@@ -11,15 +11,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from brokerha.cli.cluster import log_pins
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.access import addresses, cluster_file, connected
-from brokerha.cli.common.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
+from brokerha.cli.common.access import cluster_file
+from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.command import Group
+from brokerha.cli.common.options import FormatOption
 from brokerha.cli.common.output import Format
 from brokerha.cli.common.progress import progress
 from brokerha.model import log_lineages
@@ -47,11 +49,7 @@ AGREED = ("txid", "timestamp", "origin")
 RESULTS = ("outcome", "effect_digest")
 """Fields that each site finds out by itself, and that must be equal once they are known."""
 
-app = typer.Typer(
-    help="The synchronised queue: show, tail, verify, pins, pin, unpin.",
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = Group("The synchronised queue: show, tail, verify, pins, pin, unpin.")
 app.command("pins")(log_pins.pins)
 app.command("pin")(log_pins.pin)
 app.command("unpin")(log_pins.unpin)
@@ -59,72 +57,55 @@ app.command("unpin")(log_pins.unpin)
 
 @app.command()
 def show(
+    cluster: Cluster,
     first: Annotated[
         int | None, typer.Option("--from", min=1, metavar="LSN", help="First line; the first one that is held without it.")
     ] = None,
     last: Annotated[
         int | None, typer.Option("--to", min=1, metavar="LSN", help="Last line; the newest without it.")
     ] = None,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
     chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> None:
     """Show lines of the log: with -o json one object a line.
 
     Fields: lsn, txid, origin, timestamp (microseconds), epoch, lineage (0 until the log goes back after a split), kind, outcome, reason, operations, effect_digest.
     """
-    with connected(config, url) as client:
-        write, place = _Writer(chosen), _Place(client, timeout_s)
-        for lines in chunks(client, first or 1, last, timeout_s):
-            if first is not None:
-                _say_what_is_gone(first, lines)
-                first = None
-            if place.is_behind(lines) and (void := place.void(lines[0]["lsn"])):
-                raise WentBack(void)
-            write(lines)
-    return exits.DONE
+    write, place = _Writer(chosen), _Place(cluster)
+    for lines in chunks(cluster, first or 1, last):
+        if first is not None:
+            _say_what_is_gone(first, lines)
+            first = None
+        if place.is_behind(lines) and (void := place.void(lines[0]["lsn"])):
+            raise WentBack(void)
+        write(lines)
 
 
 @app.command()
 def tail(
+    cluster: Cluster,
     first: Annotated[
         int | None, typer.Option("--from", min=1, metavar="LSN", help="First line; only new ones without it.")
     ] = None,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
     chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> None:
     """Show lines of the log as they come, until Ctrl-C."""
-    write = _Writer(chosen)
-    with connected(config, url) as client:
-        following = first if first is not None else newest(client.status(timeout=timeout_s)) + 1
-        place = _Place(client, timeout_s)
-        try:
-            while True:
-                if void := place.void(following):
-                    exits.say(void)
-                    following = place.following
-                for lines in chunks(client, following, None, timeout_s):
-                    _say_what_is_gone(following, lines)
-                    if place.is_behind(lines):
-                        break
-                    write(lines)
-                    sys.stdout.flush()
-                    following = lines[-1]["lsn"] + 1
-                else:
-                    _wait_for_line(client, following)
-        except KeyboardInterrupt:
-            return exits.DONE
-
-
-def _wait_for_line(client: Client, lsn: int) -> None:
-    """Return when a line is there, or after a while."""
-    try:
-        client.wait(lsn, timeout=POLL_S)
-    except TimedOut:
-        return
+    write, place = _Writer(chosen), _Place(cluster)
+    following = first if first is not None else newest(cluster.client.status()) + 1
+    with suppress(KeyboardInterrupt):
+        while True:
+            if void := place.void(following):
+                exits.say(void)
+                following = place.following
+            for lines in chunks(cluster, following, None):
+                _say_what_is_gone(following, lines)
+                if place.is_behind(lines):
+                    break
+                write(lines)
+                sys.stdout.flush()
+                following = lines[-1]["lsn"] + 1
+            else:
+                with suppress(TimedOut):
+                    cluster.client.wait(following, timeout=POLL_S)
 
 
 def _say_what_is_gone(asked: int, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -138,11 +119,11 @@ def newest(answer: Mapping[str, Any]) -> int:
     return max((node["received_lsn"] or 0 for node in answer["nodes"] if node["role"] == "master"), default=0)
 
 
-def chunks(client: Client, first: int, last: int | None, timeout_s: float) -> Iterator[list[dict[str, Any]]]:
+def chunks(cluster: Cluster, first: int, last: int | None) -> Iterator[list[dict[str, Any]]]:
     """Lines of a range, a chunk at a time, until there are no more."""
     following = first
     while last is None or following <= last:
-        lines = client.log(following, last or 0, timeout=timeout_s)
+        lines = cluster.client.log(following, last or 0)
         if not lines:
             return
         yield lines
@@ -152,11 +133,10 @@ def chunks(client: Client, first: int, last: int | None, timeout_s: float) -> It
 class _Place:
     """Which lineage of the log is being read."""
 
-    def __init__(self, client: Client, timeout_s: float) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.following = 0
         """Where to go on after the last going back that mattered."""
-        self._client = client
-        self._timeout_s = timeout_s
+        self._cluster = cluster
         self._lineage = log_lineages.newest(self._rewinds())
 
     def is_behind(self, lines: Sequence[Mapping[str, Any]]) -> bool:
@@ -173,7 +153,8 @@ class _Place:
         return void
 
     def _rewinds(self) -> log_lineages.Rewinds:
-        return log_lineages.read_rewinds(self._client.entries(0, 0, timeout=self._timeout_s).get("rewinds"))
+        found = self._cluster.client.entries(0, 0, timeout=self._cluster.timeout_s)
+        return log_lineages.read_rewinds(found.get("rewinds"))
 
 
 class _Writer:
@@ -199,6 +180,7 @@ class _Writer:
 
 @app.command()
 def verify(
+    cluster: Cluster,
     node: Annotated[
         str | None,
         typer.Option(
@@ -207,30 +189,25 @@ def verify(
             help="Read the journal of this master or backup on this machine; it must be stopped.",
         ),
     ] = None,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
 ) -> int:
     """Verify the log: with --node every record of one journal, without it the lines of all masters against each other.
 
     Exit code 2 when anything is wrong; nothing is changed.
     """
     if node is not None:
-        return _verify_journal(config, node)
-    return _compare_masters(config, url, timeout_s)
+        return _verify_journal(cluster.config, node)
+    return _compare_masters(cluster)
 
 
 def _verify_journal(config: Path | None, node: str) -> int:
     cluster = cluster_file(config)
     directory = cluster.data_directory(node)
     if cluster.node(node).role == "worker":
-        message = (
+        raise typer.BadParameter(
             f"{node} is no master: only masters and backups keep a journal, so write --node {cluster.masters[0].id}"
         )
-        raise typer.BadParameter(message)
     if not directory.is_dir():
-        message = f"there is no journal in {directory}: is this the machine of {node}?"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter(f"there is no journal in {directory}: is this the machine of {node}?")
     from brokerha.log.disks import FileDisk
     from brokerha.log.log import Log
 
@@ -249,62 +226,51 @@ def _verify_journal(config: Path | None, node: str) -> int:
     return exits.FAILED if count else exits.DONE
 
 
-def _compare_masters(config: Path | None, url: str | None, timeout_s: float) -> int:
+def _compare_masters(cluster: Cluster) -> int:
     """Compare line by line, as far as all masters that answer are."""
-    masters = addresses(config, url)
-    if len(masters) == 1 and url is not None:
+    if not cluster.masters_of_file and len(cluster.masters) == 1:
         raise typer.BadParameter("to compare the logs of all masters, write -c FILE instead of --url")
     silent: dict[str, str] = {}
-    with ExitStack() as stack:
-        clients: dict[str, Client] = {}
-        ends: list[int] = []
-        for name, address in masters.items():
-            try:
-                client = stack.enter_context(_client(address))
-                ends.append(_end_of(client, name, timeout_s))
-                clients[name] = client
-            except Unreachable as error:
-                silent[name] = str(error)
-        if not clients:
-            raise Unreachable("; ".join(f"{name}: {reason}" for name, reason in silent.items()))
-        difference = _first_difference(clients, min(ends), timeout_s)
+    clients: dict[str, Client] = {}
+    ends: list[int] = []
+    for name in cluster.masters:
+        try:
+            ends.append(_end_of(cluster.at(name), name))
+            clients[name] = cluster.at(name)
+        except Unreachable as error:
+            silent[name] = str(error)
+    if not clients:
+        raise Unreachable("; ".join(f"{name}: {reason}" for name, reason in silent.items()))
+    difference = _first_difference(clients, min(ends))
     for name, reason in silent.items():
         exits.say(f"{name} was not compared: {reason}")
-    if difference is not None:
-        print(json.dumps(difference, ensure_ascii=False))
-        if len({line["epoch"] for line in difference.values() if isinstance(line, dict)}) > 1:
-            exits.say(
-                f"the logs part at LSN {difference['lsn']}, in different epochs: these masters are apart or were a moment ago; verify again when "
-                "brokerha status shows all of them in one epoch"
-            )
-            return exits.FAILED
+    if difference is None:
+        exits.say(f"the logs of {', '.join(clients)} are equal up to LSN {min(ends):,}")
+        return exits.DEGRADED if silent else exits.DONE
+    print(json.dumps(difference, ensure_ascii=False))
+    if len({line["epoch"] for line in difference.values() if isinstance(line, dict)}) > 1:
         exits.say(
-            f"the logs differ at LSN {difference['lsn']}: stop writing, keep the data directories, and ask for help"
+            f"the logs part at LSN {difference['lsn']}, in different epochs: these masters are apart or were a moment ago; verify again when "
+            "brokerha status shows all of them in one epoch"
         )
-        return exits.FAILED
-    exits.say(f"the logs of {', '.join(clients)} are equal up to LSN {min(ends):,}")
-    return exits.DEGRADED if silent else exits.DONE
+    else:
+        exits.say(f"the logs differ at LSN {difference['lsn']}: stop writing, keep the data directories, and ask for help")
+    return exits.FAILED
 
 
-def _client(address: str) -> Client:
-    import brokerha
-
-    return brokerha.connect(address)
-
-
-def _end_of(client: Client, master: str, timeout_s: float) -> int:
+def _end_of(client: Client, master: str) -> int:
     """Length of the log of one master, by its own word."""
-    nodes = client.status(timeout=timeout_s)["nodes"]
+    nodes = client.status()["nodes"]
     return next((node["received_lsn"] or 0 for node in nodes if node["id"] == master), 0)
 
 
-def _first_difference(clients: Mapping[str, Client], last: int, timeout_s: float) -> dict[str, Any] | None:
+def _first_difference(clients: Mapping[str, Client], last: int) -> dict[str, Any] | None:
     """The first LSN at which two masters hold another line, with both lines; None when there is none."""
     with progress("lines", last, "lines") as meter:
         following = 1
         while following <= last:
             # Each begins with the first line that it holds; what one of them has beyond the others is compared with the next page.
-            logs = {name: client.log(following, 0, timeout=timeout_s) for name, client in clients.items()}
+            logs = {name: client.log(following, 0) for name, client in clients.items()}
             if (found := differing(logs)) is not None:
                 return found
             end = min((lines[-1]["lsn"] for lines in logs.values() if lines), default=last)

@@ -6,137 +6,117 @@ LSN is not held there any more or too many pins are set, does not keep the other
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.masters import Masters, masters
-from brokerha.cli.common.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
-from brokerha.cli.common.output import Format
+from brokerha.cli.common.cluster import Cluster, Row
+from brokerha.cli.common.command import Answer
 from brokerha.model.errors import InvalidRequest, NotReady, Unreachable
 
 DEFAULT_FOR_S = 7 * 86_400
-COLUMNS = {
-    "name": "PIN",
-    "master": "MASTER",
-    "lsn": "LSN",
-    "entries": "ENTRIES",
-    "until": "UNTIL",
-    "dropped": "DROPPED",
-}
+COLUMNS = {"name": "PIN", "master": "MASTER", "lsn": "LSN", "entries": "ENTRIES", "until": "UNTIL", "dropped": "DROPPED"}
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the pin: letters, digits, '.', '_', '-'.")]
 MasterOption = Annotated[str, typer.Option("--master", metavar="ID", help="Only this master; all without it.")]
-Where = tuple[Path | None, str | None, float]
 
 
-def pins(
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+def pins(cluster: Cluster) -> Answer:
     """Show what of the log is held for whom.
 
     With -o json {"masters": [{master, first_lsn, last_lsn, hard_limit, split}], "pins": [{name, master, lsn, until, left_s, entries,
     dropped}], "silent": [master]}; until in microseconds; dropped: it holds more than tx-log-hard-limit, so nothing any more. split is
     null, or {lsn, entries, dropped, reason} while a split may lead this master back. Exit code 1 when a master does not answer.
     """
-    answers, refused, silent = _everywhere("pins", "", (config, url, timeout_s), {})
-    rows = [{"master": answer["master"], **row} for answer in answers.values() for row in answer["pins"]]
-    sites = [{name: value for name, value in answer.items() if name != "pins"} for answer in answers.values()]
-    _show({"masters": sites, "pins": rows, "silent": list(silent)}, rows, chosen)
+    told = _everywhere(cluster, "pins", "")
+    rows = [{"master": answer["master"], **row} for answer in told.answers.values() for row in answer["pins"]]
+    sites = [{name: value for name, value in answer.items() if name != "pins"} for answer in told.answers.values()]
+    remarks = []
     for site in sites:
         if split := site.get("split"):
             held = "is not held back to there any more" if split["dropped"] else "is held from there on"
-            exits.say(f"{site['master']}: {split['reason']}: the log {held}")
-    return _ended(refused, silent)
+            remarks.append(f"{site['master']}: {split['reason']}: the log {held}")
+    return Answer(
+        {"masters": sites, "pins": rows, "silent": list(told.silent)}, rows, COLUMNS, _shown(rows),
+        remarks=[*remarks, *told.remarks], code=told.code,
+    )  # fmt: skip
 
 
 def pin(
+    cluster: Cluster,
     name: NameArgument,
     lsn: Annotated[int, typer.Option("--from", min=1, metavar="LSN", help="Lowest LSN that is still needed.")],
     for_s: Annotated[
         int, typer.Option("--for-s", min=1, metavar="SECONDS", help="How long, from now on; a week without it.")
     ] = DEFAULT_FOR_S,
     master: MasterOption = "",
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Have the masters hold their logs from an LSN on; again with the same name to move the pin or to prolong it.
 
     It is remembered over restarts. A pin may make a log grow up to tx-log-hard-limit; then it is dropped. Exit code 2 when a
     master refuses.
     """
-    arguments = {"name": name, "lsn": lsn, "for_s": for_s}
-    answers, refused, silent = _everywhere("pin", master, (config, url, timeout_s), arguments)
-    rows = [{"master": at, **answer} for at, answer in answers.items()]
-    if rows or chosen is not Format.TABLE:
-        _show({"pins": rows, "refused": refused, "silent": list(silent)}, rows, chosen)
-    return _ended(refused, silent)
+    told = _everywhere(cluster, "pin", master, name=name, lsn=lsn, for_s=for_s)
+    return _changed(told, _shown(told.rows), None if told.rows else "")
 
 
-def unpin(
-    name: NameArgument,
-    master: MasterOption = "",
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+def unpin(cluster: Cluster, name: NameArgument, master: MasterOption = "") -> Answer:
     """Let the logs go that a pin holds. One that is not there is no error."""
-    answers, refused, silent = _everywhere("unpin", master, (config, url, timeout_s), {"name": name})
-    if chosen is Format.TABLE:
-        for at, answer in answers.items():
-            print(f"{at}: {name} is taken back" if answer["changed"] else f"{at}: there is no pin {name}")
-    else:
-        rows = [{"master": at, **answer} for at, answer in answers.items()]
-        output.write({"pins": rows, "refused": refused, "silent": list(silent)}, rows, chosen, {})
-    return _ended(refused, silent)
+    told = _everywhere(cluster, "unpin", master, name=name)
+    lines = [
+        f"{row['master']}: {name} is taken back" if row["changed"] else f"{row['master']}: there is no pin {name}"
+        for row in told.rows
+    ]
+    return _changed(told, None, "\n".join(lines))
 
 
-def _everywhere(
-    command: str, master: str, where: Where, arguments: dict[str, Any]
-) -> tuple[dict[str, dict[str, Any]], dict[str, str], dict[str, str]]:
-    """What each master answers, why one refuses, and why one does not answer. Raises Unreachable when none answers."""
-    answers: dict[str, dict[str, Any]] = {}
-    refused: dict[str, str] = {}
-    silent: dict[str, str] = {}
-    with masters(*where) as cluster:
-        for at in _asked(cluster, master):
-            try:
-                answers[at] = cluster.command(at, command, **arguments)
-            except (InvalidRequest, NotReady) as error:
-                refused[at] = str(error)
-            except Unreachable as error:
-                silent[at] = str(error)
-    if silent and not answers and not refused:
-        raise Unreachable("; ".join(silent.values()))
-    return answers, refused, silent
+class _Told(NamedTuple):
+    """What the masters say to a command."""
+
+    answers: dict[str, Row]
+    refused: dict[str, str]
+    """Why one refuses."""
+    silent: dict[str, str]
+    """Why one does not answer."""
+
+    @property
+    def rows(self) -> list[Row]:
+        return [{"master": at, **answer} for at, answer in self.answers.items()]
+
+    @property
+    def remarks(self) -> list[str]:
+        return [f"{at}: {reason}" for at, reason in (*self.refused.items(), *self.silent.items())]
+
+    @property
+    def code(self) -> int:
+        return exits.FAILED if self.refused else exits.DEGRADED if self.silent else exits.DONE
 
 
-def _asked(cluster: Masters, master: str) -> list[str]:
-    if not master:
-        return cluster.ids
-    cluster.client(master)
-    return [master]
+def _everywhere(cluster: Cluster, command: str, master: str, **arguments: Any) -> _Told:
+    """Have all masters carry out a command, or the one that is named. Raises Unreachable when none answers."""
+    told = _Told({}, {}, {})
+    if master:
+        cluster.at(master)
+    for at in [master] if master else cluster.masters:
+        try:
+            told.answers[at] = cluster.command(at, command, **arguments)
+        except (InvalidRequest, NotReady) as error:
+            told.refused[at] = str(error)
+        except Unreachable as error:
+            told.silent[at] = str(error)
+    if told.silent and not told.answers and not told.refused:
+        raise Unreachable("; ".join(told.silent.values()))
+    return told
 
 
-def _show(whole: dict[str, Any], rows: list[dict[str, Any]], chosen: Format) -> None:
-    if chosen is Format.TABLE:
-        rows = [
-            {**row, "until": output.time_text(row["until"]), "dropped": "yes" if row["dropped"] else ""} for row in rows
-        ]
-    output.write(whole, rows, chosen, COLUMNS)
+def _changed(told: _Told, shown: Sequence[Row] | None, text: str | None) -> Answer:
+    data = {"pins": told.rows, "refused": told.refused, "silent": list(told.silent)}
+    return Answer(data, told.rows, COLUMNS, shown, text, told.remarks, told.code)
 
 
-def _ended(refused: dict[str, str], silent: dict[str, str]) -> int:
-    for at, reason in (*refused.items(), *silent.items()):
-        exits.say(f"{at}: {reason}")
-    if refused:
-        return exits.FAILED
-    return exits.DEGRADED if silent else exits.DONE
+def _shown(rows: Sequence[Row]) -> list[Row]:
+    return [
+        {**row, "until": output.time_text(row["until"]), "dropped": "yes" if row["dropped"] else ""} for row in rows
+    ]

@@ -17,11 +17,10 @@ from typing import Annotated, Any
 
 import typer
 
-from brokerha.cli.common import exits, output
+from brokerha.cli.common import exits
 from brokerha.cli.common.asking import YesOption, confirm
-from brokerha.cli.common.masters import Masters, masters
-from brokerha.cli.common.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
-from brokerha.cli.common.output import Format
+from brokerha.cli.common.cluster import Cluster, Row
+from brokerha.cli.common.command import Answer, Group
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut, Unreachable
 
 COLUMNS = {
@@ -40,11 +39,7 @@ SURVEY_S = 5.0
 """How long a master may take to say how it is, before another one is asked."""
 DEFAULT_WAIT_S = 300.0
 
-app = typer.Typer(
-    help="Masters: list, add, remove, replace.",
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = Group("Masters: list, add, remove, replace.")
 
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Id of the master.")]
 MasterOption = Annotated[
@@ -57,32 +52,21 @@ WaitOption = Annotated[
 
 
 @app.command("list")
-def list_peers(
-    master: MasterOption = "",
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+def list_peers(cluster: Cluster, master: MasterOption = "") -> Answer:
     """Show all masters as one of them sees them.
 
     With -o json {master, epoch, proposer, masters, members, before, retired: [{node, journal}], refused, change: {kind, node, state, stage,
     forced}, peers: [{node, standing, heard, heard_s, epoch, journal, other_journal, lsn, lag}]}. Exit code 1 when one is not heard or no member.
     """
-    with masters(config, url, timeout_s) as cluster:
-        _, answer = _survey(cluster, master)
-        named = cluster.ids if url is None or config is not None else []
+    _, answer = _survey(cluster, master)
     rows = answer["peers"]
-    if chosen is Format.TABLE:
-        rows = [{**row, "journal": row["journal"][:JOURNAL_SHOWN], "heard": "yes" if row["heard"] else "no"} for row in rows]
-    output.write(answer, rows, chosen, COLUMNS)
-    for remark in _remarks(answer, named):
-        exits.say(remark)
-    is_well = all(row["heard"] and row["standing"] == "member" for row in answer["peers"])
-    return exits.DONE if is_well else exits.DEGRADED
+    shown = [{**row, "journal": row["journal"][:JOURNAL_SHOWN], "heard": "yes" if row["heard"] else "no"} for row in rows]
+    is_well = all(row["heard"] and row["standing"] == "member" for row in rows)
+    code = exits.DONE if is_well else exits.DEGRADED
+    return Answer(answer, rows, COLUMNS, shown, remarks=_remarks(answer, cluster.masters_of_file), code=code)
 
 
-def _remarks(answer: dict[str, Any], named: list[str]) -> list[str]:
+def _remarks(answer: Row, named: list[str]) -> list[str]:
     """What is under way, who came with another journal, and where the cluster file says something else."""
     remarks = [answer["refused"]] if answer["refused"] else []
     if (change := answer["change"]) is not None:
@@ -101,27 +85,24 @@ def _remarks(answer: dict[str, Any], named: list[str]) -> list[str]:
 
 @app.command()
 def add(
+    cluster: Cluster,
     node: NodeArgument,
     master: MasterOption = "",
     wait_s: WaitOption = DEFAULT_WAIT_S,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Make a node a master of the cluster.
 
     Start it first, with an empty data directory and a cluster file that names all masters and itself: it waits until it is added. Then it takes
     over everything that the others have, while these go on writing.
     """
-    with masters(config, url, timeout_s) as cluster:
-        answer = _Change(cluster, "add", node, master, wait_s).carry_out()
+    answer = _Change(cluster, "add", node, master, wait_s).carry_out()
     done = f"{node} is a master now, with {_named(answer)}; write it into the cluster files of the others, too"
-    return _tell(answer, chosen, done, f"{node} is a master already: nothing was changed")
+    return _told(answer, done, f"{node} is a master already: nothing was changed")
 
 
 @app.command()
 def remove(
+    cluster: Cluster,
     node: NodeArgument,
     force: Annotated[
         bool,
@@ -130,52 +111,43 @@ def remove(
     master: MasterOption = "",
     wait_s: WaitOption = DEFAULT_WAIT_S,
     yes: YesOption = False,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Take a master out of the cluster, for good: with the journal that it has it never comes back.
 
     If it is heard, everything that it has accepted is synchronised first. If not, what only it has accepted is lost to the cluster.
     """
     confirm(f"{node} is taken out for good{', before a majority agrees' if force else ''}", yes)
-    with masters(config, url, timeout_s) as cluster:
-        answer = _Change(cluster, "remove", node, master, wait_s, force=force).carry_out()
+    answer = _Change(cluster, "remove", node, master, wait_s, force=force).carry_out()
     done = f"{node} is no master any more; left: {_named(answer)}. Stop its processes, and take it out of the cluster files"
-    return _tell(answer, chosen, done, f"{node} is no master: nothing was changed")
+    return _told(answer, done, f"{node} is no master: nothing was changed")
 
 
 @app.command()
 def replace(
+    cluster: Cluster,
     node: NodeArgument,
     master: MasterOption = "",
     wait_s: WaitOption = DEFAULT_WAIT_S,
     yes: YesOption = False,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Bring a master back whose disk was lost: take it out, and add it with its new journal.
 
     Start it with an empty data directory, before or meanwhile. What only its lost disk held is lost.
     """
-    with masters(config, url, timeout_s) as cluster:
-        found, is_there = _look(cluster, master, node)
-        if is_there:
-            answer = {"kind": "replace", "node": node, "changed": False, "masters": found["masters"]}
-            return _tell(answer, chosen, "", f"{node} is there with the journal that it had: nothing was changed")
-        confirm(f"{node} is taken out with the journal that it had, and added with a new one", yes)
-        deadline_s = time.monotonic() + wait_s
-        if node in found["masters"]:
-            _Change(cluster, "remove", node, master, max(wait_s, PAUSE_S)).carry_out()
-            exits.say(f"{node} is taken out; next it is added with its new journal")
-        answer = _Change(cluster, "add", node, master, max(0.0, deadline_s - time.monotonic())).carry_out()
-    return _tell({**answer, "kind": "replace"}, chosen, f"{node} is a master again, with {_named(answer)}", f"{node} is a master")
+    found, is_there = _look(cluster, master, node)
+    if is_there:
+        answer = {"kind": "replace", "node": node, "changed": False, "masters": found["masters"]}
+        return _told(answer, "", f"{node} is there with the journal that it had: nothing was changed")
+    confirm(f"{node} is taken out with the journal that it had, and added with a new one", yes)
+    deadline_s = time.monotonic() + wait_s
+    if node in found["masters"]:
+        _Change(cluster, "remove", node, master, max(wait_s, PAUSE_S)).carry_out()
+        exits.say(f"{node} is taken out; next it is added with its new journal")
+    answer = _Change(cluster, "add", node, master, max(0.0, deadline_s - time.monotonic())).carry_out()
+    return _told({**answer, "kind": "replace"}, f"{node} is a master again, with {_named(answer)}", f"{node} is a master")
 
 
-def _look(cluster: Masters, master: str, node: str) -> tuple[dict[str, Any], bool]:
+def _look(cluster: Cluster, master: str, node: str) -> tuple[Row, bool]:
     """(what a master says, whether it hears this one with the journal that it had): a word from before the question is no proof."""
     asked_s = time.monotonic()
     while True:
@@ -192,7 +164,7 @@ class _Change:
     """One wish, told to one master after the other until it is so."""
 
     def __init__(
-        self, cluster: Masters, kind: str, node: str, master: str, wait_s: float, *, force: bool = False
+        self, cluster: Cluster, kind: str, node: str, master: str, wait_s: float, *, force: bool = False
     ) -> None:
         self._cluster = cluster
         self._kind = kind
@@ -200,11 +172,11 @@ class _Change:
         self._master = master
         self._deadline_s = time.monotonic() + wait_s
         self._waits = wait_s > 0
-        self._arguments: dict[str, Any] = {"node": node, "force": force} if kind == "remove" else {"node": node}
+        self._arguments: Row = {"node": node, "force": force} if kind == "remove" else {"node": node}
         self._told = ""
         self._has_changed = False
 
-    def carry_out(self) -> dict[str, Any]:
+    def carry_out(self) -> Row:
         """Say it, and wait. Raises InvalidRequest, NotReady, TimedOut, Unreachable."""
         while True:
             at, _ = self._retried(lambda: _survey(self._cluster, self._master, without=self._node))
@@ -215,7 +187,7 @@ class _Change:
             if (ended := self._watch(at)) is not None:
                 return {**answer, **ended, "changed": True}
 
-    def _watch(self, at: str) -> dict[str, Any] | None:
+    def _watch(self, at: str) -> Row | None:
         """Wait for the end; None when this master has forgotten the wish, or does not answer."""
         while True:
             try:
@@ -254,18 +226,18 @@ class _Change:
         time.sleep(PAUSE_S)
 
 
-def _survey(cluster: Masters, master: str, without: str = "") -> tuple[str, dict[str, Any]]:
+def _survey(cluster: Cluster, master: str, without: str = "") -> tuple[str, Row]:
     """(master to ask, what it says): one in the latest epoch that takes commands. Raises Unreachable, NotReady."""
     if master == without and master:
         raise InvalidRequest(f"{master} cannot change itself: ask another master")
-    asked = [master] if master else [each for each in cluster.ids if each != without] or cluster.ids
+    asked = [master] if master else [each for each in cluster.masters if each != without] or cluster.masters
     if master:
-        cluster.client(master)
-    found: dict[str, dict[str, Any]] = {}
+        cluster.at(master)
+    found: dict[str, Row] = {}
     silent: dict[str, str] = {}
     for at in asked:
         try:
-            found[at] = cluster.client(at).command("peers", {}, timeout=min(SURVEY_S, cluster.timeout_s))
+            found[at] = cluster.at(at).command("peers", {}, timeout=min(SURVEY_S, cluster.timeout_s))
         except (Unreachable, TimedOut, NotReady) as error:
             silent[at] = str(error)
     willing = {at: each for at, each in found.items() if not each["refused"]} or (found if not without else {})
@@ -277,17 +249,12 @@ def _survey(cluster: Masters, master: str, without: str = "") -> tuple[str, dict
     raise Unreachable("; ".join(silent.values()) or f"there is no other master than {without} to ask")
 
 
-def _named(answer: dict[str, Any]) -> str:
+def _named(answer: Row) -> str:
     return ", ".join(each for each in answer["masters"] if each != answer["node"]) or "nobody else"
 
 
-def _tell(answer: dict[str, Any], chosen: Format, done: str, unchanged: str) -> int:
-    if chosen is not Format.TABLE:
-        output.write(answer, [answer], chosen, {})
-    elif not answer["changed"]:
-        print(unchanged)
-    elif answer.get("state", "done") == "done":
-        print(done)
-    else:
-        print(f"it has begun: {answer['stage']}; see brokerha peer list")
-    return exits.DONE
+def _told(answer: Row, done: str, unchanged: str) -> Answer:
+    if not answer["changed"]:
+        return Answer(answer, text=unchanged)
+    is_done = answer.get("state", "done") == "done"
+    return Answer(answer, text=done if is_done else f"it has begun: {answer['stage']}; see brokerha peer list")

@@ -21,8 +21,8 @@ import typer
 
 from brokerha.cli.common import exits, logs, output
 from brokerha.cli.common.access import cluster_file
-from brokerha.cli.common.options import FormatOption
-from brokerha.cli.common.output import Format
+from brokerha.cli.common.command import Answer, Group
+from brokerha.cli.common.options import ConfigFileOption
 from brokerha.model.errors import ConfigurationError, InvalidRequest, NotFound
 
 if TYPE_CHECKING:
@@ -44,16 +44,8 @@ DEFAULT_LIMIT = 1000
 SHOWN_BYTES = 64 * 1024
 URL_VARIABLE = "BROKERHA_BROKER_URL"
 
-app = typer.Typer(
-    help="Messages that nodes could not use: list, show, retry, drop.",
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = Group("Messages that nodes could not use: list, show, retry, drop.")
 
-ConfigFileOption = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", metavar="FILE", help="Cluster file; without it: cluster.toml, if it is here."),
-]
 LimitOption = Annotated[
     int,
     typer.Option("--limit", metavar="N", min=1, help="How many messages of each broker to look at, the oldest first."),
@@ -62,17 +54,15 @@ IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="ID", help="As 
 
 
 @app.command("list")
-def list_(config: ConfigFileOption = None, limit: LimitOption = DEFAULT_LIMIT, chosen: FormatOption = Format.TABLE) -> int:
+def list_(config: ConfigFileOption = None, limit: LimitOption = DEFAULT_LIMIT) -> Answer:
     """What is in quarantine: where each message came from, and why it is there.
 
     Exit code: 0 when there is nothing, 1 when there is something.
     """
     rows = [row_of(message) for _, message in _messages(config, limit)]
-    if rows or chosen is not Format.TABLE:
-        output.write({"messages": rows}, rows, chosen, LIST_COLUMNS)
-    else:
-        exits.say("nothing is in quarantine")
-    return exits.DEGRADED if rows else exits.DONE
+    if not rows:
+        return Answer({"messages": rows}, rows, text="", remarks=["nothing is in quarantine"])
+    return Answer({"messages": rows}, rows, LIST_COLUMNS, code=exits.DEGRADED)
 
 
 @app.command()
@@ -80,17 +70,12 @@ def show(
     wanted: Annotated[str, typer.Argument(metavar="ID", help="As `quarantine list` names it.")],
     config: ConfigFileOption = None,
     limit: LimitOption = DEFAULT_LIMIT,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """One message with its properties, its headers and its body, as far as it can be read."""
     for _, message in _messages(config, limit):
         if message.id == wanted:
             told = {**row_of(message), "properties": _plain(message.properties), "body": body_of(message)}
-            if chosen is Format.TABLE:
-                print(output.yaml_text(told))
-            else:
-                output.write(told, [told], chosen, {})
-            return exits.DONE
+            return Answer(told, text=output.yaml_text(told))
     raise _unknown([wanted], limit)
 
 
@@ -124,7 +109,7 @@ def retry(
         except InvalidRequest as error:
             exits.say(str(error))
             failed += 1
-    exits.say(f"{_count(done)} published again" + (f", {_count(failed)} left in quarantine" if failed else ""))
+    exits.say(f"{output.counted(done, 'message')} published again" + (f", {output.counted(failed, 'message')} left in quarantine" if failed else ""))
     return exits.FAILED if failed else exits.DONE
 
 
@@ -135,7 +120,7 @@ def drop(
     yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask.")] = False,
     config: ConfigFileOption = None,
     limit: LimitOption = DEFAULT_LIMIT,
-) -> int:
+) -> None:
     """Remove messages for good. Nobody else has them."""
     _named(ids, everything)
     if everything and not yes:
@@ -144,8 +129,7 @@ def drop(
     for quarantine, message in _chosen(config, limit, ids or []):
         quarantine.drop(message)
         done += 1
-    exits.say(f"{_count(done)} dropped")
-    return exits.DONE
+    exits.say(f"{output.counted(done, 'message')} dropped")
 
 
 def row_of(message: Quarantined) -> dict[str, Any]:
@@ -242,7 +226,3 @@ def _brokers(config: Path | None) -> list[Address]:
         raise ConfigurationError(f"{cluster.path}: an embedded cluster has no broker, so nothing is kept in quarantine: see its log")
     urls = dict.fromkeys(cluster.broker_of(master.id) for master in cluster.masters)
     return [next(iter(parse_addresses(url))) for url in urls]
-
-
-def _count(count: int) -> str:
-    return "1 message" if count == 1 else f"{count} messages"

@@ -16,9 +16,8 @@ from typing import Annotated, Any
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.masters import Masters, masters
-from brokerha.cli.common.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
-from brokerha.cli.common.output import Format
+from brokerha.cli.common.cluster import Cluster, Row
+from brokerha.cli.common.command import Answer, Group
 from brokerha.model.errors import NotReady, TimedOut, Unreachable
 
 LIST_COLUMNS = {
@@ -48,11 +47,7 @@ SURVEY_S = 5.0
 """How long a master may take to answer, before another one is asked."""
 DEFAULT_WAIT_S = 60.0
 
-app = typer.Typer(
-    help="Splits that are over: list, show.",
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = Group("Splits that are over: list, show.")
 
 MasterOption = Annotated[
     str, typer.Option("--master", metavar="ID", help="The master to ask; without it the first that answers.")
@@ -60,77 +55,57 @@ MasterOption = Annotated[
 
 
 @app.command("list")
-def list_splits(
-    master: MasterOption = "",
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+def list_splits(cluster: Cluster, master: MasterOption = "") -> Answer:
     """Show each time that sides of a split came together, the newest first, and what became of what a master gave up.
 
     With -o json {master, splits: [{number, last_write, epoch, lineage, lsn, keeps_content, total, held, effects, counted}]}; epoch is the one
     that was given up, last_write in microseconds or null, held how many of the total are still listed, effects how many of the first `counted`
     of these had which effect.
     """
-    with masters(config, url, timeout_s) as cluster:
-        _, answer = _ask(cluster, master, "splits")
+    _, answer = _ask(cluster, master, "splits")
     rows = [{**split, "effect": _effects(split)} for split in answer["splits"]]
-    if chosen is Format.TABLE:
-        rows = [{**row, "last_write": _when(row["last_write"])} for row in rows]
-        exits.say(f"the book of {answer['master']}; each master has its own")
-    output.write(answer, rows, chosen, LIST_COLUMNS)
-    return exits.DONE
+    shown = [{**row, "last_write": _when(row["last_write"])} for row in rows]
+    remark = f"the book of {answer['master']}; each master has its own"
+    return Answer(answer, rows, LIST_COLUMNS, shown, remarks=[remark])
 
 
 @app.command()
 def show(
+    cluster: Cluster,
     number: Annotated[int, typer.Argument(metavar="SPLIT", min=0, help="Number of the split, as splits list says it.")],
     everything: Annotated[bool, typer.Option("--all", help=f"All transactions, not only the first {SHOWN}.")] = False,
     master: MasterOption = "",
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Show the transactions that a master gave up in a split: their LSN and outcome then, and now.
 
     With -o json the split as splits list has it, and {entries: [{lsn, txid, origin, outcome, new_lsn, new_outcome, reason, effect}], next};
     what is not known is null, next is the LSN of the first one that is not shown, or null. Numbers are those of one master: name it where
     several have had splits.
     """
-    with masters(config, url, timeout_s) as cluster:
-        limit = PAGE_ENTRIES if everything else SHOWN
-        at, answer = _ask(cluster, master, "split", number=number, limit=limit)
-        while everything and answer["next"] is not None:
-            page = cluster.command(at, "split", **{"number": number, "from": answer["next"], "limit": limit})
-            answer = {**answer, "entries": [*answer["entries"], *page["entries"]], "next": page["next"]}
-    if chosen is Format.TABLE:
-        exits.say(
-            f"{answer['master']} went back to LSN {answer['lsn']:,} of epoch {answer['epoch']} (lineage {answer['lineage']}): "
-            f"{output.counted(answer['total'], 'transaction')} given up: {_effects(answer) or 'nothing to tell'}"
-        )
-    output.write(answer, answer["entries"], chosen, SHOW_COLUMNS)
-    shown = len(answer["entries"])
+    limit = PAGE_ENTRIES if everything else SHOWN
+    at, answer = _ask(cluster, master, "split", number=number, limit=limit)
+    while everything and answer["next"] is not None:
+        page = cluster.command(at, "split", **{"number": number, "from": answer["next"], "limit": limit})
+        answer = {**answer, "entries": [*answer["entries"], *page["entries"]], "next": page["next"]}
+    back_to = f"LSN {answer['lsn']:,} of epoch {answer['epoch']} (lineage {answer['lineage']})"
+    given_up = f"{output.counted(answer['total'], 'transaction')} given up: {_effects(answer) or 'nothing to tell'}"
+    remarks = [f"{answer['master']} went back to {back_to}: {given_up}"]
     if answer["next"] is not None:
-        exits.say(f"{answer['held'] - shown:,} more: --all")
+        remarks.append(f"{answer['held'] - len(answer['entries']):,} more: --all")
     if answer["held"] < answer["total"]:
-        exits.say(f"of {answer['total']:,} the first {answer['held']:,} are still listed")
-    return exits.DONE
+        remarks.append(f"of {answer['total']:,} the first {answer['held']:,} are still listed")
+    return Answer(answer, answer["entries"], SHOW_COLUMNS, remarks=remarks)
 
 
 def split_recovery(
+    cluster: Cluster,
     mode: Annotated[str, typer.Argument(metavar="[MODE]", help="none, simple or smart; without it what is in force.")] = "",
     wait_s: Annotated[
         float,
         typer.Option("--wait-s", min=0, metavar="SECONDS", help="How long to wait until all masters have it; 0: only begin it."),
     ] = DEFAULT_WAIT_S,
     master: MasterOption = "",
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Show what becomes of a split, or choose it for all masters: none, simple and smart among each other, while the cluster runs.
 
     All masters have to be there: during a split it is refused, with the names of those that are missing. It goes before what the files say,
@@ -138,23 +113,17 @@ def split_recovery(
     epoch, epoch, files: {master: word}, differing: {master: word}, change: {mode, state, stage}, changed}. Exit code 1 when masters follow
     different ones.
     """
-    with masters(config, url, timeout_s) as cluster:
-        if mode:
-            answer = _chosen(cluster, master, mode.lower(), wait_s)
-        else:
-            answer = {**_ask(cluster, master, "split-recovery")[1], "changed": False}
-    if chosen is not Format.TABLE:
-        output.write(answer, [answer], chosen, {})
-    elif mode:
-        print(_done(answer))
+    if mode:
+        answer = _chosen(cluster, master, mode.lower(), wait_s)
+        text = _done(answer)
     else:
-        print(f"{answer['mode']} (from the {answer['source']}, as {answer['master']} says)")
-    for remark in _remarks(answer):
-        exits.say(remark)
-    return exits.DEGRADED if answer["differing"] else exits.DONE
+        answer = {**_ask(cluster, master, "split-recovery")[1], "changed": False}
+        text = f"{answer['mode']} (from the {answer['source']}, as {answer['master']} says)"
+    code = exits.DEGRADED if answer["differing"] else exits.DONE
+    return Answer(answer, text=text, remarks=_remarks(answer), code=code)
 
 
-def _chosen(cluster: Masters, master: str, mode: str, wait_s: float) -> dict[str, Any]:
+def _chosen(cluster: Cluster, master: str, mode: str, wait_s: float) -> Row:
     """Say it, and wait until it is so. Raises InvalidRequest, NotReady, TimedOut, Unreachable."""
     deadline_s, told, has_changed = time.monotonic() + wait_s, "", False
     while True:
@@ -207,14 +176,14 @@ def _remarks(answer: Mapping[str, Any]) -> list[str]:
     return remarks
 
 
-def _ask(cluster: Masters, master: str, name: str, **arguments: Any) -> tuple[str, dict[str, Any]]:
+def _ask(cluster: Cluster, master: str, name: str, **arguments: Any) -> tuple[str, Row]:
     """(who answers, what it says): the one that is named, or the first that answers. Raises what it refuses with, Unreachable."""
     if master:
         return master, cluster.command(master, name, **arguments)
     silent: list[str] = []
-    for at in cluster.ids:
+    for at in cluster.masters:
         try:
-            answer = cluster.client(at).command(name, arguments, timeout=min(SURVEY_S, cluster.timeout_s))
+            answer = cluster.at(at).command(name, arguments, timeout=min(SURVEY_S, cluster.timeout_s))
         except (Unreachable, TimedOut) as error:
             silent.append(f"{at}: {error}")
         else:

@@ -15,19 +15,16 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.access import connected
-from brokerha.cli.common.options import ConfigOption, FormatOption, UrlOption
+from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.options import FormatOption
 from brokerha.cli.common.output import Format
 from brokerha.model import states
 from brokerha.model.errors import Unreachable
-
-if TYPE_CHECKING:
-    from brokerha.client import Client
 
 COLUMNS = {
     "id": "NODE",
@@ -50,28 +47,23 @@ CLEAR = "\x1b[H\x1b[2J"
 
 
 def status(
-    config: ConfigOption = None,
-    url: UrlOption = None,
+    cluster: Cluster,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
     interval_s: Annotated[
         float, typer.Option("--interval-s", min=0.1, metavar="SECONDS", help="Time between two looks.")
     ] = 2.0,
-    timeout_s: Annotated[
-        float, typer.Option("--timeout-s", min=0.1, metavar="SECONDS", help="How long to wait for nodes.")
-    ] = 5.0,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
     """Show one row for each node, and what to do.
 
     Exit code: 0 healthy, 1 degraded (passes by itself once its cause is gone), 2 a person has to act, 3 no node answers.
     """
-    with connected(config, url) as client:
-        if not watch:
-            return show(client.status(timeout=timeout_s), chosen)
-        return _watch(client, interval_s, timeout_s, chosen)
+    if not watch:
+        return show(cluster.client.status(), chosen)
+    return _watch(cluster, interval_s, chosen)
 
 
-def _watch(client: Client, interval_s: float, timeout_s: float, chosen: Format) -> int:
+def _watch(cluster: Cluster, interval_s: float, chosen: Format) -> int:
     """Show until Ctrl-C; the exit code is that of the last look."""
     pause = threading.Event()
     code = exits.DONE
@@ -80,7 +72,7 @@ def _watch(client: Client, interval_s: float, timeout_s: float, chosen: Format) 
             if sys.stdout.isatty() and chosen is Format.TABLE:
                 print(CLEAR, end="")
             try:
-                code = show(client.status(timeout=timeout_s), chosen)
+                code = show(cluster.client.status(), chosen)
             except Unreachable as error:
                 code = exits.UNREACHABLE
                 exits.say(exits.error_line(error))

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brokerha.cli.common import exits, output
+from brokerha.cli.common import exits
 from brokerha.cli.common.access import cluster_file
-from brokerha.cli.common.options import FormatOption
-from brokerha.cli.common.output import Format
+from brokerha.cli.common.command import Answer, Group
+from brokerha.cli.common.options import ConfigFileOption
 from brokerha.model.errors import ConfigurationError, NotFound
 
 if TYPE_CHECKING:
@@ -37,16 +37,8 @@ PASSWORD_LEAST = 12
 DEFAULT_HOURS = 12.0
 YEAR_HOURS = 24.0 * 366
 
-app = typer.Typer(
-    help="Users of the HTTP doors: add, list, remove.",
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = Group("Users of the HTTP doors: add, list, remove.")
 
-ConfigFileOption = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", metavar="FILE", help="Cluster file; without it: cluster.toml, if it is here."),
-]
 FileOption = Annotated[
     Path | None, typer.Option("--file", metavar="FILE", help="Users file; without it the one that the cluster file names.")
 ]
@@ -68,7 +60,7 @@ def add(
     ] = DEFAULT_HOURS,
     file: FileOption = None,
     config: ConfigFileOption = None,
-) -> int:
+) -> None:
     """Add a user, or give one that is there other roles, another password or one more token.
 
     The roles are those of this command: what was said of repositories before is forgotten.
@@ -96,21 +88,19 @@ def add(
     exits.say(f"{name} has the role {role} in {path}" + (f", and {_listed(repositories)}" if repositories else ""))
     if made:
         print(made)
-    return exits.DONE
 
 
 @app.command("list")
-def list_(file: FileOption = None, config: ConfigFileOption = None, chosen: FormatOption = Format.TABLE) -> int:
+def list_(file: FileOption = None, config: ConfigFileOption = None) -> Answer:
     """Who there is, with which role; no secret is shown, as none is kept."""
     now_s = time.time()
     rows = [_row(user, now_s) for _, user in sorted(_read(_path(file, config)).items())]
     shown = [{**row, "in": _listed(row["repositories"])} for row in rows]
-    output.write({"users": rows}, shown, chosen, COLUMNS)
-    return exits.DONE
+    return Answer({"users": rows}, shown, COLUMNS)
 
 
 @app.command()
-def remove(name: NameArgument, file: FileOption = None, config: ConfigFileOption = None) -> int:
+def remove(name: NameArgument, file: FileOption = None, config: ConfigFileOption = None) -> None:
     """Remove a user: doors refuse password and tokens within a second."""
     path = _path(file, config)
     users = _read(path)
@@ -122,7 +112,6 @@ def remove(name: NameArgument, file: FileOption = None, config: ConfigFileOption
         )
     _write(path, users)
     exits.say(f"{name} is removed from {path}")
-    return exits.DONE
 
 
 def _row(user: User, now_s: float) -> dict[str, Any]:

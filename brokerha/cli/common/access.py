@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from brokerha.cli.common import logs
-from brokerha.cli.common.options import DEFAULT_CONFIG
+from brokerha.cli.common.options import DEFAULT_CONFIG, DEFAULT_TIMEOUT_S
 from brokerha.model.errors import ConfigurationError, Unreachable
 
 if TYPE_CHECKING:
@@ -69,14 +69,14 @@ def addresses(config: Path | None, url: str | None) -> dict[str, str]:
     return {cluster.name: cluster.broker}
 
 
-def connected(config: Path | None, url: str | None) -> Client:
+def connected(config: Path | None, url: str | None, timeout_s: float = DEFAULT_TIMEOUT_S) -> Client:
     """A client of the cluster; whether a node answers shows with the first question."""
     chosen = ",".join(addresses(config, url).values())
     import brokerha
 
     if chosen.startswith("amqp"):
         logs.to_stderr(logs.COMMAND)
-    return brokerha.connect(chosen)
+    return brokerha.connect(chosen, timeout=timeout_s)
 
 
 def until_reached(timeout_s: float, pause_s: float) -> Retrying:

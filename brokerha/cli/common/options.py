@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import typer
 
@@ -48,6 +48,10 @@ ConfigOption = Annotated[
 UrlOption = Annotated[
     str | None,
     typer.Option("--url", envvar="BROKERHA_URL", metavar="URL", help="Any node, such as http://127.0.0.1:7201."),
+]
+ConfigFileOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="Cluster file; without it: cluster.toml, if it is here."),
 ]
 ClusterFileOption = Annotated[
     Path, typer.Option("--config", "-c", metavar="FILE", help="Cluster file; see docs/reference/configuration.md.")
@@ -96,3 +100,16 @@ MinLsnOption = Annotated[
 
 DEFAULT_CONFIG = Path("cluster.toml")
 DEFAULT_TIMEOUT_S = 30.0
+
+
+class Options:
+    """Options that go together: a command that takes one has those of its constructor, after its own.
+
+    It is entered before the command, and left when that ends.
+    """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is to be closed."""

@@ -12,18 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.access import connected
+from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.command import Answer
 from brokerha.cli.common.inputs import STANDARD_INPUT, Source, opened, plain_suffix
-from brokerha.cli.common.options import (
-    DEFAULT_TIMEOUT_S,
-    AckOption,
-    ConfigOption,
-    FormatOption,
-    KeyOption,
-    RepositoryOption,
-    TimeoutOption,
-    UrlOption,
-)
+from brokerha.cli.common.options import AckOption, FormatOption, KeyOption, RepositoryOption
 from brokerha.cli.common.output import Format
 from brokerha.cli.common.progress import Meter, progress
 from brokerha.model.errors import BrokerhaError
@@ -36,6 +28,7 @@ SPELLING = "numbers, dates and language tags are kept by value, not as spelled (
 
 
 def load(
+    cluster: Cluster,
     files: Annotated[
         list[str], typer.Argument(metavar="FILE", help="RDF files, also .gz, .xz, .bz2; - for standard input.")
     ],
@@ -51,9 +44,6 @@ def load(
     ] = "",
     ack: AckOption = "applied",
     key: KeyOption = "",
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
     """Load RDF files into a repository, as many transactions.
@@ -63,22 +53,24 @@ def load(
     for name in files:
         _check_readable(name)
     done = _Done()
-    with connected(config, url) as client:
-        for number, name in enumerate(files, 1):
-            own_key = f"{key}.file{number}" if key and len(files) > 1 else key
-            with opened(name) as source, progress(name, source.size_bytes, "bytes") as meter:
-                follower = _Follower(done, source, meter)
-                try:
-                    client.load(
-                        repository, source.content, syntax or _syntax_of(name),
-                        graph=graph, ack=ack, timeout=timeout_s, key=own_key, on_progress=follower.take,
-                    )  # fmt: skip
-                except BrokerhaError:
-                    if done.transactions:
-                        exits.say(f"{_words(done)} were done before this error:")
-                    raise
-    _show(done, chosen)
-    return exits.DONE
+    for number, name in enumerate(files, 1):
+        own_key = f"{key}.file{number}" if key and len(files) > 1 else key
+        with opened(name) as source, progress(name, source.size_bytes, "bytes") as meter:
+            follower = _Follower(done, source, meter)
+            try:
+                cluster.client.load(
+                    repository, source.content, syntax or _syntax_of(name),
+                    graph=graph, ack=ack, key=own_key, on_progress=follower.take,
+                )  # fmt: skip
+            except BrokerhaError:
+                if done.transactions:
+                    exits.say(f"{_words(done)} were done before this error:")
+                raise
+    data = {"transactions": done.transactions, "statements": done.statements, "lsn": done.lsn or None}
+    code = Answer(data, text=f"{_words(done)}, up to LSN {done.lsn:,}").write(chosen)
+    if chosen is Format.TABLE:
+        exits.say(SPELLING)
+    return code
 
 
 class _Done:
@@ -125,12 +117,3 @@ def _syntax_of(name: str) -> str:
 
 def _words(done: _Done) -> str:
     return f"{output.counted(done.statements, 'statement')} in {output.counted(done.transactions, 'transaction')}"
-
-
-def _show(done: _Done, chosen: Format) -> None:
-    answer = {"transactions": done.transactions, "statements": done.statements, "lsn": done.lsn or None}
-    if chosen is Format.TABLE:
-        print(f"{_words(done)}, up to LSN {done.lsn:,}")
-        exits.say(SPELLING)
-    else:
-        output.write(answer, [answer], chosen, {})

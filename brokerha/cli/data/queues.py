@@ -16,20 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.access import connected
+from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.command import Answer
 from brokerha.cli.common.inputs import STANDARD_INPUT, read_bytes
-from brokerha.cli.common.options import (
-    DEFAULT_TIMEOUT_S,
-    AckOption,
-    ApartOption,
-    ConfigOption,
-    FormatOption,
-    KeyOption,
-    TimeoutOption,
-    UrlOption,
-)
+from brokerha.cli.common.options import AckOption, ApartOption, FormatOption, KeyOption
 from brokerha.cli.common.output import Format
-from brokerha.cli.data.read_write import print_written, write_raw
+from brokerha.cli.data.read_write import placed, write_raw
 
 if TYPE_CHECKING:
     from brokerha.client.queues import Consumed
@@ -39,6 +31,7 @@ QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Queue; it b
 
 
 def publish(
+    cluster: Cluster,
     queue: QueueArgument,
     file: Annotated[
         str | None, typer.Argument(metavar="FILE", help="File with the body of the message, or - for standard input.")
@@ -52,11 +45,7 @@ def publish(
     ack: AckOption = "applied",
     apart: ApartOption = "wait",
     key: KeyOption = "",
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Append a message to a queue."""
     if (text is None) == (file is None):
         raise typer.BadParameter("the message: write FILE, - for standard input, or --text TEXT, and one of them only")
@@ -65,13 +54,11 @@ def publish(
     else:
         is_standard = file == STANDARD_INPUT
         body = read_bytes(file if is_standard else None, None if is_standard else Path(file), "the message")
-    with connected(config, url) as client:
-        written = client.publish(queue, body, content_type, key=key, ack=ack, apart=apart, timeout=timeout_s)
-    print_written(written, chosen)
-    return exits.DONE
+    return placed(cluster.client.publish(queue, body, content_type, key=key, ack=ack, apart=apart))
 
 
 def consume(
+    cluster: Cluster,
     queue: QueueArgument,
     count: Annotated[int, typer.Option("--count", metavar="N", min=1, help="How many messages at most.")] = 1,
     wait_s: Annotated[
@@ -79,9 +66,6 @@ def consume(
         typer.Option("--wait", metavar="SECONDS", min=0, help="How long to wait for a message when there is none."),
     ] = 0.0,
     peek: Annotated[bool, typer.Option("--peek", help="Only look at the first messages; they stay.")] = False,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
     """Take messages from the head of a queue, and write them out as they come.
@@ -90,17 +74,16 @@ def consume(
 
     Exit code 2 when there was none.
     """
-    done = 0
-    with connected(config, url) as client:
-        messages: Iterable[QueueMessage | Consumed]
-        if peek:
-            messages = client.queue(queue, limit=count, min_lsn="latest", timeout=timeout_s)
-        else:
-            messages = client.consume(queue, count=count, wait=wait_s, timeout=timeout_s)
-        for message in messages:
-            _show(message, chosen, is_first=done == 0)
-            done += 1
-    if not done:
+    messages: Iterable[QueueMessage | Consumed]
+    if peek:
+        messages = cluster.client.queue(queue, limit=count, min_lsn="latest")
+    else:
+        messages = cluster.client.consume(queue, count=count, wait=wait_s)
+    is_empty = True
+    for message in messages:
+        _show(message, chosen, is_first=is_empty)
+        is_empty = False
+    if is_empty:
         exits.say(f"queue {queue} has no message that could be taken" if not peek else f"queue {queue} is empty")
         return exits.FAILED
     return exits.DONE

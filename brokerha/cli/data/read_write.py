@@ -9,31 +9,21 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.access import connected
+from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.command import Answer
 from brokerha.cli.common.inputs import read_bytes, read_text
-from brokerha.cli.common.options import (
-    DEFAULT_TIMEOUT_S,
-    AckOption,
-    ApartOption,
-    ConfigOption,
-    FormatOption,
-    KeyOption,
-    MinLsnOption,
-    RepositoryOption,
-    TimeoutOption,
-    UrlOption,
-)
+from brokerha.cli.common.options import AckOption, ApartOption, FormatOption, KeyOption, MinLsnOption, RepositoryOption
 from brokerha.cli.common.output import Format
 
 if TYPE_CHECKING:
-    from brokerha.client import Client
+    from brokerha.client.exporting import Export
     from brokerha.client.outcomes import Written
     from brokerha.ports.front import ReadOutcome
 
@@ -58,25 +48,21 @@ KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="Key, as UTF-8 t
 
 
 def update(
+    cluster: Cluster,
     text: Annotated[str | None, typer.Argument(metavar="SPARQL", help="The update, or - for standard input.")] = None,
     file: FileOption = None,
     repository: RepositoryOption = "main",
     ack: AckOption = "applied",
     apart: ApartOption = "wait",
     key: KeyOption = "",
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Run a SPARQL 1.1 update."""
     sparql = read_text(text, file, "the update")
-    return _write(
-        config, url, chosen, lambda db: db.update(repository, sparql, key=key, ack=ack, apart=apart, timeout=timeout_s)
-    )
+    return placed(cluster.client.update(repository, sparql, key=key, ack=ack, apart=apart))
 
 
 def put(
+    cluster: Cluster,
     table: TableArgument,
     name: KeyArgument,
     value: Annotated[str | None, typer.Argument(metavar="VALUE", help="The value, or - for standard input.")] = None,
@@ -84,51 +70,40 @@ def put(
     ack: AckOption = "applied",
     apart: ApartOption = "wait",
     key: KeyOption = "",
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Write one key of a table."""
-    content = read_bytes(value, file, "the value")
-    return _write(
-        config,
-        url,
-        chosen,
-        lambda db: db.put(table, os.fsencode(name), content, key=key, ack=ack, apart=apart, timeout=timeout_s),
-    )
+    content, row_key = read_bytes(value, file, "the value"), os.fsencode(name)
+    return placed(cluster.client.put(table, row_key, content, key=key, ack=ack, apart=apart))
 
 
 def delete(
+    cluster: Cluster,
     table: TableArgument,
     name: KeyArgument,
     ack: AckOption = "applied",
     apart: ApartOption = "wait",
     key: KeyOption = "",
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Delete one key of a table; a key that is not there is no error."""
-    return _write(
-        config,
-        url,
-        chosen,
-        lambda db: db.delete(table, os.fsencode(name), key=key, ack=ack, apart=apart, timeout=timeout_s),
-    )
+    row_key = os.fsencode(name)
+    return placed(cluster.client.delete(table, row_key, key=key, ack=ack, apart=apart))
+
+
+def placed(written: Written) -> Answer:
+    """Where a write is in the order."""
+    place = f"LSN {written.lsn:,}" if written.lsn else "no LSN yet"
+    data = {"txid": written.txid, "lsn": written.lsn or None, "level": written.level}
+    return Answer(data, text=f"{written.level}: {place}, transaction {written.txid}")
 
 
 def get(
+    cluster: Cluster,
     table: TableArgument,
     name: Annotated[str | None, typer.Argument(metavar="KEY", help="Key, as UTF-8 text.")] = None,
     prefix: PrefixOption = None,
     bounds: RangeOption = None,
     snapshot: SnapshotOption = None,
     min_lsn: MinLsnOption = 0,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
     """Read one key of a table, or all keys with --prefix or --range.
@@ -139,11 +114,10 @@ def get(
     if (name is not None) + (prefix is not None) + (bounds is not None) != 1:
         raise typer.BadParameter("which keys? write KEY, --prefix or --range, and one of them only")
     if name is None:
-        return _get_range(table, prefix, bounds, snapshot, min_lsn, config, url, timeout_s, chosen)
+        return _several(exported(cluster, table, prefix, bounds, snapshot, min_lsn)).write(chosen)
     if chosen is not Format.TABLE:
         raise typer.BadParameter("-o is for --prefix and --range: the value of one key is written as it is")
-    with connected(config, url) as client:
-        value = client.get(table, os.fsencode(name), snapshot=snapshot, min_lsn=min_lsn, timeout=timeout_s)
+    value = cluster.client.get(table, os.fsencode(name), snapshot=snapshot, min_lsn=min_lsn)
     if value is None:
         exits.say(f"table {table} has no key {name}")
         return exits.FAILED
@@ -151,41 +125,28 @@ def get(
     return exits.DONE
 
 
-def _get_range(
-    table: str,
-    prefix: str | None,
-    bounds: str | None,
-    snapshot: str | None,
-    min_lsn: Any,
-    config: Path | None,
-    url: str | None,
-    timeout_s: float,
-    chosen: Format,
-) -> int:
-    start, end = bounds_of(bounds)
-    with connected(config, url) as client:
-        found = client.export(
-            table,
-            prefix=os.fsencode(prefix or ""),
-            start=start,
-            end=end,
-            snapshot=snapshot,
-            min_lsn=min_lsn,
-            timeout=timeout_s,
-        )
-        rows = list(found.rows)
-    if chosen is Format.JSON or chosen is Format.YAML:
-        from brokerha.http.data.key_forms import row_as_json
+def _several(found: Export) -> Answer:
+    from brokerha.http.data.key_forms import row_as_json
 
-        output.write({"lsn": found.lsn, "rows": [row_as_json(*row) for row in rows]}, [], chosen, {})
-    else:
-        shown = [{"key": _escaped(key), "value": _escaped(value)} for key, value in rows]
-        output.write({}, shown, chosen, {"key": "KEY", "value": "VALUE"})
-    exits.say(f"{output.counted(len(rows), 'key')} at LSN {found.lsn:,}")
-    return exits.DONE
+    rows = list(found.rows)
+    shown = [{"key": _escaped(key), "value": _escaped(value)} for key, value in rows]
+    data = {"lsn": found.lsn, "rows": [row_as_json(*row) for row in rows]}
+    return Answer(
+        data, shown, {"key": "KEY", "value": "VALUE"}, remarks=[f"{output.counted(len(rows), 'key')} at LSN {found.lsn:,}"]
+    )
 
 
-def bounds_of(bounds: str | None) -> tuple[bytes, bytes | None]:
+def exported(
+    cluster: Cluster, table: str, prefix: str | None, bounds: str | None, snapshot: str | None, min_lsn: Any
+) -> Export:
+    """The keys of a table that ``--prefix`` and ``--range`` name. Raises typer.BadParameter."""
+    start, end = _bounds_of(bounds)
+    return cluster.client.export(
+        table, prefix=os.fsencode(prefix or ""), start=start, end=end, snapshot=snapshot, min_lsn=min_lsn
+    )
+
+
+def _bounds_of(bounds: str | None) -> tuple[bytes, bytes | None]:
     """The first key and the first that is left out of ``FROM..TO``, either of which may be empty. Raises typer.BadParameter."""
     start, dots, end = (bounds or "..").partition("..")
     if not dots:
@@ -198,6 +159,7 @@ def _escaped(data: bytes) -> str:
 
 
 def query(
+    cluster: Cluster,
     text: Annotated[str | None, typer.Argument(metavar="SPARQL", help="The query, or - for standard input.")] = None,
     file: FileOption = None,
     repository: RepositoryOption = "main",
@@ -206,25 +168,20 @@ def query(
         str | None,
         typer.Option("--accept", metavar="TYPE", help="Media type of the result, written as it comes; goes before -o."),
     ] = None,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
     chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> None:
     """Run a SPARQL 1.1 query.
 
     -o json and -o tsv are the SPARQL results formats; graphs (CONSTRUCT, DESCRIBE) are written as N-Triples.
     """
     sparql = read_text(text, file, "the query")
     wanted = accept or f"{RESULTS_TSV if chosen is Format.TSV else RESULTS_JSON}, {GRAPH}"
-    with connected(config, url) as client:
-        # With accept the answer comes as it is, not as Python values.
-        result = cast(
-            "ReadOutcome", client.query(repository, sparql, accept=wanted, min_lsn=min_lsn, timeout=timeout_s)
-        )
+    # With accept the answer comes as it is, not as Python values.
+    found = cluster.client.query(repository, sparql, accept=wanted, min_lsn=min_lsn)
+    result = cast("ReadOutcome", found)
     if accept is not None or chosen in {Format.JSON, Format.TSV} or not result.content_type.startswith(RESULTS_JSON):
         write_raw(result.body)
-        return exits.DONE
+        return
     answer = json.loads(result.body)
     if chosen is Format.YAML:
         print(output.yaml_text(answer))
@@ -235,7 +192,6 @@ def query(
         rows = [{name: term(row.get(name)) for name in names} for row in answer["results"]["bindings"]]
         output.console().print(output.table(rows, {name: name for name in names}))
         exits.say(f"{output.counted(len(rows), 'row')} at LSN {result.lsn:,}")
-    return exits.DONE
 
 
 def term(binding: Mapping[str, Any] | None) -> str:
@@ -264,21 +220,3 @@ def write_raw(content: bytes) -> None:
     if sys.stdout.isatty() and not content.endswith(b"\n"):
         sys.stdout.buffer.write(b"\n")
     sys.stdout.buffer.flush()
-
-
-def _write(config: Path | None, url: str | None, chosen: Format, act: Callable[[Client], Written]) -> int:
-    """Do one write and show where it is in the order."""
-    with connected(config, url) as client:
-        written = act(client)
-    print_written(written, chosen)
-    return exits.DONE
-
-
-def print_written(written: Written, chosen: Format) -> None:
-    """Where a write is in the order."""
-    answer = {"txid": written.txid, "lsn": written.lsn or None, "level": written.level}
-    if chosen is Format.TABLE:
-        place = f"LSN {written.lsn:,}" if written.lsn else "no LSN yet"
-        print(f"{written.level}: {place}, transaction {written.txid}")
-    else:
-        output.write(answer, [answer], chosen, {})

@@ -12,21 +12,16 @@ and reported until it is forgotten, and asks for ``--yes``.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from brokerha.cli.common import exits, output
-from brokerha.cli.common.access import connected
-from brokerha.cli.common.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
-from brokerha.cli.common.output import Format
+from brokerha.cli.common import exits
+from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.command import Answer, Group
 from brokerha.model import states
 from brokerha.model.errors import NotFound
 from brokerha.model.ids import maker_of
-
-if TYPE_CHECKING:
-    from brokerha.client import Client
 
 COLUMNS = {
     "txid": "TRANSACTION", "xid": "XID", "state": "STATE", "outcome": "OUTCOME", "operations": "OPERATIONS", "bytes": "BYTES",
@@ -36,139 +31,92 @@ COLUMNS = {
 SILENT = frozenset({states.UNREACHABLE, states.WAITING_FOR_PRIMARY})
 """States of a master that cannot be asked for its transactions."""
 
-app = typer.Typer(
-    help="Transactions that are not over: list, show, commit, rollback, forget.",
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = Group("Transactions that are not over: list, show, commit, rollback, forget.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="TXID|XID", help="Transaction id, or xid as tx list shows it.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it although its coordinator may have decided otherwise.")]
 
 
 @app.command("list")
-def list_transactions(
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+def list_transactions(cluster: Cluster) -> Answer:
     """List all transactions that are open, prepared, or decided by hand and not forgotten.
 
     Exit code 1 when a master does not answer: it is named, and its transactions are not in the list.
     """
-    with connected(config, url) as client:
-        nodes = client.status(timeout=timeout_s)["nodes"]
-        rows = client.open_transactions(timeout=timeout_s)
-    output.write({"transactions": rows}, rows, chosen, COLUMNS)
+    nodes = cluster.client.status()["nodes"]
+    rows = cluster.client.open_transactions()
     silent = [node["id"] for node in nodes if node["role"] == "master" and node["state"] in SILENT]
-    if silent:
-        exits.say(f"{', '.join(silent)} did not answer: what is open or prepared there is not listed")
-    return exits.DEGRADED if silent else exits.DONE
+    if not silent:
+        return Answer({"transactions": rows}, rows, COLUMNS)
+    remark = f"{', '.join(silent)} did not answer: what is open or prepared there is not listed"
+    return Answer({"transactions": rows}, rows, COLUMNS, remarks=[remark], code=exits.DEGRADED)
 
 
 @app.command()
-def show(
-    name: NameArgument,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+def show(cluster: Cluster, name: NameArgument) -> Answer:
     """Show what became of a transaction. Exit code 2 when nobody knows it."""
-    with connected(config, url) as client:
-        row = _found(client, name, timeout_s)
-        txid = row["txid"] if row is not None else name
-        answer = {**(client.outcome(txid, timeout=timeout_s) or {}), **(row or {})}
+    row = _found(cluster, name) or {}
+    answer = {**(cluster.client.outcome(row.get("txid", name)) or {}), **row}
     if not answer:
         raise NotFound(f"transaction {name} is not known: it was never begun here, or is forgotten")
-    if chosen is Format.TABLE:
-        print("\n".join(f"{field}: {'' if value is None else value}" for field, value in answer.items()))
-    else:
-        output.write(answer, [answer], chosen, {})
-    return exits.DONE
+    return Answer(
+        answer, text="\n".join(f"{field}: {'' if value is None else value}" for field, value in answer.items())
+    )
 
 
 @app.command()
-def commit(
-    name: NameArgument,
-    yes: YesOption = False,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+def commit(cluster: Cluster, name: NameArgument, yes: YesOption = False) -> Answer:
     """Commit a prepared transaction by hand."""
-    return _decide("commit", name, yes, config, url, timeout_s, chosen)
+    return _decide(cluster, "commit", name, yes)
 
 
 @app.command()
-def rollback(
-    name: NameArgument,
-    yes: YesOption = False,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+def rollback(cluster: Cluster, name: NameArgument, yes: YesOption = False) -> Answer:
     """Roll back a prepared transaction by hand.
 
     Also one that a master had prepared which was removed for good: by its transaction id, which a rejection names.
     """
-    return _decide("rollback", name, yes, config, url, timeout_s, chosen)
+    return _decide(cluster, "rollback", name, yes)
 
 
 @app.command()
-def forget(
-    name: NameArgument,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+def forget(cluster: Cluster, name: NameArgument) -> Answer:
     """Forget a transaction that was decided by hand."""
-    with connected(config, url) as client:
-        row = _needed(client, name, timeout_s)
-        answer = client.end_transaction("forget", row["node"], row["txid"], timeout=timeout_s)
-    return _done(row, answer, chosen)
+    row = _found(cluster, name)
+    if row is None:
+        raise _unknown(name)
+    return _ended(cluster, "forget", row)
 
 
-def _decide(
-    action: str, name: str, yes: bool, config: Path | None, url: str | None, timeout_s: float, chosen: Format
-) -> int:
+def _decide(cluster: Cluster, action: str, name: str, yes: bool) -> Answer:
     if not yes:
-        message = (
+        raise typer.BadParameter(
             f"{action} by hand may contradict what the coordinator of the transaction decided elsewhere: look at tx show {name},"
             " then write --yes"
         )
-        raise typer.BadParameter(message)
-    with connected(config, url) as client:
-        row = _found(client, name, timeout_s)
-        if row is None and action == "rollback" and maker_of(name):
-            row = _left_behind(client, name, timeout_s)
-        elif row is None:
-            raise _unknown(name)
-        answer = client.end_transaction(
-            action, row["node"], row["txid"], by_hand=row["state"] in {"placed", "prepared"}, timeout=timeout_s
-        )
-    return _done(row, answer, chosen)
+    row = _found(cluster, name)
+    if row is None and action == "rollback" and maker_of(name):
+        row = _left_behind(cluster, name)
+    elif row is None:
+        raise _unknown(name)
+    return _ended(cluster, action, row, by_hand=row["state"] in {"placed", "prepared"})
 
 
-def _found(client: Client, name: str, timeout_s: float) -> dict[str, Any] | None:
-    rows = client.open_transactions(timeout=timeout_s)
+def _ended(cluster: Cluster, action: str, row: dict[str, Any], **more: Any) -> Answer:
+    answer = cluster.client.end_transaction(action, row["node"], row["txid"], **more)
+    facts = {"txid": row["txid"], "xid": row["xid"] or None, "state": answer["state"], "lsn": answer.get("lsn") or None}
+    place = f", LSN {facts['lsn']:,}" if facts["lsn"] else ""
+    return Answer(facts, text=f"{facts['state']}: transaction {facts['txid']}{place}")
+
+
+def _found(cluster: Cluster, name: str) -> dict[str, Any] | None:
+    rows = cluster.client.open_transactions()
     return next((row for row in rows if name in (row["txid"], row["xid"])), None)
 
 
-def _needed(client: Client, name: str, timeout_s: float) -> dict[str, Any]:
-    row = _found(client, name, timeout_s)
-    if row is None:
-        raise _unknown(name)
-    return row
-
-
-def _left_behind(client: Client, txid: str, timeout_s: float) -> dict[str, Any]:
+def _left_behind(cluster: Cluster, txid: str) -> dict[str, Any]:
     """What a master may have prepared that does not exist any more: any other one can roll it back, and says when it must not."""
-    nodes = client.status(timeout=timeout_s)["nodes"]
+    nodes = cluster.client.status()["nodes"]
     masters = [node["id"] for node in nodes if node["role"] == "master" and node["state"] not in SILENT]
     if not masters:
         raise _unknown(txid)
@@ -178,13 +126,3 @@ def _left_behind(client: Client, txid: str, timeout_s: float) -> dict[str, Any]:
 
 def _unknown(name: str) -> NotFound:
     return NotFound(f"no transaction {name} is open, prepared or decided by hand at the masters that answer")
-
-
-def _done(row: dict[str, Any], answer: dict[str, Any], chosen: Format) -> int:
-    facts = {"txid": row["txid"], "xid": row["xid"] or None, "state": answer["state"], "lsn": answer.get("lsn") or None}
-    if chosen is Format.TABLE:
-        place = f", LSN {facts['lsn']:,}" if facts["lsn"] else ""
-        print(f"{facts['state']}: transaction {facts['txid']}{place}")
-    else:
-        output.write(facts, [facts], chosen, {})
-    return exits.DONE

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from brokerha.cli.common import exits, logs
-
-
-@dataclass(frozen=True, slots=True)
-class DemoOptions:
-    """What the command line says."""
-
-    input: Path | None
-    """N-Triples or N-Quads; None for data that every machine has."""
-    broker: str
-    """``embedded://`` or the URL of a RabbitMQ."""
+from brokerha.cli.common import logs
 
 
 def demo(
@@ -36,12 +24,7 @@ def demo(
 
     Ends with exit code 0 only if all copies are equal.
     """
-    return run_demo(DemoOptions(input, broker), exits.say)
-
-
-def run_demo(options: DemoOptions, report: Callable[[str], None]) -> int:
-    """Carry the demonstration out; returns the exit code."""
-    from brokerha.cli.demo import run as demo_run
+    from brokerha.cli.demo.run import run
 
     logs.to_stderr(logs.LOSSES)
-    return demo_run.run(options.input, options.broker, report)
+    return run(input, broker)

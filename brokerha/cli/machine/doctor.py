@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brokerha.cli.common import exits, output
+from brokerha.cli.common import exits
 from brokerha.cli.common.access import cluster_file
-from brokerha.cli.common.options import FormatOption
-from brokerha.cli.common.output import Format
+from brokerha.cli.common.command import Answer
+from brokerha.cli.common.options import ConfigFileOption
 from brokerha.cli.machine.init import DEFAULT_FOLDER, DEFAULT_USER, program
 
 if TYPE_CHECKING:
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 
 COLUMNS = {"level": "LEVEL", "subject": "ABOUT", "what": "FOUND", "command": "MENDED BY"}
 
-ConfigFileOption = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", metavar="FILE", help="Cluster file; without it: cluster.toml, if it is here."),
-]
 DeployOption = Annotated[
     Path,
     typer.Option("--deploy", metavar="DIR", help="Folder of the files that brokerha init made, if there are any."),
@@ -54,8 +50,7 @@ def doctor(
     config: ConfigFileOption = None,
     deploy: DeployOption = DEFAULT_FOLDER,
     secrets: SecretsOption = None,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Check configuration, broker, rights, clocks, disks and limits; each finding with the command that mends it.
 
     Changes nothing. The management interface is asked at BROKERHA_MANAGEMENT_URL, or on this machine. Exit code: 0 all well, 1 warnings,
@@ -66,24 +61,17 @@ def doctor(
     cluster = cluster_file(config)
     folder = secrets or (deploy / "secrets" if (deploy / "secrets").is_dir() else None)
     findings, is_reachable = examine(cluster, nodes or [], os.environ, deploy, folder)
-    if chosen is Format.TABLE:
-        for finding in findings:
-            print(text(finding))
-    else:
-        told = answer(cluster.name, findings)
-        output.write(told, told["findings"], chosen, COLUMNS)
-    return code_of(findings, is_reachable=is_reachable)
+    told = report(cluster.name, findings)
+    lines = "\n".join(text(finding) for finding in findings)
+    return Answer(told, told["findings"], COLUMNS, text=lines, code=code_of(findings, is_reachable=is_reachable))
 
 
-def answer(cluster: str, findings: Sequence[Finding]) -> dict[str, Any]:
+def report(cluster: str, findings: Sequence[Finding]) -> dict[str, Any]:
     """What -o json writes."""
     from brokerha.doctor.findings import worst
 
-    return {
-        "cluster": cluster,
-        "worst": worst(findings),
-        "findings": [dataclasses.asdict(finding) for finding in findings],
-    }
+    rows = [dataclasses.asdict(finding) for finding in findings]
+    return {"cluster": cluster, "worst": worst(findings), "findings": rows}
 
 
 def code_of(findings: Sequence[Finding], *, is_reachable: bool) -> int:

@@ -17,20 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from brokerha.cli.common import exits, logs, output
-from brokerha.cli.common.masters import masters
-from brokerha.cli.common.options import (
-    DEFAULT_CONFIG,
-    DEFAULT_TIMEOUT_S,
-    ClusterFileOption,
-    ConfigOption,
-    FormatOption,
-    TimeoutOption,
-    UrlOption,
-)
-from brokerha.cli.common.output import Format
+from brokerha.cli.common import logs
+from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.command import Answer, Group
+from brokerha.cli.common.options import DEFAULT_CONFIG, ClusterFileOption
 from brokerha.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -42,21 +33,8 @@ Program = Callable[["ClusterConfig", str], int]
 RUN = "run"
 
 
-class _NodeGroup(TyperGroup):
-    """What is none of its commands is the id of a node to run."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """``m1 -c FILE`` stands for ``run m1 -c FILE``."""
-        is_id = bool(args) and args[0] not in self.commands and args[0] not in ctx.help_option_names
-        return super().parse_args(ctx, [RUN, *args] if is_id else args)
-
-
-app = typer.Typer(
-    cls=_NodeGroup,
-    help="Run one node (brokerha node ID); pause, coin, continue one.",
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+# What is none of its commands is the id of a node to run.
+app = Group("Run one node (brokerha node ID); pause, coin, continue one.", default=RUN)
 NodeArgument = Annotated[
     str, typer.Argument(metavar="ID", help="Id of a backup, a worker, or the process of a master that stands by.")
 ]
@@ -82,13 +60,15 @@ def node(
     SIGTERM and Ctrl-C stop it in order; kill -9 is as safe. It waits for a broker that is away and never gives up.
     """
     if (role or master or http) and not (role == "worker" and master):
-        message = "--role worker --master ID (and --http) belong together: they are for a worker that is not in the cluster file"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter(
+            "--role worker --master ID (and --http) belong together: they are for a worker that is not in the cluster file"
+        )
     return run_node(config, node_id, master, http)
 
 
 @app.command()
 def pause(
+    cluster: Cluster,
     node_id: NodeArgument,
     force: Annotated[
         bool,
@@ -96,59 +76,37 @@ def pause(
             "--force", help="Do it although writes wait for this backup, or it is the last worker that is in sync."
         ),
     ] = False,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Pause a backup, or a worker. It stays paused over restarts, until it is told to continue.
 
     A paused backup keeps its journal and its place in it, votes, follows nobody, and does not stand for election. Pausing a worker is to switch it
     off: brokerha worker off.
     """
-    return _order("pause", node_id, {"force": force}, (config, url, timeout_s), chosen)
+    return _order(cluster, "pause", node_id, force=force)
 
 
 @app.command()
-def coin(
-    node_id: NodeArgument,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+def coin(cluster: Cluster, node_id: NodeArgument) -> Answer:
     """Name the primary that a paused backup hears at present as the one that it will follow. It stays paused."""
-    return _order("coin", node_id, {}, (config, url, timeout_s), chosen)
+    return _order(cluster, "coin", node_id)
 
 
 @app.command("continue")
-def continue_(
-    node_id: NodeArgument,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+def continue_(cluster: Cluster, node_id: NodeArgument) -> Answer:
     """Have a paused node go on: a backup catches up with the primary that it was coined on, a worker with its master.
 
     Refused when the backup was not coined, or when another primary, or the same one in another view, acts since. To go on as primary:
     brokerha promote ID.
     """
-    return _order("continue", node_id, {}, (config, url, timeout_s), chosen)
+    return _order(cluster, "continue", node_id)
 
 
-def _order(
-    what: str, node_id: str, more: dict[str, Any], where: tuple[Path | None, str | None, float], chosen: Format
-) -> int:
+def _order(cluster: Cluster, what: str, node_id: str, **more: Any) -> Answer:
     """Give an order to the master of a node, which has the node carry it out."""
-    with masters(*where) as cluster:
-        answer = cluster.command(cluster.master_of(node_id), f"node-{what}", node=node_id, **more)
-    if chosen is Format.TABLE:
-        reason = f": {answer['reason']}" if answer["reason"] else ""
-        print(f"{node_id} is {answer['state']}{reason}" + ("" if answer["changed"] else "; nothing was changed"))
-    else:
-        output.write(answer, [answer], chosen, {})
-    return exits.DONE
+    answer = cluster.command(cluster.master_of(node_id), f"node-{what}", node=node_id, **more)
+    reason = f": {answer['reason']}" if answer["reason"] else ""
+    unchanged = "" if answer["changed"] else "; nothing was changed"
+    return Answer(answer, text=f"{node_id} is {answer['state']}{reason}{unchanged}")
 
 
 def run_node(path: Path, node_id: str, master: str = "", http: str = "") -> int:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
+from brokerha.cli.common import exits
 from brokerha.nodes.observing.check_lines import NO_WORKER_LINE
 
 POLL_S = 0.2
@@ -71,3 +72,14 @@ def wait_until_ready(
         if left and stopped.wait(POLL_S):
             return
     on_ready()
+
+
+def say_ready(urls: Mapping[str, str]) -> None:
+    """One line on standard output."""
+    listed = ", ".join(f"{name} {url}" for name, url in urls.items())
+    print(f"ready: {listed or 'all nodes are started; none has an http address'}", flush=True)
+
+
+def say_missing(reasons: Mapping[str, str]) -> None:
+    """Who is not ready, and why."""
+    exits.say("not ready yet: " + "; ".join(f"{name}: {reason}" for name, reason in reasons.items()))

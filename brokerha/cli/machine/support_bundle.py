@@ -27,10 +27,12 @@ import typer
 
 from brokerha.cli.common import exits
 from brokerha.cli.common.access import cluster_file, master_urls
-from brokerha.cli.common.masters import masters
+from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.options import ConfigFileOption
 from brokerha.cli.machine import doctor
-from brokerha.cli.machine.doctor import ConfigFileOption, DeployOption, SecretsOption
+from brokerha.cli.machine.doctor import DeployOption, SecretsOption
 from brokerha.cli.machine.init import DEFAULT_FOLDER
+from brokerha.model import VERSION
 from brokerha.model.errors import BrokerhaError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ def support_bundle(
     bundle.add("cluster.toml", cluster.path.read_text(encoding="utf-8"))
     bundle.add("environment.txt", "".join(f"{name}\n" for name in sorted(os.environ)))
     findings, _ = doctor.examine(cluster, [], os.environ, deploy, folder)
-    bundle.add_json("doctor.json", doctor.answer(cluster.name, findings))
+    bundle.add_json("doctor.json", doctor.report(cluster.name, findings))
     silent = _nodes(bundle, cluster)
     for name, text in log_texts(cluster, deploy, logs or [], lines):
         bundle.add(f"logs/{name}", text, keep_end=True)
@@ -114,11 +116,11 @@ def known_secrets(cluster: ClusterConfig, folder: Path | None) -> set[str]:
 
 def versions() -> dict[str, Any]:
     """Of brokerha, of Python, of the machine, and of what is installed."""
-    from importlib.metadata import distributions, version
+    from importlib.metadata import distributions
 
     packages = {each.metadata["Name"]: each.version for each in distributions()}
     return {
-        "brokerha": version("brokerha"),
+        "brokerha": VERSION,
         "python": sys.version,
         "platform": platform.platform(),
         "processors": os.cpu_count(),
@@ -166,8 +168,8 @@ def _status(cluster: ClusterConfig) -> dict[str, Any]:
 def _journals(cluster: ClusterConfig) -> dict[str, Any]:
     """What each master has in its journal, and what holds it."""
     found: dict[str, Any] = {}
-    with masters(cluster.path, None, _STATUS_WITHIN_S) as sites:
-        for master in sites.ids:
+    with Cluster(cluster.path, timeout_s=_STATUS_WITHIN_S) as sites:
+        for master in sites.masters:
             try:
                 found[master] = sites.command(master, "pins")
             except BrokerhaError as error:

@@ -36,6 +36,7 @@ _NODE = {
     "probe": "boolean?", "readable": "boolean?", "free_bytes": "integer?", "primary": "text?", "view": "integer?",
     "epoch": "integer?", "proposer": "text?", "members": ["text", None], "excluded": ["text", None], "masters": ["text", None],
     "split_recovery": "text?", "split_recovery_from": "text?", "splits": "integer?", "given_up": "integer?", "last_split": "text?",
+    "restart_for": ["text", None],
 }  # fmt: skip
 _BACKUP = {
     "name": "text", "cluster": "text?", "node": "text?", "made": "text?", "made_us": "integer?", "least_lsn": "integer?", "lsn": "integer?",
@@ -61,6 +62,10 @@ _PEER = {
     "node": "text", "standing": "text", "heard": "boolean", "heard_s": "number?", "epoch": "integer?", "journal": "text",
     "other_journal": "text", "lsn": "integer?", "lag": "integer?",
 }  # fmt: skip
+_SETTING = {
+    "name": "text", "value": "text", "source": "text", "file": "text", "in_force": "text", "live": "boolean", "takes": "text",
+    "by": "text?", "at": "integer?", "from": "text?",
+}  # fmt: skip
 _CHANGE = {"kind": "text", "node": "text", "state": "text", "stage": "text", "forced": "boolean"}
 
 OUTPUTS: Final[dict[str, Output]] = {
@@ -81,7 +86,7 @@ OUTPUTS: Final[dict[str, Output]] = {
         },
     ),
     "written": Output(
-        ("put", "delete", "update", "publish"),
+        ("put", "delete", "update", "publish", "control add", "control remove", "snapshot create", "snapshot drop"),
         "What became of a write; `level` is accepted, synchronised or applied.",
         {"txid": "text", "lsn": "integer?", "level": "text"},
     ),
@@ -202,6 +207,21 @@ OUTPUTS: Final[dict[str, Output]] = {
         ("peer add", "peer remove", "peer replace"),
         "A change of the masters, and how far it is.",
         {"master": "text", **_CHANGE, "changed": "boolean", "masters": ["text"]},
+    ),
+    "settings-list": Output(
+        ("settings list",),
+        "Settings at run time, as one master knows them; `source` is file or cluster, `at` microseconds since 1970, `file` what the file of that master says.",
+        {"master": "text", "lsn": "integer", "problem": "text", "settings": [_SETTING]},
+    ),
+    "settings-get": Output(
+        ("settings get",),
+        "One setting.",
+        {"master": "text", "lsn": "integer", "problem": "text", "setting": _SETTING},
+    ),
+    "settings-set": Output(
+        ("settings set", "settings unset"),
+        "One setting after it was changed, and the place of the change in the order.",
+        {"master": "text", "lsn": "integer", "problem": "text", "set_lsn": "integer", "setting": _SETTING},
     ),
     "splits-list": Output(
         ("splits list",),

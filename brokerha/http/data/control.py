@@ -14,7 +14,7 @@ from brokerha.http.data.key_forms import json_of
 from brokerha.http.door.answer import JSON, Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import begin_write, done, read, result, write
-from brokerha.model.errors import InvalidRequest, UnsupportedType
+from brokerha.model.errors import InvalidRequest
 
 _FIELDS: Final = ("kind", "target", "text", "expected")
 
@@ -27,8 +27,7 @@ async def get(call: Call) -> Answer:
 async def put(call: Call) -> Answer:
     """Add a check, or put another one in the place of that name. Rejected when it does not hold now."""
     txid = begin_write(call)
-    if call.media_type() != JSON:
-        raise UnsupportedType(f"content type {call.media_type() or 'none'!r}: send a check as {JSON}")
+    call.body_type(JSON, what="a check")
     kind, target, text, expected = _fields(await _json(call))
     return done(await write(call, [("control-add", call.path_text("name"), kind, target, text, expected)], txid))
 

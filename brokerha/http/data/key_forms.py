@@ -1,4 +1,4 @@
-"""Keys and values outside: groups of changes on their way in, ranges on their way out, as JSON or msgpack.
+r"""Keys and values outside: groups of changes and operations on their way in, ranges on their way out, as JSON or msgpack.
 
 Keys and values are bytes. In JSON a field ``key`` or ``value`` is text (its UTF-8 bytes), and ``key_base64`` or
 ``value_base64`` any bytes; both are read, and text is written where the bytes are UTF-8. What a range gives can be
@@ -10,6 +10,11 @@ sent back as it is, with an ``op`` beside it.
 
     msgpack, range   [[key, value], …]
     msgpack, group   [["put", key, value], ["delete", key], ["expect", key, etag], …]
+
+Operations are the lists of model/operations.py, where bytes are text or ``{"base64": …}`` in JSON:
+
+>>> operations_of_json(b'[["put", "t", "key", {"base64": "/w=="}]]')
+[('put', 't', b'key', b'\xff')]
 """
 
 from __future__ import annotations
@@ -33,6 +38,8 @@ OPERATIONS_ITEMS_LIMIT = 8 * OPERATIONS_LIMIT
 _FIELDS: dict[str, tuple[str, ...]] = {"put": ("key", "value"), "delete": ("key",), "expect": ("key",)}
 _OPERATIONS = {"put": "put", "delete": "delete", "expect": "expect-key"}
 """Changes of a group, and the operations that they are."""
+_BYTES_OF = {"put": (2, 3), "delete": (2,), "publish": (3,), "expect-key": (2,), "expect-range": (2, 3, 4)}
+"""Which items of an operation are bytes."""
 
 
 def group_of_json(body: bytes, table: str) -> list[Operation]:
@@ -53,6 +60,18 @@ def group_of_msgpack(body: bytes, table: str) -> list[Operation]:
     if any(not isinstance(change[0], str) or change[0] not in _OPERATIONS for change in changes):
         raise InvalidRequest("a change of a group is put or delete, or expect")
     return [(_OPERATIONS[change[0]], table, *change[1:]) for change in changes]
+
+
+def operations_of_json(body: bytes) -> list[Operation]:
+    """Operations in JSON; their shape is checked with the transaction. Raises InvalidRequest."""
+    found = json_of(body, OPERATIONS_ITEMS_LIMIT)
+    if not isinstance(found, list) or not all(isinstance(operation, list) for operation in found):
+        raise InvalidRequest('a transaction is a list of operations such as [["put", "table", "key", "value"]]')
+    for number, items in enumerate(found, 1):
+        for place in _BYTES_OF.get(str(items[0]) if items else "", ()):
+            if place < len(items):
+                items[place] = bytes_of_json(items[place], f"operation {number}: item {place + 1}")
+    return [tuple(items) for items in found]
 
 
 def row_as_json(key: bytes, value: bytes) -> dict[str, str]:

@@ -3,17 +3,16 @@
 A key is everything after the table, percent-encoding taken off once: it may hold ``/`` and any other byte. A value is
 the body as it is. ``ETag`` names a value by its content; it saves sending it again (``If-None-Match``), and keeps two writers from
 overwriting each other: with ``If-Match: <etag>`` a write takes place only if the key still has that value at the write's own
-place in the order, with ``If-None-Match: *`` only if there is no such key; else 412 and nothing is changed.
+place in the order, with ``If-None-Match: *`` only if there is no such key; else 412 and nothing is changed. ``/snapshots/{name}`` keeps what tables hold; ``/kv/...?snapshot=`` reads it.
 """
 
 from __future__ import annotations
 
 from brokerha.http.data.key_forms import group_of_json, group_of_msgpack, range_as_json
-from brokerha.http.door.accept import preferred
 from brokerha.http.door.answer import JSON, MSGPACK, Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import age_of, begin_write, done, read, result, write
-from brokerha.model.errors import CONFLICT, InvalidRequest, NotAcceptable, Rejected, UnsupportedType
+from brokerha.model.errors import CONFLICT, InvalidRequest, Rejected
 from brokerha.model.etags import etag_of, is_etag
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation
@@ -60,9 +59,7 @@ async def listed(call: Call) -> Answer:
 
 async def get_range(call: Call) -> Answer:
     """Keys and values in key order."""
-    media_type = preferred(call.accept(), (JSON, MSGPACK))
-    if media_type is None:
-        raise NotAcceptable(f"a range can be had as {JSON} or {MSGPACK}")
+    media_type = call.format_of("a range", (JSON, MSGPACK))
     parameters = call.parameters()
     arguments = {
         "prefix": parameters.raw("prefix"),
@@ -83,9 +80,7 @@ async def post_group(call: Call) -> Answer:
     """Several changes of one table, as one transaction."""
     txid = begin_write(call)
     readers = {JSON: group_of_json, MSGPACK: group_of_msgpack}
-    media_type = call.media_type()
-    if media_type not in readers:
-        raise UnsupportedType(f"content type {media_type or 'none'!r}: send a group as {JSON} or {MSGPACK}")
+    media_type = call.body_type(*readers, what="a group")
     table = call.path_text("table")
     body = await call.body()
     operations = await call.door.by_size(len(body), readers[media_type], body, table)
@@ -123,3 +118,20 @@ def _condition(call: Call, table: str, key: bytes) -> list[Operation]:
     if match and not is_etag(match):
         raise InvalidRequest(f"If-Match on a write is the one ETag that GET gave, with its quotes, not {match!r}")
     return [("expect-key", table, key, match)] if match else []
+
+
+async def put_snapshot(call: Call) -> Answer:
+    """Make a snapshot of each ``table`` that is named, or of all. Rejected when there is one of that name."""
+    txid = begin_write(call)
+    return done(await write(call, [("snapshot", call.path_text("name"), *call.parameters().all("table"))], txid))
+
+
+async def drop_snapshot(call: Call) -> Answer:
+    """Drop a snapshot. Rejected when there is none of that name."""
+    txid = begin_write(call)
+    return done(await write(call, [("drop-snapshot", call.path_text("name"))], txid))
+
+
+async def listed_snapshots(call: Call) -> Answer:
+    """All snapshots."""
+    return result(await read(call, "snapshots", "", {}))

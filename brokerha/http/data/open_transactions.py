@@ -20,14 +20,13 @@ from __future__ import annotations
 from typing import Any
 
 from brokerha.http.data import stepping
-from brokerha.http.data.key_forms import json_of, msgpack_of
-from brokerha.http.data.operation_forms import operations_of_json
+from brokerha.http.data.key_forms import json_of, msgpack_of, operations_of_json
 from brokerha.http.door import answer
 from brokerha.http.door.answer import JSON, MSGPACK, Answer
 from brokerha.http.door.call import Call, Parameters, natural
 from brokerha.http.guard.rights import demand_operations
 from brokerha.http.guard.users import ADMIN, READ, WRITE
-from brokerha.model.errors import InvalidRequest, NotFound, UnsupportedType
+from brokerha.model.errors import InvalidRequest, NotFound
 from brokerha.model.outside.isolation import READ_COMMITTED, checked_isolation
 
 WAIT_MOST_S = 3600.0
@@ -86,9 +85,7 @@ async def listed(call: Call) -> Answer:
 
 
 async def _operations(call: Call, txid: str, parameters: Parameters) -> Answer:
-    media_type = call.media_type()
-    if media_type not in {MSGPACK, JSON}:
-        raise UnsupportedType(f"content type {media_type or 'none'!r}: send operations as {MSGPACK} or {JSON}")
+    media_type = call.body_type(MSGPACK, JSON, what="operations")
     body = await call.body()
     read = operations_of_json if media_type == JSON else msgpack_of
     operations: Any = await call.door.by_size(len(body), read, body)

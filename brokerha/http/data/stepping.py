@@ -15,10 +15,9 @@ from urllib.parse import quote
 import msgpack
 
 from brokerha.http.door import answer
-from brokerha.http.door.accept import preferred
 from brokerha.http.door.answer import JSON, MSGPACK, Answer
 from brokerha.http.door.call import Call, Parameters
-from brokerha.model.errors import InvalidRequest, NotAcceptable, NotFound, OutcomeUnknown, ReadOnly, TimedOut
+from brokerha.model.errors import InvalidRequest, NotFound, OutcomeUnknown, ReadOnly, TimedOut
 from brokerha.model.ids import TxId, is_tx_id
 from brokerha.model.outside.isolation import READ_COMMITTED
 from brokerha.model.requests import APPLIED_LEVEL
@@ -111,10 +110,7 @@ def messages(call: Call, rows: Sequence[Sequence[Any]], headers: dict[str, str |
 
 def message_type(call: Call) -> str:
     """In which format messages are wanted; to be asked before any is taken. Raises NotAcceptable."""
-    media_type = preferred(call.accept(), (JSON, MSGPACK))
-    if media_type is None:
-        raise NotAcceptable(f"messages can be had as {JSON} or {MSGPACK}")
-    return media_type
+    return call.format_of("messages", (JSON, MSGPACK))
 
 
 def _body(body: bytes) -> dict[str, str]:

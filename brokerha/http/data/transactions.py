@@ -26,7 +26,7 @@ from functools import partial
 from urllib.parse import quote
 
 from brokerha.http.data import open_transactions
-from brokerha.http.data.operation_forms import operations_of_json
+from brokerha.http.data.key_forms import operations_of_json
 from brokerha.http.door import answer
 from brokerha.http.door.answer import JSON, MSGPACK, Answer
 from brokerha.http.door.call import Call
@@ -44,15 +44,12 @@ SIGN_OF_LIFE_S = 5.0
 
 async def post(call: Call) -> Answer:
     """One transaction that is complete, or, without a list of operations, the beginning of one (open_transactions.py)."""
-    media_type = call.media_type()
-    if media_type not in {MSGPACK, JSON, ""}:
-        raise UnsupportedType(f"content type {media_type or 'none'!r}: send operations as {MSGPACK} or {JSON}")
+    media_type = call.body_type("", MSGPACK, JSON, what="operations")
     txid = begin_write(call)
     body = await call.body()
     if media_type != MSGPACK and not body.lstrip().startswith(b"["):
         return await open_transactions.begin(call, body)
-    if not media_type:
-        raise UnsupportedType(f"no content type: send operations as {MSGPACK} or {JSON}")
+    call.body_type(MSGPACK, JSON, what="operations")
     # msgpack is handed on as it came: the node decodes and checks it.
     operations: bytes | list[Operation] = body
     if media_type == JSON:

@@ -6,9 +6,7 @@
     outside.py    before routing: raw paths, a prefix, pages of other sites
     endpoint.py   from ASGI to `Call` and back; the net under every handler
     door.py       what all requests share: the front, limits, a bounded pool of threads, counters
-    call.py       one request: headers, parameters, body; everything that a client can get wrong is found here
+    call.py       one request: headers, wanted formats, parameters, body; everything that a client can get wrong is found here
     answer.py     one answer, and the one table from errors to status codes
-    accept.py     which of several formats a caller wants
-    fields.py     the JSON object that a command is given
     passing.py    reads and writes on their way to the front
 """

@@ -11,19 +11,19 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from functools import lru_cache
 from ipaddress import IPv6Address
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from pyoxigraph import NamedNode
 
-from brokerha.http.door.accept import wants_json
 from brokerha.http.door.door import Door
 from brokerha.http.guard.users import User
 from brokerha.ingress.content_codings import ACCEPTED, inflater_of
 from brokerha.ingress.rdf_bodies import utf8
-from brokerha.model.errors import InvalidRequest, NotAllowed, NotReady, TooLarge, UnsupportedType
+from brokerha.model.errors import InvalidRequest, NotAcceptable, NotAllowed, NotReady, TooLarge, UnsupportedType
 from brokerha.model.ids import Lsn, TxId, is_tx_id
 from brokerha.model.outside.levels import parse_ack, parse_apart, parse_min_lsn
 from brokerha.model.requests import APPLIED_LEVEL
@@ -116,6 +116,22 @@ class Call:
             if name == "charset" and value.strip('"') not in _UTF8:
                 raise UnsupportedType(f"the body is said to be in {value}: send UTF-8")
         return media.strip()
+
+    def body_type(self, *known: str, what: str = "") -> str:
+        """`media_type`, which is one of these; ``what`` the body is. Raises UnsupportedType."""
+        media_type = self.media_type()
+        if media_type not in known:
+            named = [each for each in known if each]
+            wanted = " or ".join(named) if len(named) < 3 else f"one of {', '.join(named)}"
+            raise UnsupportedType(f"content type {media_type or 'none'!r}: send {what and f'{what} as '}{wanted}")
+        return media_type
+
+    def format_of(self, what: str, offers: Sequence[str]) -> str:
+        """In which of several formats ``what`` is wanted. Raises NotAcceptable."""
+        media_type = preferred(self.accept(), offers)
+        if media_type is None:
+            raise NotAcceptable(f"{what} can be had as {', '.join(offers)}")
+        return media_type
 
     def timeout_ms(self) -> int:
         """How long this request may take: ``Brokerha-Timeout-Ms``, else the usual time."""
@@ -331,6 +347,56 @@ class Parameters:
     def names(self) -> set[str]:
         """All names."""
         return {name for name, _ in self.pairs}
+
+
+def preferred(header: str, offers: Sequence[str]) -> str | None:
+    """The offer that an Accept header (RFC 9110, section 12.5.1) likes most, the first one among equals; None when it accepts none of them.
+
+    >>> preferred("text/html, application/json;q=0.8", ["application/json", "text/plain"]), preferred("", ["text/plain"])
+    ('application/json', 'text/plain')
+    """
+    if not header.strip():
+        return offers[0]
+    ranges = _ranges(header)
+    best, best_quality = None, 0.0
+    for offer in offers:
+        quality = _quality(ranges, offer)
+        if quality > best_quality:
+            best, best_quality = offer, quality
+    return best
+
+
+def wants_json(header: str) -> bool:
+    """Whether a caller would rather have JSON than text; who does not say gets text."""
+    return "json" in header and preferred(header, ("text/plain", "application/json")) == "application/json"
+
+
+@lru_cache(maxsize=256)
+def _ranges(header: str) -> tuple[tuple[str, float], ...]:
+    ranges = []
+    for item in header.lower().split(","):
+        media, *parameters = [part.strip() for part in item.split(";")]
+        quality = 1.0
+        for parameter in parameters:
+            name, _, value = parameter.partition("=")
+            if name.strip() == "q":
+                try:
+                    quality = float(value)
+                except ValueError:
+                    quality = 0.0
+        if media:
+            ranges.append((media, quality))
+    return tuple(ranges)
+
+
+def _quality(ranges: Sequence[tuple[str, float]], offer: str) -> float:
+    """Quality of the most specific range that covers an offer; 0 when none does."""
+    kind = offer.partition("/")[0]
+    for pattern in (offer, f"{kind}/*", "*/*"):
+        for media, quality in ranges:
+            if media == pattern:
+                return quality
+    return 0.0
 
 
 def origin(call: Call) -> str:

@@ -17,8 +17,7 @@ from brokerha.http.door import answer as answers
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.door import Door
-from brokerha.http.guard.guard import Guard, is_foreign
-from brokerha.http.guard.roles import Place, place_of
+from brokerha.http.guard.guard import Guard, Place, is_foreign, place_of
 from brokerha.model.errors import BrokerhaError, NotReady
 from brokerha.model.faults import fault_fields
 

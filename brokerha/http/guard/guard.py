@@ -2,6 +2,11 @@
 
 Without users everybody may everything, which is for loopback. A page of another site never changes anything, with users or
 without: browsers say where a request comes from, and send along what they know.
+
+The role itself stands beside each method of each path (app.py); what the path is about (`Place`) says whose role counts there. Probes are
+open. Reading needs ``read``; so does what is sent with POST because it is long and changes nothing. What changes content needs
+``write``, what changes repositories or the cluster ``admin``. A handler that finds out from the request that it changes more
+asks for more (`Call.demand`, rights.py).
 """
 
 from __future__ import annotations
@@ -9,17 +14,40 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable
+from enum import Enum
 from urllib.parse import urlsplit
 
 from brokerha.http.door import answer as answers
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call, lacks
-from brokerha.http.guard.roles import Place
 from brokerha.http.guard.users import Failures, User, Users
 from brokerha.model.errors import NotAllowed
 
 SAFE = frozenset({"GET", "HEAD"})
+OPEN = ""
+"""For everybody."""
 _CHALLENGE = 'Basic realm="brokerha", charset="UTF-8", Bearer realm="brokerha"'
+
+
+class Place(Enum):
+    """What a path is about."""
+
+    ALL = "all"
+    """The cluster, tables, queues: the role for everything counts."""
+    REPOSITORY = "repository"
+    """The repository in the path: the role there counts."""
+    NAMED = "named"
+    """Stores that the request names: who has the role anywhere may come in, and is asked for each of them (rights.py)."""
+
+
+_NAMED = frozenset({"/tx", "/tx/batch", "/tx/{id}", "/tx/{id}/{action}", "/together", "/repositories", "/protocol"})
+
+
+def place_of(path: str) -> Place:
+    """What a path is about."""
+    if path in _NAMED:
+        return Place.NAMED
+    return Place.REPOSITORY if path.startswith("/repositories/{id}") else Place.ALL
 
 
 class Guard:

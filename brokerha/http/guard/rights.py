@@ -9,7 +9,7 @@ nor change one that he may only read. Each operation and each read is asked here
     put, delete, publish, accept               write
     snapshot, drop-snapshot                    write
     expectations                               read, of a graph in that repository
-    a read of a repository                     read in it; every other read: read
+    a read of a repository                     read in it; of settings: admin; every other read: read
 
 What has not the right shape needs nothing: the node refuses it, and says why.
 """
@@ -68,6 +68,8 @@ def demand_reads(call: Call, wanted: Iterable[Any]) -> None:
         return
     for each in wanted:
         if isinstance(each, (list, tuple)) and len(each) > 1:
+            if each[0] == "settings":
+                call.demand(ADMIN, None)
             is_named = each[0] in _READS_OF_REPOSITORIES and isinstance(each[1], str) and each[1]
             call.demand(READ, each[1] if is_named else None)
 

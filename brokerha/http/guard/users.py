@@ -8,7 +8,7 @@ A users file is TOML, one table for each user:
     password = "scrypt$<salt>$<hash>"         # for Basic; both in hexadecimal digits
     tokens = [{ sha256 = "<digest>", expires = 1790000000 }]   # for Bearer; expires in seconds of the wall clock
 
-Nothing here reads a clock or a file: text and time are given. Must never keep or tell a password or token as it was sent:
+Nothing here but `UsersFile` reads a clock or a file: text and time are given. Must never keep or tell a password or token as it was sent:
 of a verified password an HMAC under a key of this process is remembered, so that scrypt runs once and not for each request.
 """
 
@@ -17,12 +17,19 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import time
 import tomllib
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
 
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import is_repository_id
+
+log = structlog.get_logger()
 
 NONE, READ, WRITE, ADMIN = "none", "read", "write", "admin"
 ROLES = (NONE, READ, WRITE, ADMIN)
@@ -36,6 +43,7 @@ VERIFIED_LIMIT = 1024
 FAILURES_LIMIT = 10
 FAILURES_WINDOW_S = 60.0
 ADDRESSES_LIMIT = 4096
+LOOK_EVERY_S = 1.0
 _NOBODY = "scrypt$" + "00" * 16 + "$" + "00" * 32
 
 
@@ -208,3 +216,50 @@ class Failures:
         since_s, count = self._by_address.get(address, (0.0, 0))
         if count:
             self._by_address[address] = since_s, count - 1
+
+
+class UsersFile:
+    """The users file of a door as it is now: read again when it has changed, looked at once a second at most; calling it gives the users.
+
+    A file that is gone, or wrong, after it was right leaves the users as they were, with a line in the log: a slip of the pen must
+    neither lock everybody out nor let anybody in.
+    """
+
+    def __init__(self, path: Path, mono_s: Callable[[], float] = time.monotonic) -> None:
+        """Read it. Raises ConfigurationError."""
+        self._path = path
+        self._mono_s = mono_s
+        self._looked_s = mono_s()
+        self._seen = self._state()
+        self._users = self._read()
+
+    def __call__(self) -> Users:
+        """The users of now."""
+        now_s = self._mono_s()
+        if now_s - self._looked_s >= LOOK_EVERY_S:
+            self._looked_s = now_s
+            seen = self._state()
+            if seen != self._seen:
+                self._seen = seen
+                try:
+                    self._users = self._read()
+                    log.info("users of the HTTP door read again", file=str(self._path))
+                except ConfigurationError as error:
+                    log.warning("the users of the HTTP door stay as they were", reason=str(error))
+        return self._users
+
+    def _state(self) -> tuple[int, int, int]:
+        """What changes with the file: it is replaced as a whole."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return (0, 0, 0)
+        return (found.st_mtime_ns, found.st_ino, found.st_size)
+
+    def _read(self) -> Users:
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigurationError(f"http-users = {self._path}: cannot be read ({reason}): brokerha user add makes it") from None
+        return Users(parse_users(text, str(self._path)))

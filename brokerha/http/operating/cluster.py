@@ -1,25 +1,30 @@
-"""Questions about the cluster: status, log, fingerprints, waiting for an LSN."""
+"""Questions about the cluster: status, log, fingerprints, waiting for an LSN, and digests.
+
+Digests tell what one copy holds bucket by bucket, so that two copies are compared without sending them whole. A worker answers for its own
+copy, a master has one of its workers answer.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 
 from brokerha.http.door import answer
-from brokerha.http.door.accept import preferred
 from brokerha.http.door.answer import JSON, MSGPACK, Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import age_of, read
-from brokerha.model.errors import InvalidRequest, NotAcceptable, TimedOut, WentBack
+from brokerha.model.errors import InvalidRequest, TimedOut, WentBack
 from brokerha.model.ids import Lsn
 from brokerha.model.log_lineages import problem, read_rewinds
+from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
 
 LINES = "application/x-ndjson"
 LOG_LIMIT = 10_000
 """Lines of one answer."""
+_OF_ITEMS: Final = frozenset({"bits", "buckets", "limit"})
 STATUS_TIMEOUT_MS = 2000
 """How long the status waits for silent masters at most."""
 
@@ -43,9 +48,7 @@ async def log(call: Call) -> Answer:
         return await _packed(call, call.front.entries, 0)
     if call.parameters().flag("effects"):
         return await _packed(call, call.front.logged, 1)
-    media_type = preferred(call.accept(), (LINES, MSGPACK, JSON))
-    if media_type is None:
-        raise NotAcceptable(f"the log can be had as {LINES}, {MSGPACK} or {JSON}")
+    media_type = call.format_of("the log", (LINES, MSGPACK, JSON))
     first, last = _range(call)
     is_bounded = call.parameters().one("to") is not None
 
@@ -62,8 +65,7 @@ async def log(call: Call) -> Answer:
 
 
 async def _packed(call: Call, found: Callable[[Lsn, Lsn], Any], least: Lsn) -> Answer:
-    if preferred(call.accept(), (MSGPACK,)) is None:
-        raise NotAcceptable(f"the log with effects can be had as {MSGPACK}")
+    call.format_of("the log with effects", (MSGPACK,))
     first, last = _range(call, least)
 
     def lines() -> bytes:
@@ -120,3 +122,27 @@ async def wait(call: Call) -> Answer:
     except TimeoutError:
         raise TimedOut(f"the node did not say in time whether LSN {lsn} is applied: try again") from None
     return answer.as_json(reached)
+
+
+async def digests(call: Call) -> Answer:
+    """What one copy holds (stores/comparing/digests.py): of each bucket that is not empty the number of items and the XOR of their digests."""
+    parameters = call.parameters()
+    bits = None if parameters.one("bits") is None else parameters.number("bits", 0)
+    outcome = await read(call, "digests", "", {"bits": bits})
+    return Answer(200, outcome.body, MSGPACK, age_of(outcome))
+
+
+async def digest_items(call: Call) -> Answer:
+    """The items of some buckets: ``{"bits": 10, "buckets": [[store, name, bucket], ...], "limit": 1000}``. Body and answer are msgpack."""
+    outcome = await read(call, "items", "", _items_asked(await call.body()))
+    return Answer(200, outcome.body, MSGPACK, age_of(outcome))
+
+
+def _items_asked(body: bytes) -> dict[str, Any]:
+    try:
+        fields: Any = unpack_foreign(body, use_list=True)
+    except BROKEN:
+        fields = None
+    if not (isinstance(fields, dict) and fields.keys() <= _OF_ITEMS and isinstance(fields.get("buckets"), list)):
+        raise InvalidRequest(f'the body is {{"bits", "buckets": [[store, name, bucket], …], "limit"}} as {MSGPACK}')
+    return {**fields, "buckets": tuple(msgpack.packb(each) for each in fields["buckets"])}

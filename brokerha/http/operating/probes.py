@@ -14,13 +14,13 @@ from email.utils import formatdate
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from brokerha import __version__
 from brokerha.http.door import answer
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call
 from brokerha.http.operating.cluster import STATUS_TIMEOUT_MS
 from brokerha.http.operating.families import exposition
 from brokerha.ingress.parsers import shared_parsers
+from brokerha.model import VERSION
 from brokerha.model.errors import InvalidRequest, TimedOut
 from brokerha.nodes.observing.cpu_times import cpu_metrics
 
@@ -69,7 +69,7 @@ async def metrics(call: Call) -> Answer:
     numbers.update(await call.door.in_thread(cpu_metrics))
     numbers["parsers_ended_total"] = shared_parsers().ended
     front = call.front
-    numbers["node_info", front.node_id, front.role, __version__] = 1
+    numbers["node_info", front.node_id, front.role, VERSION] = 1
     return Answer(200, exposition(numbers), CONTENT_TYPE_PLAIN_0_0_4)
 
 

@@ -2,10 +2,11 @@
 
 import { Charts } from "./chart.js";
 import { LogBrowser } from "./log.js";
+import { Settings } from "./settings.js";
 import { Splits } from "./splits.js";
 import { Table, bytes, element, number, setText, utc } from "./table.js";
 
-const LIVE_MS = 2000, RATES_MS = 10_000, ANSWER_MS = 8000, SAMPLES = 361, CHANGES = 50;
+const LIVE_MS = 2000, RATES_MS = 10_000, SETTINGS_MS = 10_000, ANSWER_MS = 8000, SAMPLES = 361, CHANGES = 50;
 const KINDS = { ok: "good", degraded: "warn", "action-needed": "bad" };
 const by = (id) => document.getElementById(id);
 
@@ -117,6 +118,7 @@ tables.transactions.table.hidden = true;
 const charts = new Charts("charts");
 const log = new LogBrowser(ask);
 const splits = new Splits(ask);
+const settings = new Settings(ask);
 
 // ---- what has changed, told once
 
@@ -249,3 +251,4 @@ async function forever(work, everyMs) {
 setInterval(fresh, 1000);
 forever(live, LIVE_MS);
 forever(rates, RATES_MS);
+forever(() => settings.read(), SETTINGS_MS);

@@ -23,14 +23,13 @@ from typing import Final
 
 from pyoxigraph import DefaultGraph, NamedNode
 
-from brokerha.http.door.accept import preferred
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call, address_of
 from brokerha.http.door.passing import age_of, begin_write, done, read, result, write_to_repository
 from brokerha.http.rdf import statements
 from brokerha.ingress import rdf_bodies
-from brokerha.ingress.rdf_bodies import base_iri_of, context_text
-from brokerha.model.errors import InvalidRequest, NotAcceptable, NotFound, UnsupportedType
+from brokerha.ingress.rdf_bodies import context_text
+from brokerha.model.errors import InvalidRequest, NotFound, UnsupportedType
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation
 from brokerha.ports.front import ReadOutcome
@@ -138,10 +137,7 @@ async def _is_there(call: Call, graph: StoreGraph) -> tuple[ReadOutcome, bool]:
 
 
 async def _get(call: Call, graph: StoreGraph) -> Answer:
-    media_type = preferred(call.accept(), OFFERS)
-    if media_type is None:
-        raise NotAcceptable(f"a graph can be had as {', '.join(OFFERS)}")
-    arguments = {"context": (context_text(graph),), "accept": media_type}
+    arguments = {"context": (context_text(graph),), "accept": call.format_of("a graph", OFFERS)}
     return result(await read(call, "statements", call.path_text("id"), arguments))
 
 
@@ -166,36 +162,21 @@ async def _clear(call: Call, graph: StoreGraph, txid: TxId) -> Answer:
 
 
 async def _nquads(call: Call, graph: StoreGraph, txid: TxId) -> str:
-    media_type = call.media_type()
-    parameters = call.parameters()
-    base_iri = base_iri_of(parameters.one("baseURI")) or (
-        graph.value if isinstance(graph, NamedNode) else address_of(call)
-    )
-    keep_labels = parameters.flag("preserveNodeId")
+    media_type = call.body_type(*rdf_bodies.FORMATS, _MULTIPART)
+    body = await call.body()
+    parts = [(media_type, body)]
     if media_type == _MULTIPART:
-        body = await call.body()
         parts = await call.door.by_size(len(body), parts_of, body, call.header(b"content-type"))
-    elif media_type in rdf_bodies.FORMATS:
-        parts = [(media_type, await call.body())]
-    else:
-        known = ", ".join([*rdf_bodies.FORMATS, _MULTIPART])
-        raise UnsupportedType(f"content type {media_type or 'none'!r}: send one of {known}")
-    pieces = []
-    for number, (part_type, part) in enumerate(parts):
-        pieces.append(
-            await call.door.parsed(
-                rdf_bodies.is_plain(part, part_type),
-                rdf_bodies.nquads_of,
-                part,
-                part_type,
-                # Blank nodes of two documents are not the same.
-                txid=txid if number == 0 else f"{txid}/{number}",
-                base_iri=base_iri,
-                contexts=[context_text(graph)],
-                keep_labels=keep_labels,
+    base_iri = graph.value if isinstance(graph, NamedNode) else address_of(call)
+    return "".join(
+        [
+            # Blank nodes of two documents are not the same.
+            await statements.nquads_of(
+                call, part_type, part, [graph], f"{txid}/{number}" if number else txid, base_iri=base_iri
             )
-        )
-    return "".join(pieces)
+            for number, (part_type, part) in enumerate(parts)
+        ]
+    )
 
 
 def parts_of(body: bytes, content_type: str) -> list[tuple[str, bytes]]:

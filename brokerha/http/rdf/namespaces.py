@@ -29,7 +29,7 @@ async def listed(call: Call) -> Answer:
     """All namespaces, as a result table."""
     namespaces, outcome = await _known(call)
     rows = [(Literal(prefix), Literal(iri)) for prefix, iri in sorted(namespaces.items())]
-    return table(call.accept(), ("prefix", "namespace"), rows, age_of(outcome))
+    return table(call, ("prefix", "namespace"), rows, age_of(outcome))
 
 
 async def clear(call: Call) -> Answer:

@@ -29,9 +29,8 @@ from brokerha.http.door.call import FORM, Call, Parameters, root_of
 from brokerha.http.door.passing import repository_names
 from brokerha.http.guard.guard import SAFE
 from brokerha.http.rdf import repositories, sparql, statements
-from brokerha.http.rdf.wild_cards import removals_of
 from brokerha.ingress import rdf_bodies
-from brokerha.ingress.rdf_bodies import Graph, base_iri_of, context_text, contexts_of, utf8
+from brokerha.ingress.rdf_bodies import contexts_of, utf8
 from brokerha.model.errors import InvalidRequest, NotFound, UnknownRepository, UnsupportedType, WrongState
 from brokerha.model.operations import REJECTED, Operation
 from brokerha.model.outside.isolation import READ_COMMITTED, SERIALIZABLE, SNAPSHOT
@@ -122,34 +121,22 @@ async def _write(call: Call, operations: list[Operation]) -> Answer:
 
 
 async def _add(call: Call) -> Answer:
-    nquads = await _nquads(call, keep_labels=call.parameters().flag("preserveNodeId"))
+    nquads = await _nquads(call)
     return await _write(call, [("add", call.path_text("id"), nquads)] if nquads else [])
 
 
 async def _remove(call: Call) -> Answer:
     # A blank node of the store can only be meant by its own label.
     nquads = await _nquads(call, keep_labels=True)
-    return await _write(call, await call.door.by_size(len(nquads), removals_of, call.path_text("id"), nquads))
+    return await _write(call, await call.door.by_size(len(nquads), statements.removals_of, call.path_text("id"), nquads))
 
 
-async def _nquads(call: Call, *, keep_labels: bool) -> str:
-    media_type = call.media_type()
-    if media_type not in rdf_bodies.FORMATS:
-        raise UnsupportedType(f"content type {media_type or 'none'!r}: send one of {', '.join(rdf_bodies.FORMATS)}")
-    parameters = call.parameters()
-    contexts: list[Graph] = contexts_of(parameters.all("context"))
-    body = await call.body()
-    return await call.door.parsed(
-        rdf_bodies.is_plain(body, media_type),
-        rdf_bodies.nquads_of,
-        body,
-        media_type,
-        # Two bodies of one transaction must not share blank nodes by accident.
-        txid=call.front.new_txid(),
-        base_iri=base_iri_of(parameters.one("baseURI")),
-        contexts=[context_text(graph) for graph in contexts],
-        keep_labels=keep_labels,
-    )
+async def _nquads(call: Call, *, keep_labels: bool = False) -> str:
+    media_type = call.body_type(*rdf_bodies.FORMATS)
+    contexts = contexts_of(call.parameters().all("context"))
+    # Two bodies of one transaction must not share blank nodes by accident.
+    txid = call.front.new_txid()
+    return await statements.nquads_of(call, media_type, await call.body(), contexts, txid, keep_labels=keep_labels)
 
 
 async def _update(call: Call) -> Answer:

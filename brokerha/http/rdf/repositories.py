@@ -7,7 +7,6 @@ import json
 from pyoxigraph import DefaultGraph, Literal, NamedNode
 
 from brokerha.http.door import answer
-from brokerha.http.door.accept import preferred
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call, root_of
 from brokerha.http.door.passing import age_of, begin_write, done, read, result, write, write_to_repository
@@ -17,7 +16,7 @@ from brokerha.http.rdf.configurations import configuration, operations_of, setti
 from brokerha.http.rdf.tables import table
 from brokerha.ingress import rdf_bodies
 from brokerha.ingress.rdf_bodies import context_text, contexts_of
-from brokerha.model.errors import InvalidRequest, NotAcceptable, UnsupportedType
+from brokerha.model.errors import InvalidRequest, UnsupportedType
 
 PROTOCOL_VERSION = 12
 """Of RDF4J's REST protocol; what is missing of it is refused, never ignored."""
@@ -48,7 +47,7 @@ async def listed(call: Call) -> Answer:
         for name, kept in json.loads(outcome.body).items()
         if call.may(READ, name)
     ]  # fmt: skip
-    return table(call.accept(), ("uri", "id", "title", "readable", "writable"), rows, age_of(outcome))
+    return table(call, ("uri", "id", "title", "readable", "writable"), rows, age_of(outcome))
 
 
 async def get(call: Call) -> Answer:
@@ -75,9 +74,7 @@ async def put(call: Call) -> Answer:
 async def get_config(call: Call) -> Answer:
     """The configuration, as RDF."""
     name = call.path_text("id")
-    media_type = preferred(call.accept(), CONFIG_TYPES)
-    if media_type is None:
-        raise NotAcceptable(f"a configuration can be had as {', '.join(CONFIG_TYPES)}")
+    media_type = call.format_of("a configuration", CONFIG_TYPES)
     outcome = await read(call, "about", name, {})
     settings = json.loads(outcome.body)[name]["settings"]
     body = configuration(name, settings, rdf_bodies.FORMATS[media_type])
@@ -123,4 +120,4 @@ async def contexts(call: Call) -> Answer:
         [graph for graph in contexts_of([name]) if not isinstance(graph, DefaultGraph)]
         for name in json.loads(outcome.body)
     ]
-    return table(call.accept(), ("contextID",), rows, age_of(outcome))
+    return table(call, ("contextID",), rows, age_of(outcome))

@@ -11,19 +11,18 @@ update: together with USING or WITH in the text they are an error, as W3C has it
 from __future__ import annotations
 
 import json
+from typing import Final
 
-from pyoxigraph import Triple, parse, serialize
+from pyoxigraph import BlankNode, NamedNode, RdfFormat, Triple, parse, serialize
 
-from brokerha.http.door.accept import preferred
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import FORM, Call, Parameters, address_of
 from brokerha.http.door.passing import begin_write, done, read, result, write_to_repository
 from brokerha.http.guard.users import WRITE
-from brokerha.http.rdf.service_description import service_description
 from brokerha.ingress.nesting import is_plain_request
 from brokerha.ingress.rdf_bodies import FORMATS, base_iri_of, term_of, utf8
 from brokerha.model import about
-from brokerha.model.errors import InvalidRequest, NotAcceptable, UnsupportedType
+from brokerha.model.errors import InvalidRequest
 from brokerha.stores.sparql.protocol import (
     check_binding,
     is_graph_query,
@@ -36,6 +35,19 @@ from brokerha.stores.sparql.protocol import (
 
 QUERY_TYPE = "application/sparql-query"
 UPDATE_TYPE = "application/sparql-update"
+_SD: Final = "http://www.w3.org/ns/sparql-service-description#"
+_NAMES: Final = "http://www.w3.org/ns/formats/"
+_TYPE: Final = NamedNode("http://www.w3.org/1999/02/22-rdf-syntax-ns#type")
+_LANGUAGES: Final = ("SPARQL10Query", "SPARQL11Query", "SPARQL11Update")
+_SYNTAXES: Final = ("N-Triples", "N-Quads", "Turtle", "TriG", "RDF_XML", "JSON-LD")
+_RESULTS: Final = (
+    "SPARQL_Results_JSON",
+    "SPARQL_Results_XML",
+    "SPARQL_Results_CSV",
+    "SPARQL_Results_TSV",
+    *_SYNTAXES,
+)
+_INPUTS: Final = ("N3", *_SYNTAXES)
 DESCRIPTIONS = ("text/turtle", "application/n-triples", "application/rdf+xml", "application/ld+json")
 
 
@@ -51,9 +63,7 @@ async def get(call: Call) -> Answer:
 
 async def _described(call: Call) -> Answer:
     repository = call.path_text("id")
-    media_type = preferred(call.accept(), DESCRIPTIONS)
-    if media_type is None:
-        raise NotAcceptable(f"the description of the service can be had as {', '.join(DESCRIPTIONS)}")
+    media_type = call.format_of("the description of the service", DESCRIPTIONS)
     outcome = await read(call, "about", repository, {})
     union = about.UNION in json.loads(outcome.body)[repository]["settings"]
     is_writable = call.front.role == "master"
@@ -61,16 +71,38 @@ async def _described(call: Call) -> Answer:
     return result(outcome._replace(content_type=media_type, body=body))
 
 
+def service_description(endpoint: str, syntax: RdfFormat, *, union: bool, writable: bool) -> bytes:
+    """The description of the service at an address, as W3C defines it; ``union``: its default graph is the union of all."""
+    service, dataset, graph = BlankNode("service"), BlankNode("dataset"), BlankNode("graph")
+
+    def sd(name: str) -> NamedNode:
+        return NamedNode(f"{_SD}{name}")
+
+    triples = [
+        Triple(service, _TYPE, sd("Service")),
+        Triple(service, sd("endpoint"), NamedNode(endpoint)),
+        Triple(service, sd("defaultDataset"), dataset),
+        Triple(dataset, _TYPE, sd("Dataset")),
+        Triple(dataset, sd("defaultGraph"), graph),
+        Triple(graph, _TYPE, sd("Graph")),
+    ]
+    languages = _LANGUAGES if writable else _LANGUAGES[:2]
+    triples += [Triple(service, sd("supportedLanguage"), sd(name)) for name in languages]
+    triples += [Triple(service, sd("resultFormat"), NamedNode(f"{_NAMES}{name}")) for name in _RESULTS]
+    triples += [Triple(service, sd("inputFormat"), NamedNode(f"{_NAMES}{name}")) for name in _INPUTS if writable]
+    if union:
+        triples.append(Triple(service, sd("feature"), sd("UnionDefaultGraph")))
+    return serialize(triples, format=syntax, prefixes={"sd": _SD}) or b""
+
+
 async def post(call: Call) -> Answer:
     """Query or update, as a form or as the body itself."""
-    media_type = call.media_type()
+    media_type = call.body_type(QUERY_TYPE, UPDATE_TYPE, FORM)
     if media_type == QUERY_TYPE:
         return await post_query(call)
     if media_type == UPDATE_TYPE:
         call.demand(WRITE, call.repository)
         return await update_of_body(call)
-    if media_type != FORM:
-        raise UnsupportedType(f"content type {media_type or 'none'!r}: send {QUERY_TYPE}, {UPDATE_TYPE} or {FORM}")
     form = await call.form()
     if form.one("query") is not None and form.one("update") is not None:
         raise InvalidRequest("a form holds a query or an update, not both")
@@ -82,13 +114,10 @@ async def post(call: Call) -> Answer:
 
 async def post_query(call: Call) -> Answer:
     """Query as a form or as the body itself."""
-    media_type = call.media_type()
-    if media_type == QUERY_TYPE:
+    if call.body_type(QUERY_TYPE, FORM) == QUERY_TYPE:
         if call.parameters().one("query") is not None:
             raise InvalidRequest("the query is given twice, in the URL and in the body: give it once")
         return await query(call, await call.text(), call.parameters())
-    if media_type != FORM:
-        raise UnsupportedType(f"content type {media_type or 'none'!r}: send {QUERY_TYPE} or {FORM}")
     form = await call.form()
     return await query(call, _needed(form, "query"), form)
 

@@ -12,8 +12,9 @@ goes before what the data themselves say, as in RDF4J.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from pyoxigraph import BlankNode, DefaultGraph
+from pyoxigraph import BlankNode, DefaultGraph, RdfFormat, parse
 
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import FORM, Call
@@ -21,10 +22,12 @@ from brokerha.http.door.passing import begin_write, done, read, result, write_to
 from brokerha.http.rdf import sparql
 from brokerha.ingress import rdf_bodies
 from brokerha.ingress.rdf_bodies import Graph, base_iri_of, context_text, contexts_of, term_of
-from brokerha.model.errors import InvalidRequest, UnsupportedType
+from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation
 
+WILD_CARD: Final = "<http://www.openrdf.org/schema/sesame#wildcard>"
+"""What RDF4J writes where any term is meant, the graph included."""
 _ANY = {"subj": "?s", "pred": "?p", "obj": "?o"}
 
 
@@ -78,19 +81,31 @@ async def _write(call: Call, operations: Sequence[Operation], txid: TxId) -> Ans
 
 async def _nquads(call: Call, media_type: str, contexts: Sequence[Graph], txid: TxId) -> str:
     if media_type not in rdf_bodies.FORMATS:
-        known = ", ".join([*rdf_bodies.FORMATS, sparql.UPDATE_TYPE])
-        raise UnsupportedType(f"content type {media_type or 'none'!r}: send one of {known}")
+        call.body_type(*rdf_bodies.FORMATS, sparql.UPDATE_TYPE)
+    return await nquads_of(call, media_type, await call.body(), contexts, txid)
+
+
+async def nquads_of(
+    call: Call,
+    media_type: str,
+    body: bytes,
+    contexts: Sequence[Graph],
+    txid: TxId,
+    *,
+    base_iri: str | None = None,
+    keep_labels: bool = False,
+) -> str:
+    """A document in RDF as N-Quads, by the parameters of the request; blank nodes are named after ``txid``. Raises InvalidRequest."""
     parameters = call.parameters()
-    body = await call.body()
     return await call.door.parsed(
         rdf_bodies.is_plain(body, media_type),
         rdf_bodies.nquads_of,
         body,
         media_type,
         txid=txid,
-        base_iri=base_iri_of(parameters.one("baseURI")),
+        base_iri=base_iri_of(parameters.one("baseURI")) or base_iri,
         contexts=[context_text(graph) for graph in contexts],
-        keep_labels=parameters.flag("preserveNodeId"),
+        keep_labels=keep_labels or parameters.flag("preserveNodeId"),
     )
 
 
@@ -139,3 +154,30 @@ def _named(graph: Graph) -> str:
     if isinstance(graph, BlankNode):
         raise InvalidRequest(f"SPARQL cannot name the graph {graph}: only graphs with an IRI can be cleared one by one")
     return str(graph)
+
+
+def removals_of(repository: str, nquads: str) -> list[Operation]:
+    r"""The operations that remove what these lines say: those without RDF4J's wild card one by one, the others as patterns.
+
+    >>> removals_of("main", "<urn:a> <urn:b> <http://www.openrdf.org/schema/sesame#wildcard> .\n")
+    [('update', 'main', 'DELETE WHERE { <urn:a> <urn:b> ?o }')]
+    """
+    if WILD_CARD not in nquads:
+        return [("remove", repository, nquads)] if nquads else []
+    exact: list[str] = []
+    operations: list[Operation] = []
+    for line in nquads.removesuffix("\n").split("\n"):
+        if WILD_CARD in line:
+            operations.append(_matching(repository, line))
+        else:
+            exact.append(line + "\n")
+    return [*operations, *([("remove", repository, "".join(exact))] if exact else [])]
+
+
+def _matching(repository: str, line: str) -> Operation:
+    [quad] = parse(line.encode(), format=RdfFormat.N_QUADS)
+    terms = {"subj": str(quad.subject), "pred": str(quad.predicate), "obj": str(quad.object)}
+    pattern = {name: None if term == WILD_CARD else term for name, term in terms.items()}
+    graph = quad.graph_name
+    is_any = not isinstance(graph, DefaultGraph) and str(graph) == WILD_CARD
+    return removal(repository, pattern, [] if is_any else [graph])

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from pyoxigraph import NamedNode, Quad, QueryResultsFormat, QuerySolutions, Store
 
-from brokerha.http.door.accept import preferred
 from brokerha.http.door.answer import Answer
+from brokerha.http.door.call import Call
 from brokerha.ingress.rdf_bodies import Target
-from brokerha.model.errors import NotAcceptable
 from brokerha.model.invariants import InvariantBroken
 
 FORMATS = {
@@ -27,12 +26,10 @@ FORMATS = {
 
 
 def table(
-    accept: str, variables: Sequence[str], rows: Sequence[Sequence[Target]], headers: Mapping[str, str | int]
+    call: Call, variables: Sequence[str], rows: Sequence[Sequence[Target]], headers: Mapping[str, str | int]
 ) -> Answer:
     """A result table with these rows, in their order. Raises NotAcceptable."""
-    media_type = preferred(accept, list(FORMATS))
-    if media_type is None:
-        raise NotAcceptable(f"a table can be had as {', '.join(FORMATS)}")
+    media_type = call.format_of("a table", list(FORMATS))
     store = Store()
     store.extend(
         Quad(NamedNode(f"urn:row:{number:09}"), NamedNode(f"urn:column:{name}"), cell)

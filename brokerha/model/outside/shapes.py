@@ -32,7 +32,7 @@ class Shape(NamedTuple):
     """What one argument may be."""
 
     words: str
-    """Stand behind ``is``: ``a whole number from 1 to 9``."""
+    """Stand after ``is``: ``a whole number from 1 to 9``."""
     fits: Callable[[Any], bool]
     is_needed: bool = False
 

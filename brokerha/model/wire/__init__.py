@@ -5,6 +5,7 @@
     process_messages.py   messages between the processes of one master, its primary and its backups
     split_messages.py     orders of a master to its workers around a split
     channels.py           the channels that messages between nodes travel through
+    tx_queues.py          names of the queues of transactions
     codec.py              bytes <-> messages and records; limits before decoding
     client_wire.py        what client programs and masters say to each other over AMQP
 """

@@ -1,7 +1,7 @@
 """Bytes to messages and records, and back: one definition, the class itself.
 
 On the wire an envelope is the msgpack list ``[version, cluster, sender, incarnation, process, kind, field, field, …]``, and several of
-them may stand one behind the other; in the journal a record is ``[version, kind, field, …]``. ``kind`` is the place in `MESSAGES` or `RECORDS`. Each field is
+them may stand one after the other; in the journal a record is ``[version, kind, field, …]``. ``kind`` is the place in `MESSAGES` or `RECORDS`. Each field is
 checked against the annotation of its class before an object is made, so that nothing behind this module ever sees a
 wrong type; limits on size and nesting hold before anything is decoded (a msgpack bomb: a length header costs
 five bytes and may promise gigabytes).
@@ -295,7 +295,7 @@ def decode_record(data: bytes) -> Record:
 
 
 def _unpack(data: bytes, limit_bytes: int) -> tuple[tuple[Any, ...], bytes]:
-    """The first list, and what is behind it."""
+    """The first list, and what comes after it."""
     if len(data) > limit_bytes:
         message = f"{len(data)} bytes; the limit is {limit_bytes}"
         raise ProtocolError(message)

@@ -210,6 +210,24 @@ class StatusReport:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingsRequest:
+    """A process of a master that can ask no worker, to a master: which settings are there? Answered with `SettingsReport`."""
+
+    CHANNEL: ClassVar[str] = SYNC
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsReport:
+    """Answer to `SettingsRequest`, from a master that has learnt them from a copy or from another master."""
+
+    CHANNEL: ClassVar[str] = SYNC
+    lsn: Lsn
+    """A copy that had applied it has"""
+    rows: tuple[tuple[str, bytes], ...]
+    """these rows (model/settings.py): name and value."""
+
+
+@dataclass(frozen=True, slots=True)
 class Coin:
     """Master to worker: obey this primary from now on, and follow its log (replication 2)."""
 
@@ -352,6 +370,7 @@ Message = (
     | SnapshotDone | Task | TaskReport | Replicate | Confirmed | Candidate | Vote | RecordsWanted | Records
     | RecordsMissing | TxJoin | TxEvents | TxAnswer | Promote | EpochPrepare | EpochReport | EpochRefused | EpochInstall
     | TailWanted | Tail | Join | Notice | StateWanted | State | Keep | Restore | NodeOrder | NodeAnswer
+    | SettingsRequest | SettingsReport
 )  # fmt: skip
 
 SnapshotAsked = Request | SnapshotWanted | ChunksWanted | SnapshotDone
@@ -363,6 +382,7 @@ MESSAGES: tuple[type, ...] = (
     SnapshotDone, Task, TaskReport, Replicate, Confirmed, Candidate, Vote, RecordsWanted, Records,
     RecordsMissing, TxJoin, TxEvents, TxAnswer, Promote, EpochPrepare, EpochReport, EpochRefused, EpochInstall,
     TailWanted, Tail, Join, Notice, StateWanted, State, Keep, Restore, NodeOrder, NodeAnswer,
+    SettingsRequest, SettingsReport,
 )  # fmt: skip
 """All message classes; the place in this tuple is the number on the wire, so new ones go to the end."""
 

@@ -6,6 +6,7 @@
     file.py          the text, and the place of each value
     environment.py   the environment laid over it
     rules.py         what must hold between values
+    run_time.py      settings at run time laid over it
     page.py          the reference page, from page.template and the tables
     page.template    what it says around the tables
     added.py         a worker that is not in the file

@@ -7,6 +7,8 @@ likely wrong and ends with what to write instead. Values alone (names, types, bo
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from brokerha.model.errors import ConfigurationError
@@ -137,46 +139,66 @@ def _same_host(one: str, other: str) -> bool:
 
 
 def _check_times(cluster: Table) -> None:
-    """Waits that contain each other must be longer than what they contain."""
+    for names, problem, remedy in contradictions(cluster):
+        fail(cluster.where(*names), problem, f"write {remedy}")
+
+
+class Values(Protocol):
+    """Values of ``[cluster]`` by name."""
+
+    def __getitem__(self, name: str, /) -> Any:
+        """One of them."""
+
+
+def contradictions(cluster: Values) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """(names, the most likely wrong one first; what is wrong; what would be right): waits that contain each other must be longer than what
+    they contain, and what is kept for somebody is more than what is kept for nobody.
+    """
     lag_s, round_ms, idle_ms = cluster["max-peer-lag-s"], cluster["round-timeout-ms"], cluster["idle-round-ms"]
     lag_ms, lag = lag_s * 1000, f"max-peer-lag-s = {lag_s:g}"
     # News of a master may come through another one, a heartbeat later, and is no silence.
     least_ms = 2 * idle_ms + round_ms
     again_ms, beat_ms, dead_ms = cluster["retransmit-ms"], cluster["heartbeat-ms"], cluster["dead-after-ms"]
     tx_s, longest_s = cluster["tx-timeout-s"], cluster["tx-timeout-max-s"]
+    size, most = cluster["tx-log-max-size"], cluster["tx-log-hard-limit"]
     rules = [
         *(
             (
                 cluster[name] >= lag_ms, (name, "max-peer-lag-s"),
                 f"{name} = {cluster[name]} is not below {lag}",
-                f"write {name} below {lag_ms:g}, or a longer max-peer-lag-s",
+                f"{name} below {lag_ms:g}, or a longer max-peer-lag-s",
             )
             for name in ("round-timeout-ms", "idle-round-ms")
         ),
         (
             lag_ms < least_ms, ("max-peer-lag-s", "idle-round-ms", "round-timeout-ms"),
             f"{lag} is less than two idle rounds of {idle_ms} ms and a round time-out of {round_ms} ms",
-            f"write max-peer-lag-s = {least_ms / 1000:g} or more",
+            f"max-peer-lag-s = {least_ms / 1000:g} or more",
         ),
         (
             again_ms >= lag_ms, ("retransmit-ms", "max-peer-lag-s"),
             f"retransmit-ms = {again_ms} is not below {lag}",
-            f"write retransmit-ms below {lag_ms:g}",
+            f"retransmit-ms below {lag_ms:g}",
         ),
         (
             tx_s > longest_s, ("tx-timeout-s", "tx-timeout-max-s"),
             f"tx-timeout-s = {tx_s:g} is above tx-timeout-max-s = {longest_s:g}",
-            f"write tx-timeout-max-s = {tx_s:g}",
+            f"tx-timeout-max-s = {tx_s:g}",
         ),
         (
             2 * beat_ms > dead_ms, ("dead-after-ms", "heartbeat-ms"),
             f"dead-after-ms = {dead_ms} is less than two heartbeats of {beat_ms} ms",
-            f"write dead-after-ms = {5 * beat_ms}",
+            f"dead-after-ms = {5 * beat_ms}",
+        ),
+        (
+            0 < most < size, ("tx-log-hard-limit", "tx-log-max-size"),
+            f"tx-log-hard-limit = {most} is below tx-log-max-size = {size}",
+            f"tx-log-hard-limit = {size} or more, or 0",
         ),
     ]  # fmt: skip
     for is_wrong, names, problem, remedy in rules:
         if is_wrong:
-            fail(cluster.where(*names), problem, remedy)
+            yield names, problem, remedy
 
 
 def _check_backups(document: Document) -> None:

@@ -58,8 +58,6 @@ class Setting:
     """What the reference page says where the default depends on other values."""
     example: str = ""
     """What an error message proposes where there is no default."""
-    is_live: bool = False
-    """Whether a change counts at once; else from the next start of a node."""
 
     @property
     def is_required(self) -> bool:

@@ -16,12 +16,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from brokerha.ingress.suspects import EndedTheNode, Suspects
 from brokerha.local_reads.asking_thread import AskingThread
+from brokerha.master.command_arguments import NAMED_BY_DOORS
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut, UnsupportedType
 from brokerha.model.ids import Instant, TxId
 from brokerha.model.numbers import Numbers
@@ -32,7 +33,6 @@ from brokerha.model.wire import client_wire
 from brokerha.model.wire.messages import Read
 from brokerha.nodes.front import questions
 from brokerha.nodes.front.checking import check_read, check_terms, check_texts, is_plain
-from brokerha.nodes.front.lanes import Lanes
 from brokerha.nodes.master.tickets import Tickets
 from brokerha.ports.front import Front, Readers, ReadOutcome
 from brokerha.ports.transport import ClientMessage, ClientReply, Transport
@@ -40,6 +40,7 @@ from brokerha.ports.transport import ClientMessage, ClientReply, Transport
 RETRY_MS = 500
 """Pause before writes that nobody waits for, and that could not be taken in, are tried again."""
 TOLD_MS = 3_600_000
+THREADS: Final = 4
 TEMPORARY = frozenset({"NotReady", "ReadOnly", "OutcomeUnknown"})
 """Refusals that pass. The transport's own window bounds how many such messages are held; the broker keeps the rest."""
 PERMANENT = ("EndedTheNode", "InvalidRequest", "KeyReused", "TooLarge", "UnknownRepository", "UnsupportedType")
@@ -47,6 +48,74 @@ PERMANENT = ("EndedTheNode", "InvalidRequest", "KeyReused", "TooLarge", "Unknown
 _STEP: Final[Shapes] = {
     "action": needed(TEXT), "txid": TEXT, "arguments": MAP, "timeout_ms": TIMEOUT, "node": TEXT,
 }  # fmt: skip
+
+
+class _Work(NamedTuple):
+    is_plain: bool
+    work: Callable[[], Any]
+    then: Callable[[Future[Any]], None]
+
+
+class Lanes:
+    """Work on messages that must stay in order, some of which takes too long for the loop; `wake` makes it turn, from any thread.
+
+        take(key, is_plain, work, then)      in the loop: `work` now, or in a thread; `then(future)` in the loop, in order within a key
+        turn()                               in the loop, once each turn: what threads have finished
+
+    Messages with another key are not held up. What waits is bounded by whoever takes messages from the broker: it has so many
+    unacknowledged.
+    """
+
+    def __init__(self, name: str, wake: Callable[[], object]) -> None:
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=name)
+        self._wake = wake
+        self._lanes: dict[Hashable, deque[_Work]] = {}
+        self._finished: deque[tuple[Hashable, Future[Any]]] = deque()
+
+    def take(self, key: Hashable, is_plain: bool, work: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
+        """Do `work`: here and now if it is plain and nothing waits under its key."""
+        lane = self._lanes.get(key)
+        if lane is not None:
+            lane.append(_Work(is_plain, work, then))
+        elif is_plain:
+            then(_done(work))
+        else:
+            self._lanes[key] = deque([_Work(is_plain, work, then)])
+            self._start(key)
+
+    def turn(self) -> None:
+        """Go on with the lanes whose first work is done."""
+        while self._finished:
+            key, future = self._finished.popleft()
+            lane = self._lanes[key]
+            lane.popleft().then(future)
+            while lane and lane[0].is_plain:
+                _, work, then = lane.popleft()
+                then(_done(work))
+            if lane:
+                self._start(key)
+            else:
+                del self._lanes[key]
+
+    def close(self) -> None:
+        """Begin nothing any more; what runs is not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _start(self, key: Hashable) -> None:
+        self._threads.submit(self._lanes[key][0].work).add_done_callback(lambda done: self._finish(key, done))
+
+    def _finish(self, key: Hashable, future: Future[Any]) -> None:
+        self._finished.append((key, future))
+        self._wake()
+
+
+def _done(work: Callable[[], Any]) -> Future[Any]:
+    future: Future[Any] = Future()
+    try:
+        future.set_result(work())
+    except Exception as error:  # noqa: BLE001  Whoever asked for the work judges it, as for one of a thread.
+        future.set_exception(error)
+    return future
 
 
 class _Batch:
@@ -351,6 +420,9 @@ class AmqpFront:
 
     def _asked(self, what: str, arguments: dict[str, Any]) -> Future[Any]:
         """The answer to a question; at once where the question is wrong."""
+        given = arguments.get("arguments")
+        if what == "command" and arguments.get("name") in NAMED_BY_DOORS and isinstance(given, dict):
+            arguments = {**arguments, "arguments": {**given, "by": "", "from": "AMQP"}}
         try:
             questions.check_question(what, arguments)
         except InvalidRequest as error:

@@ -11,11 +11,12 @@ from typing import Any, Final
 
 from brokerha.ingress.nesting import is_plain_data, is_plain_request
 from brokerha.ingress.parsers import shared_parsers
+from brokerha.model import settings
 from brokerha.model.branches import branch_id
 from brokerha.model.control import KEY
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import Lsn, is_tx_id, maker_of
-from brokerha.model.operations import Operation, pack_operations, unpack_operations
+from brokerha.model.operations import ON_KEYS, Operation, pack_operations, unpack_operations
 from brokerha.model.outside.shapes import (
     LEAST_LSN,
     TIMEOUT,
@@ -69,8 +70,10 @@ def checked_body(operations: Sequence[Operation] | bytes) -> bytes:
 
 
 def check_texts(operations: Sequence[Operation]) -> None:
-    """Check what operations of the right shape have to be parsed for. Raises InvalidRequest, NotReady."""
+    """Check what operations of the right shape have to be parsed for, and what only nodes may write. Raises InvalidRequest, NotReady."""
     for operation in operations:
+        if operation[0] in ON_KEYS and operation[1] == settings.TABLE:
+            raise InvalidRequest(f"table {settings.TABLE} is brokerha's own: settings are changed by brokerha settings, and PUT /cluster/settings/NAME")
         if operation[0] == "update":
             _judge(is_plain_request(operation[2]), check_update, operation[2])
         elif operation[0] in _DATA:

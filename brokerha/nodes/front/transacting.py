@@ -7,7 +7,7 @@
 
 Beside the actions of the core (transactions/coordinator.py) there are two of this node. ``accept`` {first, queue, count, wait_ms} reads
 the head of a queue and has the core lock what nobody else holds: {"messages": [(id, content type, body)], "count"}. ``list`` names
-all transactions that are not over: {"transactions": [row]}. ``first`` may be None: behind what there is. ``one_phase`` may be None:
+all transactions that are not over: {"transactions": [row]}. ``first`` may be None: after what there is. ``one_phase`` may be None:
 as the state of the transaction demands.
 
 Nothing here decides about a transaction. Every future is completed, at the latest a grace after its deadline.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -29,7 +29,6 @@ from brokerha.model.ids import BEGUN_MARK, Lsn, NodeId, TxId
 from brokerha.model.outside.levels import LATEST_LSN
 from brokerha.model.requests import TxCommand, TxReply
 from brokerha.nodes.front.checking import check_read
-from brokerha.nodes.front.taking import Taking, messages_of
 from brokerha.nodes.front.transaction_arguments import LIST, TAKING, checked_step
 from brokerha.nodes.loop import NodeLoop
 from brokerha.ports.clock import Clock
@@ -44,9 +43,93 @@ OPEN_LIMIT: Final = 10_000
 SWEEP_MS: Final = 500
 """So often it is looked for answers that never came."""
 
+PAUSE_MS: Final = 100
+SURELY_MS: Final = 1000
+PAGE_FIRST: Final = 8
+PAGE_MOST: Final = 256
+
+Row = tuple[str, str, bytes]
+"""(message id, content type, body)"""
+
 Answer = dict[str, Any]
 Receiver = Callable[[TxReply], None]
 _MAY_HAVE_BEEN_DONE = frozenset({"commit", "prepare", "rollback"})
+
+
+class Taking:
+    """One ``accept`` that is under way: a consumer's way along a queue, from its head, until the core lets it have messages.
+
+        page -> rows -> candidates -> taken by the core -> done
+          ^                              | all of them are locked by others
+          +------- the page after -------+            at the end: wait until the queue may have changed, then from the head again
+
+    A queue is looked at again when the applied LSN has moved, at most ten times a second; and once a second, because a rollback
+    gives messages back without any LSN.
+    """
+
+    def __init__(
+        self, txid: TxId, first: int, queue: str, count: int, future: Future[dict[str, Any]], wait_until_ms: int
+    ) -> None:
+        self.txid = txid
+        self.first = first
+        self.queue = queue
+        self.count = count
+        self.future = future
+        self.wait_until_ms = wait_until_ms
+        self.timeout_ms = 0
+        self.lsn: Lsn = 0
+        """What was seen the last time."""
+        self.taken: list[str] = []
+        """What the core gave."""
+        self._seen: dict[str, Row] = {}
+        self._after: str | None = None
+        self._limit = max(PAGE_FIRST, min(count, PAGE_MOST))
+        self._looked_ms = 0
+
+    def begin(self, now_ms: int) -> None:
+        """From the head of the queue."""
+        self._looked_ms = now_ms
+        self._after, self._limit = None, max(PAGE_FIRST, min(self.count, PAGE_MOST))
+
+    def page(self) -> dict[str, Any]:
+        """Arguments of the next read."""
+        return {"after": self._after, "limit": self._limit}
+
+    def on_rows(self, rows: Sequence[Row]) -> bool:
+        """Take in a page; whether all that was taken is there."""
+        if not self.taken:
+            self._seen = {}
+        self._seen.update((row[0], row) for row in rows)
+        self._after, self._limit = rows[-1][0], min(2 * self._limit, PAGE_MOST)
+        return self._is_complete()
+
+    def on_taken(self, taken: Sequence[str]) -> bool:
+        """The core's answer; whether it is complete. The ids of a repeated call may stand on another page."""
+        self.taken = list(taken)
+        if not self.taken or self._is_complete():
+            return bool(self.taken)
+        self._after = None
+        return False
+
+    def messages(self) -> list[Row]:
+        """What was taken."""
+        return [self._seen[message] for message in self.taken]
+
+    def _is_complete(self) -> bool:
+        return bool(self.taken) and all(message in self._seen for message in self.taken)
+
+    def is_due(self, applied: Lsn, now_ms: int) -> bool:
+        """Whether the queue is worth another look."""
+        return now_ms >= self.due_ms(applied)
+
+    def due_ms(self, applied: Lsn) -> int:
+        """When it is, as far as known now."""
+        return min(self.wait_until_ms, self._looked_ms + (PAUSE_MS if applied > self.lsn else SURELY_MS))
+
+
+def messages_of(outcome: ReadOutcome) -> list[Row]:
+    """The rows of a read of a queue."""
+    return list(msgpack.unpackb(outcome.body, use_list=False))
 
 
 class Host(NamedTuple):

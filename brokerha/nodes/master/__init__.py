@@ -2,6 +2,7 @@
 
     node.py              a master: core, journal, transport, front
     runner.py            turn() of a master: receive, step, log, send, answer; used by production and by the simulator
+    settings.py          settings at run time at a master: learnt from a worker or another master, told to others, changed by command
     tickets.py           who gets the reply of which write
     address_book.py      which process acts for a master, and a transport that sends there
     known_masters.py     who the masters are at run time, for the parts of a node that the core knows nothing of

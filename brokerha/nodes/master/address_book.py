@@ -32,10 +32,18 @@ from typing import NamedTuple
 from brokerha.model.ids import NodeId
 from brokerha.model.ready import TxQueueDecision
 from brokerha.model.requests import Absence
-from brokerha.model.wire.messages import BETWEEN_PROCESSES, Message, Outgoing, StatusReport, StatusRequest
+from brokerha.model.wire.messages import (
+    BETWEEN_PROCESSES,
+    Message,
+    Outgoing,
+    SettingsReport,
+    SettingsRequest,
+    StatusReport,
+    StatusRequest,
+)
 from brokerha.ports.transport import ClientMessage, ClientReply, Inbound, Transport, TransportStatus
 
-_AS_ITSELF: frozenset[type[Message]] = BETWEEN_PROCESSES | {StatusRequest, StatusReport}
+_AS_ITSELF: frozenset[type[Message]] = BETWEEN_PROCESSES | {StatusRequest, StatusReport, SettingsRequest, SettingsReport}
 """A process that stands by says these under its own id, which may be that of its master."""
 
 
@@ -246,8 +254,8 @@ class AddressedTransport:
     def _addressed(self, outgoing: Outgoing) -> list[Outgoing]:
         if type(outgoing.message) in BETWEEN_PROCESSES:
             return [outgoing]
-        # An answer about the status goes to the process that asked, which may stand by under its master's id.
-        is_answer = isinstance(outgoing.message, StatusReport)
+        # Such an answer goes to the process that asked, which may stand by under its master's id.
+        is_answer = isinstance(outgoing.message, StatusReport | SettingsReport)
         addresses = (outgoing.to,) if is_answer else self._book.addresses(outgoing.to)
         sender, incarnation = outgoing.sender, outgoing.incarnation
         if not sender and self._speaks_for is not None:

@@ -17,7 +17,8 @@ from typing import Any
 
 from brokerha.ingress.suspects import Suspects
 from brokerha.local_reads.asking_thread import AskingThread
-from brokerha.master.core import MasterConfig
+from brokerha.master.command_arguments import AT_NODES
+from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model import states
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
@@ -25,7 +26,16 @@ from brokerha.model.numbers import Numbers
 from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.outside.levels import LATEST_LSN
 from brokerha.model.requests import APPLIED_LEVEL, UNKNOWN, WAIT, Reply, Submit, TxCommand
-from brokerha.model.wire.messages import Envelope, Outgoing, Read, ReadResult, StatusReport, StatusRequest
+from brokerha.model.wire.messages import (
+    Envelope,
+    Outgoing,
+    Read,
+    ReadResult,
+    SettingsReport,
+    SettingsRequest,
+    StatusReport,
+    StatusRequest,
+)
 from brokerha.nodes.front.amqp_front import AmqpFront
 from brokerha.nodes.front.checking import check_read, check_terms, checked_body
 from brokerha.nodes.front.commands import Commands
@@ -33,6 +43,7 @@ from brokerha.nodes.front.transacting import Host, Transacting
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.master.orders import Orders
 from brokerha.nodes.master.runner import MasterRunner
+from brokerha.nodes.master.settings import MasterSettings, SettingsHost
 from brokerha.nodes.master.tickets import Tickets
 from brokerha.nodes.observing.master_view import MasterView
 from brokerha.nodes.observing.staleness import Staleness, with_age
@@ -41,6 +52,7 @@ from brokerha.nodes.observing.watching import Watching
 from brokerha.nodes.reads.reading import Reads
 from brokerha.nodes.reads.routing import RoutingLimits
 from brokerha.nodes.reads.worker_order import WorkerFacts
+from brokerha.nodes.settings import NodeSettings
 from brokerha.ports.clock import Clock
 from brokerha.ports.front import Readers, ReadOutcome
 from brokerha.ports.journal import Journal
@@ -72,11 +84,12 @@ class MasterNode:
         runner: MasterRunner | None = None,
         loop: NodeLoop | None = None,
         orders: Orders | None = None,
+        settings: NodeSettings | None = None,
     ) -> None:
         """``followers`` publishes what is committed to whoever follows from outside; None for nobody. ``shares_broker``: whether other
         masters take from the same shared queues of writes; ``leaves_writes``: whether it leaves these to them while it has no worker;
         ``suspects``: messages of apps that were in hand when the node ended; None remembers none. ``near``: workers of this machine, for
-        reads of apps; None asks all over the broker.
+        reads of apps; None asks all over the broker. ``settings``: those at run time; None for a node without a cluster file.
 
         With ``runner``, ``loop`` and ``orders`` the master is a part of a process that has backups (process_node.py): that one takes the
         turns, and `retire` ends it.
@@ -92,7 +105,14 @@ class MasterNode:
         self.runner.on_reply = self.tickets.on_reply
         self.staleness = Staleness()
         self.amqp = AmqpFront(self, transport, self.tickets, self.runner.when_safe, self._in_loop, suspects, near)
-        self.view = MasterView(cluster, self.runner, transport, self.staleness, self.amqp.attention)
+        self.view = MasterView(
+            cluster,
+            self.runner,
+            transport,
+            self.staleness,
+            lambda: self.amqp.attention() or ("" if settings is None else settings.attention()),
+            list if settings is None else settings.restart_for,
+        )
         self._orders = orders
         self.runner.on_client = self.amqp.on_client
         self.runner.on_node = self._on_node
@@ -103,6 +123,9 @@ class MasterNode:
         self._inbox: deque[Submit] = deque()
         self._reads = Reads(f"{self.node_id}.{self.runner.core.sync.incarnation}", reads)
         self._gathering = StatusGathering(self.node_id, config.sync.members)
+        self.settings = None if settings is None else MasterSettings(settings, self._settings_host())
+        if settings is not None:
+            settings.on_change = lambda: self.runner.core.sync.epochs.on_settings(self.runner.core.sync.mode)
         parts = (transport, self.view, self.staleness, self._gathering.look_for)
         self.watching = Watching(self.node_id, config.sync.members, *parts, shares_broker=shares_broker, leaves_writes=leaves_writes)
         self._waits: list[tuple[Lsn, int, int, Future[dict[str, Any]]]] = []
@@ -135,6 +158,8 @@ class MasterNode:
         self._reads.close(reason)
         self.transacting.close(reason)
         self.commands.close(reason)
+        if self.settings is not None:
+            self.settings.close(reason)
         waits, self._waits = self._waits, []
         for *_, future in waits:
             if not future.done():
@@ -163,6 +188,8 @@ class MasterNode:
             self.transport.send(self._reads.tick(self._readers(now.mono_ms), now.mono_ms))
         if self._waits:
             self._serve_waits(now)
+        if self.settings is not None:
+            self.settings.tick(now)
 
     def _handed_in(self) -> Iterator[Submit | TxCommand]:
         """What the core is to be told in this turn: the runner asks once it is awake, so that whoever woke it is among them."""
@@ -174,7 +201,9 @@ class MasterNode:
 
     def _wait_ms(self) -> int:
         """How long the loop may sleep: until the core, a read or somebody who waits for an LSN wants to be served."""
-        due = [at for at in (self.watching.due_ms(), self._reads.due_ms(), self.transacting.due_ms()) if at is not None]
+        settings_ms = None if self.settings is None else self.settings.due_ms()
+        dues = (self.watching.due_ms(), self._reads.due_ms(), self.transacting.due_ms(), settings_ms)
+        due = [at for at in dues if at is not None]
         if self._waits:
             due += [wait[2] for wait in self._waits]
         wait_ms = self.runner.wait_ms()
@@ -195,9 +224,41 @@ class MasterNode:
             self.transport.send([Outgoing(envelope.process or envelope.sender, report)])
         elif isinstance(message, StatusReport):
             self._gathering.on_report(envelope.sender, message)
+        elif isinstance(message, SettingsRequest):
+            told = [] if self.settings is None else self.settings.report()
+            self.transport.send([Outgoing(envelope.process or envelope.sender, report) for report in told])
+        elif isinstance(message, SettingsReport):
+            if self.settings is not None:
+                self.settings.on_report(envelope.sender, message)
         else:
             return self._orders is not None and self._orders.on_node(envelope)
         return True
+
+    def _settings_host(self) -> SettingsHost:
+        def core() -> MasterCore:
+            return self.runner.core
+
+        def ask_worker(min_lsn: Lsn, timeout_ms: int) -> Future[ReadOutcome] | None:
+            if not self._readers(self.clock.now().mono_ms):
+                return None
+            found: Future[ReadOutcome] = Future()
+            self._ask_worker("settings", "", {}, min_lsn, timeout_ms, found)
+            return found
+
+        def has_workers() -> bool:
+            return bool(core().feed.workers)
+
+        return SettingsHost(
+            self.node_id,
+            self.clock.now,
+            ask_worker,
+            self.transport.send,
+            lambda body, level: self._hand_in(body, self.new_txid(), level),
+            self._gathering.others,
+            lambda: core().sync.lsn,
+            lambda: self.applied_lsn() if has_workers() else core().sync.lsn,
+            has_workers,
+        )
 
     # ---- Front
 
@@ -228,7 +289,11 @@ class MasterNode:
         self._check_not_ended()
         txid = txid or self.new_txid()
         check_terms(txid, level, copies, timeout_ms, apart)
-        body = checked_body(operations)
+        return self._hand_in(checked_body(operations), txid, level, copies, timeout_ms, apart)
+
+    def _hand_in(
+        self, body: bytes, txid: TxId, level: str, copies: int = 1, timeout_ms: int = 30_000, apart: str = WAIT
+    ) -> Future[Reply]:
         if not self.loop.is_running:
             message = "the master is not running"
             raise NotReady(message)
@@ -311,6 +376,8 @@ class MasterNode:
             return self.loop.call(lambda: self.view.rates(**arguments))
         if self._orders is not None and self._orders.are(name, arguments):
             return self._orders.give(name, arguments)
+        if name in AT_NODES and self.settings is not None:
+            return self.settings.run(self.loop, name, arguments, timeout_ms)
         return self.commands.run(self.loop, self.runner, name, arguments)
 
     def outcome(self, txid: TxId) -> dict[str, Any] | None:

@@ -26,7 +26,14 @@ from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.numbers import Numbers
 from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.requests import APPLIED_LEVEL, WAIT, Reply
-from brokerha.model.wire.messages import Envelope, Outgoing, StatusReport, StatusRequest
+from brokerha.model.wire.messages import (
+    Envelope,
+    Outgoing,
+    SettingsReport,
+    SettingsRequest,
+    StatusReport,
+    StatusRequest,
+)
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.master.address_book import AddressedTransport
 from brokerha.nodes.master.journal_copying import JournalThread
@@ -34,9 +41,11 @@ from brokerha.nodes.master.node import MasterNode
 from brokerha.nodes.master.orders import Orders
 from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner
 from brokerha.nodes.master.runner import MasterRunner
+from brokerha.nodes.master.settings import told_by
 from brokerha.nodes.observing.status import StatusGathering, summary
 from brokerha.nodes.observing.wire_metrics import wire_metrics
 from brokerha.nodes.reads.routing import RoutingLimits
+from brokerha.nodes.settings import NodeSettings, rows_of
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import JournalCopy
 from brokerha.ports.front import Readers, ReadOutcome
@@ -45,6 +54,8 @@ from brokerha.ports.log_stream import LogPublisher
 
 log = structlog.get_logger()
 
+ASK_SETTINGS_MS = 5000
+"""Time between two questions of who stands by for the settings."""
 HOOK_S = 60.0
 """A program of ``on-role-change`` that runs longer is ended."""
 
@@ -65,6 +76,8 @@ class ProcessOptions:
     """Messages of apps that were in hand when this process ended."""
     near_of: Callable[[], AskingThread | None] = lambda: None
     """Asks workers of this machine, anew each time that this process becomes primary."""
+    settings: NodeSettings | None = None
+    """Those at run time; None for a process without a cluster file."""
 
 
 class ProcessNode:
@@ -94,6 +107,7 @@ class ProcessNode:
         self._gathering = StatusGathering("", masters or config.master.sync.members)
         self.orders = Orders(self.runner, self.loop, transport.wake)
         self.runner.on_node = self._on_node
+        self._ask_settings_ms = 0
 
     def start(self) -> None:
         """Begin to work."""
@@ -115,6 +129,23 @@ class ProcessNode:
         else:
             self.runner.turn(wait_ms=0 if self.loop.has_calls else self.runner.wait_ms())
             self.loop.serve_calls()
+            self._ask_for_settings()
+
+    def _ask_for_settings(self) -> None:
+        """Who stands by asks its primary, so that it becomes primary with the settings in force."""
+        now_ms = self.clock.now().mono_ms
+        if self.options.settings is not None and now_ms >= self._ask_settings_ms:
+            self._ask_settings_ms = now_ms + ASK_SETTINGS_MS
+            self.transport.send([Outgoing(self.config.master.sync.node, SettingsRequest())])
+
+    def _on_settings(self, sender: NodeId, report: SettingsReport) -> None:
+        settings = self.options.settings
+        if settings is None or sender != self.config.master.sync.node:
+            return
+        try:
+            settings.learn(report.lsn, rows_of(told_by(report)))
+        except ValueError as error:
+            log.warning("settings cannot be read", node=self.config.process, error=str(error))
 
     def _on_node(self, envelope: Envelope, _now: Instant) -> bool:
         """Questions and answers about the status, while this process stands by."""
@@ -124,7 +155,9 @@ class ProcessNode:
         elif isinstance(message, StatusRequest):
             report = StatusReport(message.request, tuple(self.runner.rows()))
             self.transport.send([Outgoing(envelope.process or envelope.sender, report)])
-        else:
+        elif isinstance(message, SettingsReport):
+            self._on_settings(envelope.sender, message)
+        elif not isinstance(message, SettingsRequest):
             return self.orders.on_node(envelope)
         return True
 
@@ -152,6 +185,7 @@ class ProcessNode:
                 runner=runner,
                 loop=self.loop,
                 orders=self.orders,
+                settings=options.settings,
             )
             if self.master.followers is not None:
                 self.master.followers.start()

@@ -59,13 +59,17 @@ class MasterView:
         transport: Transport,
         staleness: Staleness,
         attention: Callable[[], str] = lambda: "",
+        restart_for: Callable[[], list[str]] = list,
     ) -> None:
-        """``attention`` tells what a person should look at although all is well; empty for nothing."""
+        """``attention`` tells what a person should look at although all is well; empty for nothing. ``restart_for`` names settings that
+        wait for the next start.
+        """
         self.cluster = cluster
         self._runner = runner
         self._transport = transport
         self._staleness = staleness
         self._attention = attention
+        self._restart_for = restart_for
         self._rates = Rates()
         self.splits = SplitLog(runner.core.sync.node)
 
@@ -96,6 +100,7 @@ class MasterView:
             "free_bytes": None,
             "primary": primary.role.config.process if primary is not None else core.sync.node,
             "view": core.view,
+            "restart_for": tuple(self._restart_for()),
             **_epoch_fields(core.sync),
             **self.splits.fields(core),
         }
@@ -353,7 +358,7 @@ class MasterView:
 
     def rates(self, after: int) -> dict[str, Any]:
         """The samples after number ``after``, as the status page draws them; from any thread."""
-        return {"master": self._runner.core.sync.node, **self._rates.behind(after, self._runner.clock.now())}
+        return {"master": self._runner.core.sync.node, **self._rates.samples_after(after, self._runner.clock.now())}
 
     def _epoch_metrics(self) -> Numbers:
         sync = self._runner.core.sync

@@ -17,7 +17,7 @@ EVERY_MS: Final = 10_000
 LENGTH: Final = 361
 """Samples that are kept: an hour, both ends included."""
 NAMES: Final = ("writes_per_s", "reads_per_s", "lag_entries", "lag_s", "incoming", "open", "in_doubt")
-"""What a sample has behind its number and its time, in this order."""
+"""What a sample has after its number and its time, in this order."""
 PAUSE: Final = 3
 """A sample that comes so many times too late begins anew: a rate over that time would hide what happened."""
 
@@ -75,12 +75,12 @@ class Rates:
             return None
         return round(more * 1000 / passed_ms, 3)
 
-    def behind(self, after: int, now: Instant) -> dict[str, Any]:
-        """``{"every_s", "now_ms", "last", "names", "samples"}``: samples [number, wall-clock ms, *NAMES] with a number above ``after``."""
+    def samples_after(self, number: int, now: Instant) -> dict[str, Any]:
+        """``{"every_s", "now_ms", "last", "names", "samples"}``: samples [number, wall-clock ms, *NAMES] with a higher number."""
         return {
             "every_s": self._every_ms / 1000,
             "now_ms": now.wall_us // 1000,
             "last": self._number,
             "names": list(NAMES),
-            "samples": [list(row) for row in self._rows if row[0] > after],
+            "samples": [list(row) for row in self._rows if row[0] > number],
         }

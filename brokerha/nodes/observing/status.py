@@ -28,7 +28,7 @@ FIELDS = (
     "fingerprint", "items", "incoming", "in_doubt", "seen_s", "probe",
     "readable", "free_bytes", "primary", "view",
     "epoch", "proposer", "members", "excluded", "masters",
-    "split_recovery", "split_recovery_from", "splits", "given_up", "last_split",
+    "split_recovery", "split_recovery_from", "splits", "given_up", "last_split", "restart_for",
 )  # fmt: skip
 """Fields of one row; none is ever taken away within a major version."""
 
@@ -51,6 +51,10 @@ class StatusGathering:
     def look_for(self, others: tuple[NodeId, ...]) -> None:
         """These are the other masters from now on."""
         self._others = others
+
+    def others(self) -> tuple[NodeId, ...]:
+        """The other masters."""
+        return self._others
 
     def gather(
         self, loop: NodeLoop, transport: Transport, timeout_ms: int, masters: tuple[NodeId, ...] | None = None

@@ -1,6 +1,6 @@
 """What a master tells of itself unasked: to its log, the status page, the address book, and to the broker whether it takes writes that any master may take.
 
-    turn, turn, turn ── note ──> look, at most every `LOOK_MS` ──> site_log, epoch_log, split_log, known_masters, rates, staleness
+    turn, turn, turn ── note ──> look, at most every `LOOK_MS` ──> SiteLog, EpochLog, SplitLog, KnownMasters, Rates, Staleness
 
 Nobody waits for any of it, so it is looked at after a while and not after each turn; a look that is owed wakes the loop (`due_ms`).
 It reads the core and changes nothing.
@@ -8,19 +8,28 @@ It reads the core and changes nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
+
+import structlog
 
 from brokerha.master import belonging
 from brokerha.master.apart import is_alone
+from brokerha.master.core import MasterCore
+from brokerha.master.pins import NAMED, PEER, SPLIT
+from brokerha.master.state_words import epoch_state
+from brokerha.model import states
+from brokerha.model.epochs import Epoch, EpochId
 from brokerha.model.ids import Instant, NodeId
 from brokerha.model.numbers import Numbers
 from brokerha.nodes.master.known_masters import KnownMasters
 from brokerha.nodes.master.runner import MasterRunner
-from brokerha.nodes.observing.epoch_log import EpochLog
 from brokerha.nodes.observing.master_view import MasterView
-from brokerha.nodes.observing.site_log import SiteLog
 from brokerha.nodes.observing.staleness import Staleness
 from brokerha.ports.transport import Transport
+from brokerha.replication.site.config import Standing, WorkerFeed
+
+log = structlog.get_logger()
 
 LOOK_MS = 100
 
@@ -84,3 +93,259 @@ class Watching:
     def metrics(self, mono_ms: int) -> Numbers:
         """Numbers for /metrics."""
         return {**self._site_log.counts, **self._epoch_log.metrics(mono_ms)}
+
+
+_WARNED = frozenset({Standing.OUT_OF_SYNC, Standing.UNKNOWN})
+
+
+class SiteLog:
+    """What happens at a site, as lines in the log of its master, and how often it happened.
+
+        worker changes   w2: on -> out-of-sync, with the reason         read-only begins, ends
+        probe lost       w1 does not execute any more, w2 does          another site differs, agrees again
+        needs attention  no copy is known to be good                    worker removed
+        log not kept     w3 needs more of it than may be held           log kept again
+
+    `note` is called after turns and compares what is with what it saw last: a few comparisons while nothing changes. It reads
+    the core and changes nothing; a core that was built again from the journal is simply the next thing that it looks at.
+    """
+
+    def __init__(self, master: NodeId) -> None:
+        self.counts: Counter[str | tuple[str, ...]] = Counter()
+        """Numbers for /metrics, by name and labels."""
+        self._master = master
+        self._standings: dict[NodeId, Standing] = {}
+        self._probe: NodeId | None = None
+        self._read_only = ""
+        self._attention = ""
+        self._differing: frozenset[NodeId] = frozenset()
+        self._dropped: tuple[NodeId, ...] = ()
+        for name in ("probe_turns_total", "probe_losses_total", "read_only_total", "pins_dropped_total"):
+            self.counts[name] = 0
+
+    def note(self, core: MasterCore, mono_ms: int) -> None:
+        """Tell what has changed since the last call."""
+        workers = core.site.workers
+        for worker in workers.values():
+            if self._standings.get(worker.node) is not worker.standing:
+                self._on_standing(worker)
+        if len(self._standings) > len(workers):
+            self._on_removed(workers)
+        if core.feed.probe != self._probe:
+            self._on_probe(core, mono_ms)
+        self._on_read_only(core.site.read_only_reason(mono_ms))
+        if self._read_only or self._attention:
+            self._on_attention(core.site.attention(mono_ms))
+        if core.sites.differing.keys() != self._differing:
+            self._on_differing(core)
+        if core.dropped_pins != self._dropped:
+            self._on_dropped(core)
+
+    def _on_standing(self, worker: WorkerFeed) -> None:
+        before = self._standings.get(worker.node)
+        self._standings[worker.node] = worker.standing
+        if before is None and worker.standing is Standing.UNKNOWN:
+            return
+        if worker.standing is Standing.LOADING:
+            self._count("worker_loads_total", worker.node)
+        elif worker.standing is Standing.OUT_OF_SYNC:
+            self._count("worker_out_of_sync_total", worker.node)
+        tell = log.warning if worker.standing in _WARNED else log.info
+        tell(
+            "worker changes",
+            node=self._master,
+            worker=worker.node,
+            before=(before or Standing.UNKNOWN).value,
+            now=worker.standing.value,
+            reason=worker.reason,
+            lsn=worker.applied,
+        )
+
+    def _on_removed(self, workers: dict[NodeId, WorkerFeed]) -> None:
+        for node in [node for node in self._standings if node not in workers]:
+            del self._standings[node]
+            log.info("worker removed", node=self._master, worker=node)
+
+    def _on_probe(self, core: MasterCore, mono_ms: int) -> None:
+        """A turn that ended is nothing to tell; a probe that is gone is."""
+        before, self._probe = self._probe, core.feed.probe
+        if self._probe is not None:
+            self.counts["probe_turns_total"] += 1
+        if before is None:
+            return
+        lost = core.site.workers.get(before)
+        if lost is None or not lost.is_on or not core.site.is_alive(lost, mono_ms):
+            self.counts["probe_losses_total"] += 1
+            log.warning("probe lost", node=self._master, probe=before, next=self._probe, lsn=core.feed.executed)
+
+    def _on_read_only(self, reason: str) -> None:
+        if bool(reason) is bool(self._read_only):
+            return
+        self._read_only = reason
+        if reason:
+            self.counts["read_only_total"] += 1
+            log.warning("read-only begins", node=self._master, reason=reason)
+        else:
+            log.info("read-only ends", node=self._master)
+
+    def _on_attention(self, reason: str) -> None:
+        if bool(reason) is bool(self._attention):
+            return
+        self._attention = reason
+        if reason:
+            log.error("needs attention", node=self._master, reason=reason)
+        else:
+            log.info("needs no attention any more", node=self._master)
+
+    def _on_differing(self, core: MasterCore) -> None:
+        found = core.sites.differing
+        for peer in sorted(found.keys() - self._differing):
+            lsn, ours, theirs = found[peer]
+            log.error("site differs", node=self._master, peer=peer, lsn=lsn, ours=ours, theirs=theirs)
+        for peer in sorted(self._differing - found.keys()):
+            log.info("site agrees again", node=self._master, peer=peer)
+        self._differing = frozenset(found)
+
+    def _on_dropped(self, core: MasterCore) -> None:
+        """Who is behind by more of the log than may be held for anybody cannot catch up by it any more."""
+        before, self._dropped = self._dropped, core.dropped_pins
+        for name in sorted(set(self._dropped) - set(before)):
+            self.counts["pins_dropped_total"] += 1
+            more = "takes a snapshot"
+            if name == SPLIT:
+                more = "this master cannot go back any more: then it has to take over the state of another one"
+            if name.startswith((NAMED, PEER)):
+                more = "who set it has to begin anew" if name.startswith(NAMED) else "takes over the state of another master"
+            log.warning(
+                "log not kept",
+                node=self._master,
+                **_whom(name),
+                lsn=core.site.workers[name].applied if name in core.site.workers else None,
+                reason=f"it needs more of the log than tx-log-hard-limit allows, and {more}",
+            )
+        for name in sorted(set(before) - set(self._dropped)):
+            log.info("log kept again", node=self._master, **_whom(name))
+
+    def _count(self, name: str, worker: NodeId) -> None:
+        self.counts[name, worker] += 1
+
+
+def _whom(name: str) -> dict[str, str]:
+    """For whom the log is held: a worker, a master, or whoever set a pin."""
+    if name == SPLIT:
+        return {"pin": SPLIT}
+    if name.startswith(PEER):
+        return {"peer": name.removeprefix(PEER)}
+    return {"pin": name.removeprefix(NAMED)} if name.startswith(NAMED) else {"worker": name}
+
+
+_TOLD = {
+    states.EXCLUDED: "is excluded",
+    states.NO_MAJORITY: "hears no majority",
+    states.LEFT_BEHIND: "is left behind",
+    states.WAITING_TO_BE_ADDED: "waits to be added",
+    states.JOINING: "takes over",
+    states.RETIRED: "is taken out",
+}
+"""Words that have a line of their own."""
+
+
+class EpochLog:
+    """What happens to the epochs of a master, as lines in its log, and numbers of it for /metrics.
+
+        epoch begins         number, proposer, members, who was left out, who came back, LSN, entries that were recovered
+        masters change       who was added and who was taken out, with that epoch; all masters from then on
+        epoch change begins  it has promised the next one, and is frozen until one begins
+        is gone              the broker says that the inbox of a master that is silent is gone
+        is excluded          the others are in a later epoch          hears no majority    writes wait
+        waits to be added    it is none of their masters yet           is taken out          it is none any more
+        is left behind       it needs what no other master holds      agrees again         none of these any more
+
+    `note` is called after turns and compares what is with what it saw last. What is over within a moment, as after a start, is not told.
+    It reads the core and changes nothing; a core that was built again from the journal is simply the next thing that it looks at.
+    """
+
+    def __init__(self, master: NodeId) -> None:
+        self._master = master
+        self._epoch: Epoch | None = None
+        self._changes = 0
+        self._promised: EpochId | None = None
+        """What the master is frozen for; None while it follows its epoch."""
+        self._frozen_from_ms = 0
+        self._frozen_ms = 0
+        """Of the times that are over."""
+        self._word = ""
+        self._word_from_ms = 0
+        self._told = ""
+        self._gone: frozenset[NodeId] = frozenset()
+
+    def note(self, core: MasterCore, mono_ms: int) -> None:
+        """Tell what has changed since the last call."""
+        sync = core.sync
+        if self._epoch is None or sync.epoch.id != self._epoch.id:
+            self._on_epoch(sync.epoch)
+        gone, before = sync.epochs.suspicion.gone, self._gone
+        for master in sorted(gone - before):
+            log.warning("is gone", node=self._master, master=master, reason="its inbox at the broker is gone")
+        self._gone = gone
+        is_frozen = sync.is_frozen() and not sync.is_joiner()
+        promised = sync.promised if is_frozen else None
+        if promised != self._promised:
+            self._on_promise(promised, mono_ms)
+        word, reason = ("", "") if sync.lost else epoch_state(sync, mono_ms) or ("", "")
+        if word != self._word:
+            self._word, self._word_from_ms = word, mono_ms
+        is_lasting = mono_ms - self._word_from_ms > sync.config.heard_ms
+        if word != self._told and (is_lasting or word not in _TOLD):
+            self._on_word(word if word in _TOLD else "", reason)
+
+    def metrics(self, mono_ms: int) -> Numbers:
+        """Numbers since the start."""
+        now_ms = mono_ms - self._frozen_from_ms if self._promised is not None else 0
+        return {"epoch_changes_total": self._changes, "frozen_seconds_total": (self._frozen_ms + now_ms) / 1000}
+
+    def _on_epoch(self, epoch: Epoch) -> None:
+        before, self._epoch = self._epoch, epoch
+        if before is None or not epoch.number:
+            return  # A joiner is in no epoch.
+        self._changes += 1
+        left_out = sorted({*before.members} - {*epoch.members})
+        tell = log.warning if left_out else log.info
+        tell(
+            "epoch begins",
+            node=self._master,
+            epoch=epoch.number,
+            proposer=epoch.proposer,
+            members=list(epoch.members),
+            left_out=left_out,
+            back=sorted({*epoch.members} - {*before.members}),
+            lsn=epoch.base_lsn,
+            recovered=len(epoch.recovered),
+        )
+        masters, known = {*epoch.configuration.masters}, {*before.configuration.masters}
+        if masters != known and known:
+            log.warning(
+                "masters change",
+                node=self._master,
+                epoch=epoch.number,
+                added=sorted(masters - known),
+                taken_out=sorted(known - masters),
+                masters=sorted(masters),
+            )
+
+    def _on_promise(self, promised: EpochId | None, mono_ms: int) -> None:
+        if self._promised is None:
+            self._frozen_from_ms = mono_ms
+        self._promised = promised
+        if promised is None:
+            self._frozen_ms += mono_ms - self._frozen_from_ms
+        else:
+            log.info("epoch change begins", node=self._master, epoch=promised[0], proposer=promised[1])
+
+    def _on_word(self, word: str, reason: str) -> None:
+        before, self._told = self._told, word
+        if word:
+            tell = log.error if word in {states.LEFT_BEHIND, states.RETIRED} else log.warning
+            tell(_TOLD[word], node=self._master, reason=reason)
+        elif before:
+            log.info("agrees again", node=self._master)

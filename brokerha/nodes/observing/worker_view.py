@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,8 @@ class WorkerView:
     guard: Guard
     load_watch: LoadWatch
     scrubbing: Scrubbing | None
+    restart_for: Callable[[], list[str]] = list
+    """Names settings that wait for the next start."""
 
     @property
     def must_restart(self) -> str:
@@ -66,6 +69,7 @@ class WorkerView:
             "probe": None,
             "readable": None,
             "free_bytes": core.free_bytes or None,
+            "restart_for": tuple(self.restart_for()),
         }
 
     def status(self, timeout_ms: int) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import math
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any
@@ -29,8 +30,9 @@ from typing import Any
 import structlog
 
 from brokerha.model.errors import BrokerhaError, NotReady, StoreDamaged, TimedOut, TooLarge
-from brokerha.model.ids import Lsn
+from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.numbers import Numbers
+from brokerha.model.wire.messages import Outgoing, ReadResult
 from brokerha.nodes.reads.book import Due, Job, ReadBook, ReadLimits
 from brokerha.ports.front import ReadOutcome
 from brokerha.ports.store import Store
@@ -43,6 +45,7 @@ _SLOW_HERE_S = 0.005
 _SLOW_AGAIN_S = 1.0
 TEXT_LIMIT = 300
 """How much of a stuck query its log line shows."""
+PIECE_BYTES = 1024 * 1024
 
 
 def _nobody(_reason: str) -> None:
@@ -308,6 +311,64 @@ class ReadPool:
         for job in due.stuck:
             text = str(job.arguments.get("query", ""))[:TEXT_LIMIT]
             log.warning("a read is stuck", node=self._name, kind=job.kind, name=job.name, query=text, stuck=self.stuck)
+
+
+class ReadAnswers:
+    """Answers that wait to be sent by the loop, in pieces of at most 1 MiB; never more than the pool takes in.
+
+        pool thread:  future completed -> queue, wake the loop          loop:  take() -> pieces -> transport
+
+    Rows that were read before the door of the pool was closed are not sent after it: the copy may be damaged. Such an answer becomes
+    a NotReady here, and the master asks another worker.
+    """
+
+    def __init__(self, pool: ReadPool, wake: Callable[[], None]) -> None:
+        self._pool = pool
+        self._wake = wake
+        self._ready: deque[tuple[NodeId, str, int, Future[ReadOutcome]]] = deque()
+
+    def when_done(self, asker: NodeId, request: str, future: Future[ReadOutcome]) -> None:
+        """Queue the answer for the master that asked, once it is there. To be called right after `ReadPool.read`."""
+        opening = self._pool.opening
+
+        def put(done: Future[ReadOutcome]) -> None:
+            self._ready.append((asker, request, opening, done))
+            self._wake()
+
+        future.add_done_callback(put)
+
+    def take(self) -> list[Outgoing]:
+        """What is to be sent now."""
+        taken: list[Outgoing] = []
+        while self._ready:
+            asker, request, opening, done = self._ready.popleft()
+            taken.extend(Outgoing(asker, piece) for piece in self._pieces(request, opening, done))
+        return taken
+
+    def _pieces(self, request: str, opening: int, done: Future[ReadOutcome]) -> list[ReadResult]:
+        error = done.exception()
+        if error is not None:
+            return [_error(request, type(error).__name__, str(error))]
+        if opening != self._pool.opening:
+            return [_error(request, "NotReady", self._pool.closed_reason or "the copy was replaced meanwhile")]
+        content_type, lsn, body, *_ = done.result()
+        count = max(1, -(-len(body) // PIECE_BYTES))
+        return [
+            ReadResult(
+                request,
+                part,
+                part + 1 < count,
+                "",
+                content_type,
+                body[part * PIECE_BYTES : (part + 1) * PIECE_BYTES],
+                lsn,
+            )
+            for part in range(count)
+        ]
+
+
+def _error(request: str, name: str, text: str) -> ReadResult:
+    return ReadResult(request, 0, False, name, "", text.encode(), 0)
 
 
 def _make_nice(thread: int) -> None:

@@ -1,6 +1,6 @@
 """The workers of a master in the order in which they get reads: the one with the fewest running queries first.
 
-    load   worker   last read               choose()  ->  w2, and w2 moves behind w3
+    load   worker   last read               choose()  ->  w2, and w2 moves after w3
     0      w2       number 17
     0      w3       number 19
     3      w1       number 12

@@ -11,6 +11,8 @@ task thread    long work that the master gave, a backup for one; none until ther
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -33,9 +35,9 @@ from brokerha.nodes.master.runner import IDLE_MS
 from brokerha.nodes.observing.load_watch import LoadWatch
 from brokerha.nodes.observing.status import StatusGathering
 from brokerha.nodes.observing.worker_view import WorkerView
-from brokerha.nodes.reads.answers import ReadAnswers
 from brokerha.nodes.reads.book import ReadLimits
-from brokerha.nodes.reads.pool import ReadPool
+from brokerha.nodes.reads.pool import ReadAnswers, ReadPool
+from brokerha.nodes.settings import NodeSettings, put_in_force, rows_of
 from brokerha.nodes.worker.copy_threads import CopyThreads
 from brokerha.nodes.worker.copying import state_of
 from brokerha.nodes.worker.guarding import Guard, GuardLimits, Seen
@@ -53,6 +55,8 @@ log = structlog.get_logger()
 
 READS_CLOSE_S = 5.0
 """How long a stopping worker waits for reads under way."""
+SETTINGS_MS = 5000
+"""How long a look at the settings may take."""
 HASTE_S = 0.5
 """... when it stops because of reads that do not end."""
 
@@ -77,9 +81,10 @@ class WorkerNode:
         tasks: WorkerTasks | None = None,
         guard: GuardLimits | None = None,
         folder: Path | None = None,
+        settings: NodeSettings | None = None,
     ) -> None:
         """``scrubbing`` looks at the data in the background, ``tasks`` does long work; None for nobody. In ``folder`` doors of the
-        same machine find it; None for no such door.
+        same machine find it; None for no such door. ``settings``: those at run time; None for a node without a cluster file.
         """
         self.config = config
         self.cluster = cluster
@@ -105,8 +110,21 @@ class WorkerNode:
         self._journal = store.journal
         self.guard = Guard(guard or GuardLimits(), config.node)
         self.view = WorkerView(
-            cluster, self.runner, transport, self.loop, self._gathering, self.reads, self.guard, self._load_watch, scrubbing
+            cluster,
+            self.runner,
+            transport,
+            self.loop,
+            self._gathering,
+            self.reads,
+            self.guard,
+            self._load_watch,
+            scrubbing,
+            list if settings is None else settings.restart_for,
         )
+        self._settings = settings
+        self._asked_settings: Future[ReadOutcome] | None = None
+        if settings is not None:
+            settings.on_change = self._on_settings
         self._distrusted_at = 0
         """What the door counted when damage was known last."""
 
@@ -175,10 +193,30 @@ class WorkerNode:
             core.free_bytes = self.store.free_bytes()
             left = self.reads.running_before(self._distrusted_at)
             self.guard.look(now_s, Seen(bool(core.trouble), self._threads.store_busy_s, self._threads.idle_s, left))
+            self._look_at_settings()
         if core.journal != self._journal:
             self._journal = core.journal
             if self._scrubbing is not None:
                 self._scrubbing.look_soon()
+
+    def _look_at_settings(self) -> None:
+        """They are content of this copy: read when it has applied anything since."""
+        settings, asked = self._settings, self._asked_settings
+        if settings is None:
+            return
+        if asked is not None and asked.done():
+            self._asked_settings = None
+            if asked.exception() is None:
+                outcome = asked.result()
+                settings.learn(outcome.lsn, rows_of(json.loads(outcome.body)))
+        if self._asked_settings is None and settings.lsn != self.runner.core.applied and self.runner.core.may_be_read:
+            self._asked_settings = self.reads.read("settings", "", {}, 0, SETTINGS_MS)
+
+    def _on_settings(self) -> None:
+        follow = self.runner.core.follower.config
+        put_in_force(follow, dataclasses.replace(follow, heartbeat_ms=self.config.heartbeat_ms))
+        if self._scrubbing is not None:
+            self._scrubbing.on_limits()
 
     def _report_state(self) -> None:
         """One line in the log of the node for each change of what it does."""

@@ -59,6 +59,7 @@ class Scrubbing:
         self._lives = lives
         self._on_damage: Callable[[str], None] = _nobody
         self._is_owed = lives is not None and lives.bad_ends > 0
+        self._is_changed = False
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._one = threading.Lock()
@@ -84,7 +85,16 @@ class Scrubbing:
         """Begin. ``on_damage`` is told what is wrong; ``may_look`` says whether the copy is trusted now."""
         self._on_damage = on_damage
         self._may_look = may_look
-        if self.limits.every_s > 0:
+        self._begin()
+
+    def on_limits(self) -> None:
+        """Other limits are in force: the pause begins anew."""
+        self._is_changed = True
+        self._wake.set()
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._thread is None and self.limits.every_s > 0:
             self._thread = threading.Thread(target=self._run, name=f"{self._name} scrub", daemon=True)
             self._thread.start()
 
@@ -144,12 +154,14 @@ class Scrubbing:
 
     def _run(self) -> None:
         while True:
-            if not (self._is_owed and self._may_look()):
-                self._wake.wait(self.limits.every_s)
+            every_s = self.limits.every_s
+            if every_s <= 0 or not (self._is_owed and self._may_look()):
+                self._wake.wait(every_s or None)
                 self._wake.clear()
             if self._stop.is_set():
                 return
-            if not self._may_look():
+            is_changed, self._is_changed = self._is_changed, False
+            if is_changed or every_s <= 0 or not self._may_look():
                 continue
             self._is_owed = False
             try:

@@ -320,7 +320,7 @@ class JournalFeed:
         return tuple(node for node, backup in self._backups.items() if backup.is_alive)
 
     def needed_from(self) -> int:
-        """Lowest number that a live backup still needs of the journal, also behind the snapshot that it loads."""
+        """Lowest number that a live backup still needs of the journal, also after the snapshot that it loads."""
         needs = [backup.needs_from for backup in self._backups.values()]
         return min((number for number in needs if number is not None), default=self.last_number + 1)
 

@@ -1,6 +1,6 @@
 """What both ends of following a journal share: its records by number, and its history of views.
 
-A **position** is ``(view, number)``: of a record, or of the place behind it. As one process alone writes in a view, two
+A **position** is ``(view, number)``: of a record, or of the place after it. As one process alone writes in a view, two
 journals that have the same view at the same number are equal up to there; `ViewHistory` compares them by that.
 
     views = ViewHistory(state.views)
@@ -103,7 +103,7 @@ def answers(
 ) -> list[Records | RecordsMissing]:
     """What is said to a question: all that one answer may bring, in order; or that it is not held here.
 
-    Where the range ends with results that became void, the record behind it comes too. Every message stands for itself.
+    Where the range ends with results that became void, the record after it comes too. Every message stands for itself.
     """
     wanted = (first, wanted_last)
     last = min(wanted_last, last_number)

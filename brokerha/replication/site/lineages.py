@@ -3,7 +3,7 @@
 Where masters go back after a split, what was synchronised after an LSN is void, and the same LSNs are other transactions
 afterwards. The **lineage** counts that: it is the number that came with the last going back, of any master of the cluster, and a part of
 each copy. Of two copies with the same lineage one followed a beginning of what the other one followed; of a copy with an older one only
-what is not behind any later going back.
+what no later rewind went below.
 
     lineage 0    1 2 3 4 5 6 7 8
     lineage 5    1 2 3 4 a b c d         rewind(4, 5)

@@ -213,7 +213,7 @@ class DurableChecks:
         is_majority = epoch.configuration.is_majority(epoch.members)
         check(is_majority, "S1", "an epoch has a majority", node=node, members=epoch.members)
         for origin, count in mirror.counts.items():
-            check(epoch.starts.get(origin, 0) >= count, "S1", "a stream goes on behind what is held", node=node)
+            check(epoch.starts.get(origin, 0) >= count, "S1", "a stream goes on after what is held", node=node)
         truth.installed(epoch)
         mirror.epoch = epoch
         mirror.counts = {**mirror.counts, **epoch.starts}
@@ -245,7 +245,7 @@ class DurableChecks:
         mirror.executed = record.lsn
 
     def _state(self, node: NodeId, mirror: Mirror, record: IdsTaken | StateTaken) -> None:
-        """R16: what a state says is so, and the queue goes on behind it when everything up to there is known."""
+        """R16: what a state says is so, and the queue goes on after it when everything up to there is known."""
         truth = self._truth
         if isinstance(record, IdsTaken):
             mirror.known.update(txid for txid, _ in record.ids)

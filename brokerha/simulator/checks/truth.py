@@ -234,7 +234,7 @@ class Truth:
                 self.lost_entries.update(
                     (node, number, entry) for number, entry in enumerate(stream) if number >= start
                 )
-                # A disk that is new begins well behind what the old one may have stamped.
+                # A disk that is new begins well after what the old one may have stamped.
                 stream[start:] = []
                 stream.extend([(0, "")] * (start - len(stream)))
                 self.fresh[node] = start
@@ -242,7 +242,7 @@ class Truth:
                 self.world.faults_seen["master came back"] += 1
 
     def _leap_again(self, epoch: Epoch) -> None:
-        """A master with a new disk that was not there yet when the epoch began that named it: the next one lets it begin further behind."""
+        """A master with a new disk that was not there yet when the epoch began that named it: the next one lets it begin further on."""
         for node, start in [*self.fresh.items()]:
             stream, begin = self.streams[node], epoch.starts.get(node, 0)
             if len(stream) > start:

@@ -148,7 +148,7 @@ def _in_full(tokens: Tokens, first: int, prefixes: dict[str, str]) -> str:
             prefix, _, local = tokens.text_of(index).partition(":")
             local = _ESCAPED.sub(r"\1", local)
             iri = f"<{prefixes[f'{prefix}:']}{local}>"
-            # A space keeps ?a<x:b from becoming another sign; behind ^^ none is needed.
+            # A space keeps ?a<x:b from becoming another sign; after ^^ none is needed.
             edits.append((index, f"{iri} " if tokens.text_of(index - 1) == "^^" else f" {iri} "))
     return tokens.slice(first, len(tokens), edits)
 

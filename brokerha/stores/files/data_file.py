@@ -1,6 +1,6 @@
 """Whether an LMDB data file is whole, before LMDB maps it into memory.
 
-LMDB reads its file through the memory map and believes its own page numbers: a page behind the end of a truncated file is
+LMDB reads its file through the memory map and believes its own page numbers: a page after the end of a truncated file is
 no error there, it kills the process with SIGBUS. So the file is looked at with ordinary reads first:
 
     meta pages 0 and 1  ->  the newer one names the last page ever used and the list of free pages
@@ -72,7 +72,7 @@ def _check(descriptor: int, size_bytes: int) -> None:
     if missing > 0:
         free = {page for page in _free_pages(descriptor, meta) if held_pages <= page <= meta.last_page}
         if len(free) != missing:
-            raise Damaged(f"{missing - len(free)} pages in use are behind its end")
+            raise Damaged(f"{missing - len(free)} pages in use lie after its end")
 
 
 def heads(descriptor: int) -> list[Head]:
@@ -136,5 +136,5 @@ def _numbers(descriptor: int, meta: Head, data: bytes, data_bytes: int, node_fla
 def _read(descriptor: int, meta: Head, page: int, count: int) -> bytes:
     raw = os.pread(descriptor, count * meta.page_bytes, page * meta.page_bytes)
     if len(raw) != count * meta.page_bytes:
-        raise Damaged("its list of free pages is behind its end")
+        raise Damaged("its list of free pages lies after its end")
     return raw

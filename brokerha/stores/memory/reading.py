@@ -8,14 +8,21 @@ from typing import Any
 
 import msgpack
 
-from brokerha.model import about
+from brokerha.model import about, settings
 from brokerha.model.errors import InvalidRequest, NotFound, Rejected, UnknownRepository
 from brokerha.ports.store import ReadAnswer
 from brokerha.stores.comparing.digests import Walk, walk_of
 from brokerha.stores.comparing.fingerprint import report
 from brokerha.stores.memory.image import MemoryImage, MemoryQueue
 from brokerha.stores.memory.quads import NO_SPARQL, LineChange, lines_of
-from brokerha.stores.reads.kinds import WALKS, about_answer, about_beginning, check_arguments, text_argument
+from brokerha.stores.reads.kinds import (
+    WALKS,
+    about_answer,
+    about_beginning,
+    check_arguments,
+    settings_answer,
+    text_argument,
+)
 from brokerha.stores.reads.observing import is_observing, observed
 from brokerha.stores.reads.pending import Pending
 from brokerha.stores.reads.queues import QueueRange
@@ -75,6 +82,8 @@ def _answer(
         return _JSON, _about(image, name)
     if kind == "control":
         return _JSON, image.suite.report()
+    if kind == "settings":
+        return _JSON, settings_answer(_rows_of(image, settings.TABLE, b""))
     if kind in {"get", "range", "tables", "snapshots"}:
         return _answer_of_keys(image, kind, name, arguments, pending)
     if kind == "queue":
@@ -114,10 +123,14 @@ def _answer_of_keys(
 
 
 def _about(image: MemoryImage, name: str) -> bytes:
-    beginning = row_key_of(about.TABLE, about_beginning(name, image.repositories))
-    skip = len(row_key_of(about.TABLE, b""))
-    rows = [(row_key[skip:], value) for row_key, value in image.keys.items() if row_key.startswith(beginning)]
-    return about_answer(name, image.repositories, sorted(rows))
+    beginning = about_beginning(name, image.repositories)
+    return about_answer(name, image.repositories, _rows_of(image, about.TABLE, beginning))
+
+
+def _rows_of(image: MemoryImage, table: str, beginning: bytes) -> list[tuple[bytes, bytes]]:
+    """All keys of a table that begin so, in order, with their values."""
+    rows, skip = row_key_of(table, beginning), len(row_key_of(table, b""))
+    return sorted((row_key[skip:], value) for row_key, value in image.keys.items() if row_key.startswith(rows))
 
 
 def _get(image: MemoryImage, row_key: bytes, pending: Pending) -> bytes:

@@ -74,6 +74,7 @@ ARGUMENTS: Final[dict[str, Shapes]] = {
     "repositories": {},
     "about": {},
     "control": {},
+    "settings": {},
     "digests": {"bits": _BITS},
     "items": {"bits": _BITS, "buckets": needed(listed(BYTES, 1, WANTED_LIMIT)), "limit": number(1, ROWS_LIMIT)},
 }  # fmt: skip
@@ -128,6 +129,11 @@ def about_answer(name: str, names: Collection[str], rows: Iterable[tuple[bytes, 
         if repository in found:
             found[repository]["namespaces" if kind == about.NAMESPACE else "settings"][row] = value.decode()
     return as_json(found)
+
+
+def settings_answer(rows: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The answer to a read of kind ``settings`` from keys and values: name -> row, as JSON."""
+    return as_json({key.decode(): json.loads(value) for key, value in rows})
 
 
 def as_json(value: Any) -> bytes:

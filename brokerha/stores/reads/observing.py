@@ -16,7 +16,8 @@ That there is no such key or repository is something found.
 | range of more than 10,000 keys | expect-since of the table | any change of the table |
 | query, statements, size, contexts | expect-since of the graph | any change of the repository |
 | queue | expect-since of the queue | any change of the queue |
-| about | expect-since of brokerha's own table | any change of namespaces or settings |
+| about | expect-since of brokerha's own table | any change of namespaces or settings of repositories |
+| settings | the same | any change of settings |
 | tables, snapshots, queues, repositories, control, fingerprint | expect-fingerprint | any change at all |
 
 What the transaction itself wrote is no finding: a key that it has put demands nothing.
@@ -29,7 +30,7 @@ from typing import Any, Final
 
 import msgpack
 
-from brokerha.model import about, table_snapshots
+from brokerha.model import about, settings, table_snapshots
 from brokerha.model.errors import Conflict, NotFound, Rejected, TooLarge, UnknownRepository
 from brokerha.model.etags import etag_of
 from brokerha.model.fingerprints import text_of
@@ -106,6 +107,8 @@ def _demands_of(wanted: Wanted, pending: Pending, lsn: Lsn, before: Before, body
         return (("expect-since", QUEUE, name, lsn),)
     if kind == "about":
         return (("expect-since", TABLE, about.TABLE, lsn),)
+    if kind == "settings":
+        return (("expect-since", TABLE, settings.TABLE, lsn),)
     return (("expect-fingerprint", text_of(before.fingerprint)),)
 
 

@@ -113,6 +113,8 @@ class TogetherRun:
             return JSON, tables.names(transaction)
         if kind == "snapshots":
             return JSON, tables.snapshots(transaction)
+        if kind == "settings":
+            return JSON, tables.settings(transaction)
         if kind == "queues":
             return JSON, tables.queues(transaction, pending)
         return JSON, plain_answer(view, kind)

@@ -16,6 +16,7 @@
 | fingerprint  |            |                                                       | application/json                    |
 | repositories |            |                                                       | application/json, names             |
 | about        | repository, or all |                                              | application/json, repository: namespaces, settings |
+| settings     |            |                                                       | application/json, name: at, by, from, value |
 | control      |            |                                                       | application/json, checks            |
 | digests      |            | bits                                                  | application/x-msgpack (comparing/digests.py)  |
 | items        |            | bits, buckets, limit                                  | application/x-msgpack (comparing/digests.py)  |
@@ -111,6 +112,9 @@ class Reader:
             return ReadAnswer(JSON, view.lsn, in_pieces(plain_answer(view, kind)))
         if kind == "about":
             return ReadAnswer(JSON, view.lsn, in_pieces(self._about(view, name)))
+        if kind == "settings":
+            with self._transaction("cannot read the settings") as transaction:
+                return ReadAnswer(JSON, view.lsn, in_pieces(self.tables.settings(transaction)))
         pending = Pending.of(arguments)
         if kind == "get":
             with self._transaction(f"cannot read table {name}") as transaction:

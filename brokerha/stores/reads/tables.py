@@ -9,11 +9,12 @@ from typing import Any
 
 import msgpack
 
-from brokerha.model import about
+from brokerha.model import about, settings
 from brokerha.model.errors import NotFound, TooLarge
 from brokerha.stores.execution.expectations import Before, range_digest
 from brokerha.stores.execution.last_changes import LastChanges
 from brokerha.stores.files.environment import Environment
+from brokerha.stores.reads.kinds import settings_answer
 from brokerha.stores.reads.pending import Pending
 from brokerha.stores.reads.queues import RESULT_LIMIT_BYTES, QueueRange
 from brokerha.stores.tables.key_range import OWN_TABLES, KeyRange, row_key_of, wanted_row_key
@@ -68,6 +69,10 @@ class TablesReading:
     def snapshots(self, transaction: Any) -> bytes:
         """All snapshots of tables, as JSON."""
         return snapshots_in(transaction, self._keys).report()
+
+    def settings(self, transaction: Any) -> bytes:
+        """All settings that were set at run time, as JSON."""
+        return settings_answer(self.rows(transaction, settings.TABLE, b""))
 
     def _stored(self, transaction: Any, row_key: bytes) -> bytes | None:
         try:

@@ -36,7 +36,7 @@ def in_full(text: str) -> str:
             prefix, _, local = tokens.text_of(index).partition(":")
             local = _ESCAPED.sub(r"\1", local)
             iri = f"<{prefixes[f'{prefix}:']}{local}>"
-            # A space keeps ?a<x:b from becoming another sign; behind ^^ none is needed.
+            # A space keeps ?a<x:b from becoming another sign; after ^^ none is needed.
             edits.append((index, f"{iri} " if tokens.text_of(index - 1) == "^^" else f" {iri} "))
         index += 1
     return tokens.slice(0, len(tokens), edits)

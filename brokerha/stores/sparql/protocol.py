@@ -238,8 +238,8 @@ def _first_group(tokens: Tokens) -> int | None:
             break
     if opened is None or tokens.word_of(opened - 1) != "CONSTRUCT":
         return opened
-    behind = _closing(tokens, opened) + 1
-    return next((at for at in range(behind, len(tokens)) if tokens.text_of(at) == "{"), None)
+    after = _closing(tokens, opened) + 1
+    return next((at for at in range(after, len(tokens)) if tokens.text_of(at) == "{"), None)
 
 
 def _is_short_construct(tokens: Tokens, first: int) -> bool:

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from typing import Any, Self
 
-from brokerha.model import about, branches, table_snapshots
+from brokerha.model import about, branches, settings, table_snapshots
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import TABLE, name_problem
 
-OWN_TABLES = frozenset({about.TABLE, branches.TABLE, table_snapshots.TABLE})
+OWN_TABLES = frozenset({about.TABLE, branches.TABLE, table_snapshots.TABLE, settings.TABLE})
 """Tables that are brokerha's own, and are read in other ways."""
 PIECE_LIMIT_BYTES = 1024 * 1024
 RANGE_LIMIT_DEFAULT = 1000
@@ -93,6 +93,8 @@ def _checked_table(table: str) -> str:
         raise InvalidRequest(f"table {table} is brokerha's own: what is prepared is read as the list of transactions")
     if table == table_snapshots.TABLE:
         raise InvalidRequest(f"table {table} is brokerha's own: a snapshot is read by its name")
+    if table == settings.TABLE:
+        raise InvalidRequest(f"table {table} is brokerha's own: settings are read by brokerha settings, and GET /cluster/settings")
     return table
 
 

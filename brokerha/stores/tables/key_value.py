@@ -168,5 +168,5 @@ def _rows(
 def _seek(cursor: Any, wanted: KeyRange) -> bool:
     if not wanted.is_reverse:
         return bool(cursor.set_range(wanted.low))
-    # Behind the highest wanted key, then one back; there may be nothing behind it.
+    # After the highest wanted key, then one back; there may be nothing after it.
     return bool(cursor.prev() if cursor.set_range(wanted.high) else cursor.last())

@@ -335,10 +335,14 @@ class Epochs:
             self.suspicion.begin(sync.epoch.members, decided.members, now.mono_ms)
             self.proposing.begin()
             begin(sync, decided)
-            self.suspicion.lag_ms = self._config.lag_of(sync.mode)
+            self.on_settings(sync.mode)
             self.membership.on_begin(sync, decided)
             self.choosing.on_begin(decided)
         return True
+
+    def on_settings(self, mode: str) -> None:
+        """Another strategy is in force, or other waits."""
+        self.suspicion.lag_ms = self._config.lag_of(mode)
 
     def _hand_over(self, sync: SyncState, sources: list[NodeId], now: Instant) -> None:
         """The queue of others stays: one of them decides."""

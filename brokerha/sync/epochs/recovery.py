@@ -56,7 +56,7 @@ class Recovery:
         return list(self.entries[first : self.done])
 
     def reported(self, has: Has) -> tuple[tuple[int, Timestamp, TxId, NodeId], ...]:
-        """What is here with its body and not synchronised, with its place in the list: also behind what is missing."""
+        """What is here with its body and not synchronised, with its place in the list: also after what is missing."""
         places = range(self.done, len(self.entries))
         return tuple((place, *self.entries[place]) for place in places if place < self.held or self._is_here(place, has))
 

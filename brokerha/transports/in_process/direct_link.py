@@ -19,7 +19,7 @@ from amqp.exceptions import ChannelError
 from kombu import Connection
 
 from brokerha.model.ids import NodeId
-from brokerha.model.tx_queues import TX_QUEUE_PREFIX
+from brokerha.model.wire.tx_queues import TX_QUEUE_PREFIX
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.declaring import LANE_OF_KIND, declare
 from brokerha.transports.in_process.transport import EVENT_DROP, EVENT_NACK, EVENT_RETURN, InProcessTransport

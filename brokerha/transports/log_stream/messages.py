@@ -48,11 +48,11 @@ class Post:
 
 def next_lsn(last: Mapping[str, Any] | None, journal: str, first_held: Lsn, rewinds: Rewinds = ()) -> Lsn:
     """Where to go on after a message with these headers, or in an empty stream; never below what is held."""
-    place = void_behind(last, journal, rewinds)
+    place = void_after(last, journal, rewinds)
     return first_held if last is None else max(first_held, _following(last, journal) if place is None else place + 1)
 
 
-def void_behind(last: Mapping[str, Any] | None, journal: str, rewinds: Rewinds) -> Lsn | None:
+def void_after(last: Mapping[str, Any] | None, journal: str, rewinds: Rewinds) -> Lsn | None:
     """The LSN after which a stream that ends with this message is void, because the log went back; None when nothing of it is."""
     if last is None:
         return None

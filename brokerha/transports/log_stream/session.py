@@ -31,7 +31,7 @@ from brokerha.transports.config import TransportConfig
 from brokerha.transports.declaring import declare
 from brokerha.transports.lanes.parcels import Counters
 from brokerha.transports.link import LinkState
-from brokerha.transports.log_stream.messages import Post, groups_of, next_lsn, void_behind, went_back
+from brokerha.transports.log_stream.messages import Post, groups_of, next_lsn, void_after, went_back
 from brokerha.transports.rabbitmq.properties import Message
 from brokerha.transports.topology import EXCHANGES, Topology, consumer_tag, log_stream, log_stream_row
 
@@ -97,7 +97,7 @@ class LogSession:
         self._rewinds = committed.rewinds()
         """How often the log has gone back, as far as followers are told."""
         self._next = next_lsn(last, committed.journal, committed.first_lsn(), self._rewinds)
-        self._tell_void(void_behind(last, committed.journal, self._rewinds))
+        self._tell_void(void_after(last, committed.journal, self._rewinds))
         news.published = self._next - 1
         log.info("log stream goes on", stream=log_stream(node), lsn=self._next, is_new=last is None)
         self._channel: Any = connection.channel()

@@ -109,7 +109,7 @@ class RabbitChannel(pyamqp.Channel):
         self._write_body(body)
 
     def ask(self, on_answer: Callable[[], None]) -> None:
-        """Have the broker say that it serves this channel; it does so behind all that was sent before. One question at a time."""
+        """Have the broker say that it serves this channel; it does so after all that was sent before. One question at a time."""
         self._callbacks[spec.Channel.FlowOk] = lambda _is_active: on_answer()
         self.send_method(spec.Channel.Flow, "b", (True,))
 
@@ -156,7 +156,7 @@ class RabbitConnection(pyamqp.Connection):
     Channel = RabbitChannel
 
     def on_inbound_method(self, channel_id: int, method: tuple[int, int], payload: Any, content: Any) -> None:
-        """Hand a method to its channel; RabbitMQ may send deliveries behind the close of a channel, which is gone here."""
+        """Hand a method to its channel; RabbitMQ can send deliveries after the close of a channel, which is gone here."""
         if self.channels is None or channel_id in self.channels:
             super().on_inbound_method(channel_id, method, payload, content)
 

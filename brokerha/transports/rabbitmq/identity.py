@@ -8,9 +8,10 @@ unseen: nothing may be allowed by it.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Final
+
+from brokerha.model import VERSION
 
 PRODUCT: Final = "brokerha"
 CLIENT_ROLE: Final = "client"
@@ -31,20 +32,11 @@ class Identity:
     def properties(self) -> dict[str, str]:
         """The client properties of the connection, beside those that the library sets itself."""
         said = {"role": self.role, "node": self.node, "cluster": self.cluster}
-        version = _version()
         return {
             "connection_name": self.name,
             "product": PRODUCT,
-            "version": version,
+            "version": VERSION,
             # Else the library's own stands beside our name.
-            "product_version": version,
+            "product_version": VERSION,
             **{name: text for name, text in said.items() if text},
         }
-
-
-@functools.cache
-def _version() -> str:
-    # Reading what is installed takes milliseconds that a command without a broker need not spend.
-    from importlib.metadata import version
-
-    return version(PRODUCT)

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 from amqp.exceptions import AMQPError
@@ -100,7 +100,7 @@ class KeptConnection:
         """Of the three below, which the opening thread leaves for the owner."""
         self._is_opening = False
         self._is_wanted = True
-        self._opened: tuple[Connection, Session] | Exception | None = None
+        self._opened: _Opened | Exception | None = None
         self._connection: Connection | None = None
         self._session: Session | None = None
         self._wire: Any = None
@@ -154,7 +154,7 @@ class KeptConnection:
         with self._lock:
             self._is_wanted = False
             opened, self._opened = self._opened, None
-        if isinstance(opened, tuple):
+        if isinstance(opened, _Opened):
             _release(*opened)
         if self._session is not None:
             # The broker may be gone or busy: then it learns of our end from the closed socket.
@@ -188,10 +188,9 @@ class KeptConnection:
             threading.Thread(target=self._open, name=f"{self._identity.name} opens", daemon=True).start()
         if isinstance(opened, Exception):
             self._lose(opened)
-        if not isinstance(opened, tuple):
+        if not isinstance(opened, _Opened):
             return False
-        self._connection, self._session = opened
-        self._wire = self._connection.connection
+        self._connection, self._wire, self._session = opened
         self._frames = self._wire.transport
         self._next_tick_s = 0.0
         self._pause_ms, self._last_reason = 0, ""
@@ -207,7 +206,7 @@ class KeptConnection:
 
     def _open(self) -> None:
         """Body of the opening thread."""
-        opened: tuple[Connection, Session] | Exception
+        opened: _Opened | Exception
         try:
             connection = open_connection(
                 self._address(),
@@ -216,10 +215,11 @@ class KeptConnection:
                 on_blocked=partial(self._state.block, self._direction),
                 on_unblocked=partial(self._state.unblock, self._direction),
             )
+            wire = connection.connection
             try:
-                opened = connection, self._start_session(connection)
+                opened = _Opened(connection, wire, self._start_session(connection))
             except Exception:
-                _release(connection, None)
+                _release(connection, wire, None)
                 raise
         except Exception as error:  # noqa: BLE001  # It is the owner's: see `_lose`.
             opened = error
@@ -227,7 +227,7 @@ class KeptConnection:
             self._is_opening = False
             if self._is_wanted:
                 self._opened, opened = opened, None  # type: ignore[assignment]
-        if isinstance(opened, tuple):
+        if isinstance(opened, _Opened):
             _release(*opened)
         self._wake()
 
@@ -247,19 +247,27 @@ class KeptConnection:
         self._pause_ms = min(most_ms, max(first_ms, self._pause_ms * 2))
 
     def _drop(self) -> None:
-        connection, session = self._connection, self._session
+        connection, wire, session = self._connection, self._wire, self._session
         self._connection = self._session = self._wire = self._frames = None
         if connection is not None:
-            _release(connection, session)
+            _release(connection, wire, session)
 
 
-def _release(connection: Connection, session: Session | None) -> None:
+class _Opened(NamedTuple):
+    """What the opening thread leaves for the owner."""
+
+    connection: Connection
+    wire: Any
+    """py-amqp's connection. Kombu is not asked for it again: of one that the broker has closed it would make another one, there and then."""
+    session: Session
+
+
+def _release(connection: Connection, wire: Any, session: Session | None) -> None:
     """Close the socket without a word, and let the session save what must be repeated."""
     try:
         if session is not None:
             session.end()
     finally:
-        wire: Any = connection.connection
         wire.collect()
         connection.release()
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import amqp
 
 from brokerha.model.errors import Unreachable
-from brokerha.model.tx_queues import tx_queue_name
+from brokerha.model.wire.tx_queues import tx_queue_name
 from brokerha.transports.rabbitmq.addresses import Address, parse_addresses
 from brokerha.transports.rabbitmq.identity import TOOL_ROLE, Identity
 from brokerha.transports.topology import tx_queue_row

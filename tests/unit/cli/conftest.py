@@ -45,7 +45,8 @@ def cluster(monkeypatch) -> Callable[..., FakeClient]:
     def install(**answers: Any) -> FakeClient:
         client = FakeClient(**answers)
 
-        def connect(address: str) -> FakeClient:
+        def connect(address: str, timeout: float) -> FakeClient:
+            assert timeout > 0
             client.calls.append(("connect", address))
             return client
 

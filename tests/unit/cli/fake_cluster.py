@@ -97,10 +97,10 @@ def _for_ever(given: Any) -> Iterator[Any]:
     return itertools.chain(answers, itertools.repeat(answers[-1]))
 
 
-def unreachable(error: BrokerhaError) -> Callable[[str], FakeClient]:
+def unreachable(error: BrokerhaError) -> Callable[[str, float], FakeClient]:
     """A `connect` that finds nobody."""
 
-    def connect(_address: str) -> FakeClient:
+    def connect(_address: str, timeout: float) -> FakeClient:
         raise error
 
     return connect

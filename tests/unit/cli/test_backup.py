@@ -209,7 +209,7 @@ def test_what_is_in_the_way_stays_unless_the_cluster_is_named(run, made):
     assert (ran.code, "stop that node first" in ran.err) == (2, True)
 
 
-def test_a_whole_cluster_begins_behind_the_restored_lsn(run, made):
+def test_a_whole_cluster_begins_after_the_restored_lsn(run, made):
     ran = run("restore", "monday", "--all", "--to-lsn", "5")
     assert (ran.code, ran.err) == (0, "brokerha: restored LSN 5 for x1, x2, m1, m2\n")
     for worker in ("x1", "x2"):

@@ -50,15 +50,15 @@ class Connected:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def command(self, name: str, arguments: dict[str, Any], timeout: float) -> dict[str, Any]:
-        assert timeout > 0
+    def command(self, name: str, arguments: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
+        assert timeout is None or timeout > 0
         return self._sites.command(self._master, name, arguments)
 
-    def status(self, timeout: float) -> dict[str, Any]:
+    def status(self, timeout: float = 1.0) -> dict[str, Any]:
         return answer(node("m1", "master"), node("m2", "master"), node("w1"), node("w2", master="m2"))
 
 
 def put(sites: Commanded, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Write the cluster file to `folder`, and connect to `sites`; of several addresses the first one counts."""
     (folder / "cluster.toml").write_text(FILE)
-    monkeypatch.setattr(brokerha, "connect", lambda url: Connected(sites, URLS[url.split(",")[0]]))
+    monkeypatch.setattr(brokerha, "connect", lambda url, timeout: Connected(sites, URLS[url.split(",")[0]]))

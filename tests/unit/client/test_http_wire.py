@@ -12,13 +12,13 @@ import pytest
 
 import brokerha
 from brokerha.client import http_lane, http_wire
-from brokerha.client.http_commands import request_of
 from brokerha.client.http_nodes import HttpNodes, error_of_answer
 from brokerha.client.http_wire import HttpWire, _is_answer
 from brokerha.model import errors
 from brokerha.model.fingerprints import packed
 from brokerha.model.operations import pack_operations
 from tests.unit.client.serving import CUT, CUT_BEFORE, GATEWAY, HANG, Served, serving, wait_until
+from tests.unit.http.asking import request_of
 from tests.unit.http.fake_front import FakeFront
 
 PUT = pack_operations([("put", "t", b"k", b"v")])
@@ -57,7 +57,7 @@ def test_a_batch_without_an_answer_is_sent_again_in_its_order(served: Served, fa
 
 
 def test_a_read_is_asked_again_after_a_fault(served: Served) -> None:
-    served.front.keys["t", b"k"] = b"v"
+    served.front.put("t", b"k", b"v")
     served.network.faults = [CUT, GATEWAY]
 
     with brokerha.connect(served.url, timeout=10) as db:
@@ -171,7 +171,7 @@ def test_a_write_that_may_have_arrived_is_never_unreachable(served: Served) -> N
 def test_a_node_that_hangs_does_not_use_up_the_time_of_the_others(served: Served) -> None:
     with serving(FakeFront(threaded=True)) as [hanging]:
         hanging.network.faults = [HANG] * 3
-        served.front.keys["t", b"k"] = b"v"
+        served.front.put("t", b"k", b"v")
         with brokerha.connect(f"{hanging.url},{served.url}", timeout=3) as db:
             assert db.get("t", "k") == b"v"
 
@@ -371,6 +371,9 @@ def test_a_node_that_does_not_answer_hides_no_transaction_of_the_others(monkeypa
         ("task", {"request": "scrub-1"}, ("GET", "/cluster/tasks/scrub-1", b"")),
         ("pin", {"name": "a.b", "lsn": 7, "for_s": 9}, ("PUT", "/cluster/pins/a%2Eb", b'{"lsn": 7, "for_s": 9}')),
         ("unpin", {"name": "a"}, ("DELETE", "/cluster/pins/a", b"")),
+        ("setting-set", {"name": "idle-round-ms", "value": "9"}, ("PUT", "/cluster/settings/idle-round-ms", b'{"value": "9"}')),
+        ("setting-unset", {"name": "idle-round-ms"}, ("DELETE", "/cluster/settings/idle-round-ms", b"")),
+        ("settings", {}, ("GET", "/cluster/settings", b"")),
         ("pins", {}, ("GET", "/cluster/pins", b"")),
         ("backup", {"name": "monday"}, ("POST", "/cluster/backup", b'{"name": "monday"}')),
     ],

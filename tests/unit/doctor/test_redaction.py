@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-from pathlib import Path
 
 import pytest
 
-from brokerha.doctor.cluster_facts import _identity
 from brokerha.doctor.redaction import (
     Redactor,
     secrets_of_environment,
@@ -71,10 +69,3 @@ def test_secrets_are_found_where_they_are_kept():
     assert {"fifth11", "amqp://x"} & secrets_of_file('password = "fifth11"\n') == {"fifth11"}
     assert "sixth11" in secrets_of_file("sixth11\n")
     assert secrets_of_file("amqp://a:seventh@h/v\n") >= {"seventh"}
-
-
-def test_who_asks_is_told_by_the_environment_alone(tmp_path: Path):
-    (tmp_path / "token").write_text("abc\n")
-    assert _identity({"BROKERHA_TOKEN_FILE": str(tmp_path / "token")}) == {"headers": {"Authorization": "Bearer abc"}}
-    assert _identity({"BROKERHA_USER": "u", "BROKERHA_PASSWORD": "p"}) == {"auth": ("u", "p")}
-    assert _identity({}) == {}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+from brokerha.client.http_requests import command_of
 from brokerha.http import HttpLimits, create_app
 from brokerha.http.guard.guard import Guard
 from tests.unit.http.fake_front import FakeFront
@@ -20,6 +21,12 @@ TURTLE = {"Content-Type": "text/turtle"}
 NQUADS = {"Content-Type": "application/n-quads"}
 JSON = {"Content-Type": "application/json"}
 MSGPACK = {"Content-Type": "application/x-msgpack"}
+
+
+def request_of(name: str, arguments: dict[str, Any]) -> tuple[str, str, bytes]:
+    """Method, path and body of a command, as the client sends it."""
+    request = command_of(name, arguments)
+    return request.method, request.path, request.body
 
 
 @dataclass

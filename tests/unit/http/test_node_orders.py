@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.client.http_commands import request_of
 from brokerha.model.errors import WrongState
-from tests.unit.http.asking import JSON, Node
+from tests.unit.http.asking import JSON, Node, request_of
 from tests.unit.http.operating.test_peers import Commanded
 
 

@@ -12,8 +12,7 @@ import brokerha
 from brokerha.cli.main import main
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http.door.server import HttpServer
-from brokerha.http.guard.users import parse_users
-from brokerha.http.guard.users_file import LOOK_EVERY_S, UsersFile
+from brokerha.http.guard.users import LOOK_EVERY_S, UsersFile, parse_users
 from brokerha.http.opening import open_door
 from brokerha.model.errors import BrokerhaError, ConfigurationError
 from brokerha.nodes.config.cluster import ClusterConfig

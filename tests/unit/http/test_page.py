@@ -159,7 +159,7 @@ def test_a_worker_shows_the_cluster_and_says_who_has_the_rest() -> None:
     assert "page of its master" in found["transactions_note"]
 
 
-def test_samples_are_asked_for_behind_a_number(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_are_asked_for_after_a_number(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def command(name: str, arguments: dict[str, Any], _timeout_ms: int = 0) -> Future[dict[str, Any]]:

@@ -66,7 +66,7 @@ class EpochModel:
         return record
 
     def take_state(self, count: int, seed: int, parked: list[str]) -> tuple[IdsTaken, StateTaken]:
-        """Others have synchronised some of what waits, and more; the queue goes on behind it."""
+        """Others have synchronised some of what waits, and more; the queue goes on after it."""
         author, lsn = self.author, self.author.lsn
         names = [txid for _, txid, _ in self._drawn(count, seed, parked)]
         names += [f"s{lsn + len(names) + n}" for n in range(1, 2 + seed % 5)]

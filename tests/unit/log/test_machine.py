@@ -115,7 +115,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(min_value=1, max_value=12), ends=ENDS)
     def add(self, count: int, ends: bool) -> None:
-        """What streams bring comes behind all that was recovered, in one record with the rest of it."""
+        """What streams bring comes after all that was recovered, in one record with the rest of it."""
         self._take(ends, self.epochs.add(count))
 
     @rule(count=COUNTS, ends=ENDS)

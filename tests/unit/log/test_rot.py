@@ -93,6 +93,6 @@ def test_looking_after_it_says_that_the_last_write_was_durable_once() -> None:
     assert read_back(flipped(before, name, end - 60)) is None
     log.keep(0, 0)
     assert {name: bytes(file) for name, file in disk.files.items()} == before
-    # And it goes on behind that
+    # And it goes on after that
     log.append(author.whole("b"))
     assert Log(disk, "orders", "m1").lsn_of("b") == 2

@@ -8,10 +8,10 @@ author.append("m2", "c")      Appended m2
 author.add(3)                 Added           the next three of all streams by timestamp; duplicates are left out
 author.execute(3)             Outcomes
 author.rebase(2)              Rebased         back or forward to LSN 2
-author.go_back(2)             Rewound         what is behind LSN 2 is given up
+author.go_back(2)             Rewound         what is after LSN 2 is given up
 author.bring(entries)         Added           of a tail or a recovered list: no stream is used
-author.take_state(9)          StateTaken      the queue goes on behind LSN 9
-author.install(2, [...], {})  EpochInstalled  all streams end; they go on behind a gap of so many numbers
+author.take_state(9)          StateTaken      the queue goes on after LSN 9
+author.install(2, [...], {})  EpochInstalled  all streams end; they go on after a gap of so many numbers
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Author:
         return Rebased(lsn, b"copied at %d" % lsn, 1_000 + lsn, "by hand")
 
     def take_state(self, lsn: int) -> StateTaken:
-        """Go on behind an LSN; ids come before, by `IdsTaken`."""
+        """Go on after an LSN; ids come before, by `IdsTaken`."""
         self.lsn = self.executed = lsn
         self.clock += 10
         return StateTaken(lsn, (self.clock, f"s{lsn}", "m2"), b"taken at %d" % lsn, 1_000 + lsn)

@@ -37,7 +37,7 @@ def _says(bench: Bench, journal: str, applied: int, follows: str = "basic", view
     bench.run()
 
 
-def test_it_takes_the_content_of_another_site_and_executes_what_comes_behind() -> None:
+def test_it_takes_the_content_of_another_site_and_executes_what_comes_after() -> None:
     bench = Bench(workers=())
     for number in range(10):
         bench.submit(f"t{number}", level="synchronised")

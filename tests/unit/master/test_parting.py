@@ -29,7 +29,7 @@ def go_back(bench: OneMaster, lsn: int, lineage: int = 7) -> list[Record]:
 
 
 @pytest.mark.parametrize("mode", ["simple", "smart"])
-def test_results_behind_a_going_back_are_void_and_workers_beyond_it_are_not_in_sync(mode: str) -> None:
+def test_results_after_a_rewind_are_void_and_workers_beyond_it_are_not_in_sync(mode: str) -> None:
     # Given five transactions, executed by both workers
     bench = OneMaster(split_recovery=mode)
     assert bench.standing("w1") is Standing.ON

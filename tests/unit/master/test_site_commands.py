@@ -19,7 +19,7 @@ from tests.unit.replication.benches import content, text
 
 def test_commands_are_known_by_name() -> None:
     bench = OneMaster()
-    assert len(COMMANDS) == 26
+    assert len(COMMANDS) == 29
     with pytest.raises(
         InvalidRequest,
         match="unknown command 'worker-dance'; known are backup, node-coin, node-continue, node-pause, peer-add",

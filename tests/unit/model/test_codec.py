@@ -79,6 +79,8 @@ from brokerha.model.wire.messages import (
     Read,
     ReadResult,
     Request,
+    SettingsReport,
+    SettingsRequest,
     SnapshotDone,
     SnapshotOffered,
     SnapshotWanted,
@@ -138,6 +140,8 @@ EXAMPLES: tuple[Message, ...] = (
     ReadResult("r-1", 0, False, "", "text/plain", b"x", 8),
     StatusRequest("s-1"),
     StatusReport("s-1", ({"id": "m1", "lag_s": 0.5, "lag": 0, "seen": None, "up": True, "members": ("m1", "m2")},)),
+    SettingsRequest(),
+    SettingsReport(7, (("idle-round-ms", b"{}"),)),
     Coin(2, ("w1", "w2")),
     Idle(2, "by command"),
     LoadFrom(2, ("w1",), "another content at LSN 7"),
@@ -346,7 +350,7 @@ def test_what_is_small_on_the_wire_and_large_in_memory_is_refused_before_it_is(b
     assert peak_bytes < most_mb * 1024 * 1024
 
 
-def test_messages_stand_one_behind_the_other_and_their_number_is_bounded() -> None:
+def test_messages_stand_one_after_the_other_and_their_number_is_bounded() -> None:
     one, other = (encode_envelope("orders", "m1", 3, Fetch((("m2", name),))) for name in ("t-1", "t-2"))
     assert decode_envelopes(one + other) == [decode_envelope(one), decode_envelope(other)]
     with pytest.raises(ProtocolError, match="more than one message"):

@@ -142,7 +142,7 @@ class RewindTable:
         self.feed.executed_before = executed_before(self.journal, self.feed.executed)
 
     def go_back(self, lsn: Lsn, lineage: int) -> None:
-        """What was synchronised behind an LSN is void."""
+        """What was synchronised after an LSN is void."""
         self.journal.append([Rewound(lsn, lineage - 1, lineage)])
         del self.bodies[lsn:]
         self.lsn = lsn

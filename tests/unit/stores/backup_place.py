@@ -39,7 +39,7 @@ class PlainCopy:
             self.lines.append((f"t{lsn}", 1000 * lsn, "applied", "", bytes(effect_bytes), packed(lsn)))
 
     def go_back(self, lsn: int, lineage: int) -> None:
-        """What was behind an LSN is void; what comes there is something else."""
+        """What was after an LSN is void; what comes there is something else."""
         del self.lines[lsn - self.first_lsn + 1 :]
         self.lineage = lineage
 

@@ -69,7 +69,7 @@ def operation(chance: random.Random) -> Operation:
 
 
 def rest(seed: int, lsn: int) -> Iterator[tuple[int, list[Transaction]]]:
-    """(first LSN, batch) of everything behind an LSN, which may lie within a batch."""
+    """(first LSN, batch) of everything after an LSN, which may lie within a batch."""
     first = 1
     for batch in batches(seed):
         behind = batch[max(lsn + 1 - first, 0) :]

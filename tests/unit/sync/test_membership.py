@@ -1,4 +1,7 @@
-"""Masters that are added to a cluster and taken out of it while it runs (rule R15)."""
+"""Masters that are added to a cluster and taken out of it while it runs (rule R15).
+
+Under load, and with deaths at each step: tests/simulation/test_scenarios_of_members.py.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,6 @@ from tests.unit.sync.epoch_table import LAG_MS
 from tests.unit.sync.member_table import MemberTable, between, without
 
 # ---- add
-
-
-def test_a_fresh_master_is_added_while_others_write_and_gets_everything() -> None:
-    # Given three masters with a queue, and a fourth that nobody knows
-    table = MemberTable()
-    table.make_queue("a", "b", "c")
-    table.newcomer("m4")
-    table.live(2 * LAG_MS)
-    assert table.masters("m1") == ("m1", "m2", "m3")
-    # When one is told to add it, and others write meanwhile
-    wish = table.add("m1", "m4")
-    table.write("m2", "d")
-    table.live(3 * LAG_MS)
-    # Then it is a master with the whole queue, and its own writes are synchronised
-    assert wish.state == DONE, wish.stage
-    assert table.masters("m1") == table.masters("m4") == ("m1", "m2", "m3", "m4")
-    table.write("m4", "e")
-    table.live(LAG_MS)
-    for name in ("m1", "m2", "m3", "m4"):
-        assert sorted(table.queue(name)) == ["a", "b", "c", "d", "e"], name
-    assert len({tuple(table.queue(name)) for name in table.cores}) == 1
 
 
 def test_what_a_master_took_in_before_it_was_one_is_synchronised_then() -> None:
@@ -133,35 +115,6 @@ def test_masters_are_not_changed_in_other_modes() -> None:
 
 
 # ---- remove
-
-
-def test_a_master_is_taken_out_and_what_it_alone_had_taken_in_is_synchronised() -> None:
-    # Given a master with writes that have not even got a place
-    table = MemberTable(queue_window=1)
-    table.write("m3", *(f"x{n}" for n in range(9)))
-    # When it is taken out
-    wish = table.remove("m1", "m3")
-    table.live(4 * LAG_MS)
-    # Then all of them are synchronised once, and it knows that it is none any more
-    assert wish.state == DONE, wish.stage
-    assert table.masters("m1") == ("m1", "m2")
-    assert sorted(table.queue("m1")) == sorted(table.queue("m2")) == [f"x{n}" for n in range(9)]
-    assert "taken out" in table.cores["m3"].retired
-
-
-def test_a_master_that_is_away_is_taken_out_and_told_when_it_is_back() -> None:
-    table = MemberTable()
-    table.make_queue("a")
-    table.remove("m1", "m3")
-    table.live(4 * LAG_MS, without("m3"))
-    assert table.masters("m2") == ("m1", "m2")
-    table.write("m2", "b")
-    table.live(LAG_MS)
-    assert table.queue("m1") == ["a", "b"]
-    assert "taken out" in table.cores["m3"].retired
-    table.restart("m3")
-    table.live(LAG_MS)
-    assert "taken out" in table.cores["m3"].retired
 
 
 def test_whom_a_removed_master_proposes_to_does_not_listen() -> None:

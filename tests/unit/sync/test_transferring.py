@@ -220,7 +220,7 @@ def test_writes_go_on_while_a_state_is_read(table: StateTable) -> None:
 
 
 def test_bodies_that_are_trimmed_while_the_tail_is_read_are_not_waited_for(table: StateTable) -> None:
-    # Given m3 that took over a state, and knows the order of what comes behind it, but none of the bodies
+    # Given m3 that took over a state, and knows the order of what comes after it, but none of the bodies
     def no_bodies(_sender: str, out: Outgoing) -> bool:
         return not isinstance(out.message, Bodies)
 

@@ -8,10 +8,9 @@ from brokerha.model.epochs import ADD
 from brokerha.model.errors import BrokerhaError
 from brokerha.model.ids import NodeId
 from brokerha.sync.membership import Wish
-from tests.unit.sync.epoch_table import LAG_MS
 from tests.unit.sync.member_table import MemberTable
 
-UNWRITTEN, UNSENT, HALF_SENT = "before it is written", "before anything is sent", "after the first message"
+UNWRITTEN, UNSENT = "before it is written", "before anything is sent"
 
 
 @dataclass
@@ -42,24 +41,14 @@ class TrapTable(MemberTable):
             point = trap.point if trap is not None and is_caught else ""
             if result.records and point != UNWRITTEN:
                 self.journals[name].append(result.records)
-            letters = [(name, out) for out in result.messages if out.to in self.cores]
-            if point == HALF_SENT:
-                kinds = [isinstance(out.message, trap.kind) for _, out in letters] if trap else []
-                letters = letters[: kinds.index(True) + 1 if True in kinds else 1]
-            elif point:
-                letters = []
-            self.mail.extend(letters)
-            self.sent.extend(letters)
-            if point and trap is not None:
+            if not point:
+                letters = [(name, out) for out in result.messages if out.to in self.cores]
+                self.mail.extend(letters)
+                self.sent.extend(letters)
+            elif trap is not None:
                 self.trap = replace(trap, nodes=tuple(n for n in trap.nodes if n != name))
                 self.died.append(name)
                 self.crash(name)
-
-    def start_all(self) -> None:
-        """Who died comes back."""
-        for name in self.journals:
-            if name not in self.cores:
-                self.start(name)
 
     def say_again(self, kind: str, node: NodeId, at: NodeId) -> Wish | None:
         """An operator says it again, until it is done."""
@@ -67,15 +56,6 @@ class TrapTable(MemberTable):
             return self.add(at, node) if kind == ADD else self.remove(at, node)
         except BrokerhaError:
             return None
-
-    def until_done(self, kind: str, node: NodeId, *at: NodeId) -> None:
-        """It comes to pass, said again and again to these in turn."""
-        for number in range(40):
-            if all((node in self.masters(n)) == (kind == ADD) for n in at if n in self.cores):
-                break
-            self.say_again(kind, node, at[number % len(at)])
-            self.live(LAG_MS)
-        self.live(4 * LAG_MS)
 
     def are_of_one_mind(self, *names: NodeId) -> None:
         """These are the masters, in one epoch with one queue."""

@@ -8,7 +8,7 @@ import pytest
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.operations import pack_operations
 from brokerha.model.records import MasterState
-from brokerha.model.tx_queues import tx_queue_name
+from brokerha.model.wire.tx_queues import tx_queue_name
 from brokerha.transactions.config import TxConfig
 from brokerha.transactions.locks import Locks, accepted_in_body
 from brokerha.transactions.outcomes import ABORTED, COMMITTED, Finished, Presumption, word_of

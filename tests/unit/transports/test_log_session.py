@@ -18,7 +18,7 @@ from brokerha.ports.log_stream import LogBatch, PublishedChange
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.lanes.parcels import Counters
 from brokerha.transports.link import LinkState
-from brokerha.transports.log_stream.messages import GROUP_CHANGES, groups_of, next_lsn, rewinds_in, void_behind
+from brokerha.transports.log_stream.messages import GROUP_CHANGES, groups_of, next_lsn, rewinds_in, void_after
 from brokerha.transports.log_stream.session import GAP_S, JOURNAL_PAUSE_S, LogSession, News
 from brokerha.transports.log_stream.stream import LogStream
 
@@ -142,7 +142,7 @@ class Publishing:
         ({}, 1, 1),
     ],
 )
-def test_it_goes_on_behind_the_last_whole_message_of_its_own_journal(
+def test_it_goes_on_after_the_last_whole_message_of_its_own_journal(
     last: dict[str, Any] | None, first_held: int, expected: int
 ):
     assert next_lsn(last, "j1", first_held) == expected
@@ -317,12 +317,12 @@ def test_a_journal_that_cannot_be_read_is_tried_again_later_on_the_same_connecti
         (None, 3, 3, None),
     ],
 )
-def test_a_stream_of_an_older_lineage_goes_on_behind_the_place_to_which_the_log_went_back(
+def test_a_stream_of_an_older_lineage_goes_on_after_the_place_to_which_the_log_went_back(
     last: dict[str, Any] | None, first_held: int, expected: int, void: int | None
 ):
     rewinds = ((5, 4), (7, 6))
     assert next_lsn(last, "j1", first_held, rewinds) == expected
-    assert void_behind(last, "j1", rewinds) == void
+    assert void_after(last, "j1", rewinds) == void
 
 
 def test_messages_say_their_lineage_once_the_log_has_gone_back():
@@ -336,7 +336,7 @@ def test_messages_say_their_lineage_once_the_log_has_gone_back():
     assert rewinds_in({}) == rewinds_in({"rewinds": "nonsense"}) == rewinds_in({"rewinds": 7}) == ()
 
 
-def test_a_log_that_goes_back_while_it_is_published_is_told_and_goes_on_behind_that_place():
+def test_a_log_that_goes_back_while_it_is_published_is_told_and_goes_on_after_that_place():
     publishing = Publishing(Committed(4))
     publishing.turn()
     publishing.channel.tell("basic_ack", 1, False)
@@ -368,7 +368,7 @@ def test_a_log_that_went_back_meanwhile_is_told_by_the_next_connection():
     assert publishing.ids() == ["log.m1.went-back", "4-3", "4-5"]
 
 
-def test_a_lineage_that_begins_behind_all_that_was_published_is_nothing_to_tell():
+def test_a_lineage_that_begins_after_all_that_was_published_is_nothing_to_tell():
     publishing = Publishing(Committed(2))
     publishing.turn()
     publishing.channel.tell("basic_ack", 1, False)

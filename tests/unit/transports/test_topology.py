@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokerha.model.operations import BODY_LIMIT_BYTES
-from brokerha.model.tx_queues import tx_queue_name
+from brokerha.model.wire.tx_queues import tx_queue_name
 from brokerha.transports import topology
 from brokerha.transports.topology import topology_of
 

@@ -2,45 +2,102 @@
 
 from __future__ import annotations
 
-import pytest
-import typer
+import time
+from concurrent.futures import Future
+from typing import Any, Self
 
-from brokerha.cli.bench.command import Measured, check_broker, parse_windows
-from brokerha.cli.bench.fail_over import pause_end
-from brokerha.cli.bench.sync import _row
+import pytest
+
+from brokerha.cli.bench import backups
+from brokerha.cli.bench.load import Figure, Load, measure, put
+from brokerha.cli.bench.options import BenchOptions
 from brokerha.model.errors import NotReady
+from brokerha.model.requests import Reply
 
 
 def test_an_answer_that_was_on_its_way_at_the_kill_does_not_end_the_pause() -> None:
-    assert pause_end([9.0, 9.9, 10.1, 10.2, 11.6, 11.7, 12.5], since=10.0) == 11.6
+    assert backups.pause_end([9.0, 9.9, 10.1, 10.2, 11.6, 11.7, 12.5], since_s=10.0) == 11.6
 
 
 def test_a_pause_that_begins_with_the_kill_ends_with_the_first_answer() -> None:
-    assert pause_end([9.9, 11.5, 11.6], since=10.0) == 11.5
+    assert backups.pause_end([9.9, 11.5, 11.6], since_s=10.0) == 11.5
 
 
 def test_a_load_that_is_never_answered_again_has_no_figure() -> None:
     with pytest.raises(NotReady, match="no write was acknowledged"):
-        pause_end([9.0, 9.9], since=10.0)
+        backups.pause_end([9.0, 9.9], since_s=10.0)
 
 
-def test_only_windows_that_the_seed_measured_have_its_figure_beside_them() -> None:
-    latencies = [0.001 * n for n in range(1, 101)]
+class Wire:
+    """Answers at once, what fails as the test says."""
 
-    known, unknown = (_row(1, window, 1000.0, latencies) for window in (20, 50))
+    def __init__(self, *failing: str) -> None:
+        self.failing = list(failing)
+        self.most = 0
+        self.seen: list[str] = []
 
+    def submit(self, writes: Any, level: str, _copies: int, _timeout_ms: int) -> list[Future[Reply]]:
+        answers = []
+        for txid, _ in writes:
+            self.seen.append(txid)
+            is_failing = txid in self.failing
+            if is_failing:
+                self.failing.remove(txid)
+            future: Future[Reply] = Future()
+            future.set_result(Reply(0, txid, "failed" if is_failing else level, 1, "", "no disk" if is_failing else ""))
+            answers.append(future)
+        self.most = max(self.most, len(answers))
+        return answers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is held."""
+
+
+def test_a_window_of_writes_is_kept_under_way_and_all_of_them_are_counted() -> None:
+    wire = Wire()
+    found = measure(wire, put, 20, 0.1, 7, "accepted")  # type: ignore[arg-type]
+    assert wire.most == 20
+    assert wire.seen == [f"bench-{7 + n}" for n in range(found.writes)]
+    assert 0 < found.per_s <= found.writes / 0.1
+    assert 0 <= found.p50_ms <= found.p99_ms
+
+
+def test_a_write_that_fails_ends_the_measurement() -> None:
+    with pytest.raises(NotReady, match="a write of the bench was failed: no disk"):
+        measure(Wire("bench-30"), put, 20, 60.0, 0)  # type: ignore[arg-type]
+
+
+def test_a_load_that_repeats_sends_it_again_under_its_id() -> None:
+    wire = Wire("bench-3", "bench-3")
+    with Load(wire, put, 5, repeats=True) as load:  # type: ignore[arg-type]
+        while len(load.done) < 50:
+            time.sleep(0.001)
+    assert (wire.seen.count("bench-3"), load.repeated) == (3, 2)
+    assert len(load.done) == len(set(wire.seen)) == load.next
+
+
+def test_only_windows_that_the_seed_measured_have_its_figure_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Site(Wire):
+        wire = Wire
+
+    monkeypatch.setattr(backups, "running", lambda *_, **__: Site())
+    monkeypatch.setattr(backups, "measure", lambda *_: Figure(100, 1000.0, 51.0, 100.0))
+    known, unknown = backups.sync(BenchOptions("amqp://h", windows="20,50")).data["writes"][:2]
     assert (known["seed_per_s"], known["to_seed"]) == (500, 2.0)
     assert (unknown["seed_per_s"], unknown["to_seed"]) == (None, None)
-    assert (known["p50_ms"], known["p99_ms"]) == (pytest.approx(51.0), pytest.approx(100.0))
+    assert (known["p50_ms"], known["p99_ms"]) == (51.0, 100.0)
 
 
-@pytest.mark.parametrize("measured", [Measured.SYNC, Measured.TX, Measured.FAIL_OVER, Measured.COPY])
-def test_what_travels_through_a_broker_is_not_measured_without_one(measured: Measured) -> None:
-    with pytest.raises(typer.BadParameter, match=f"{measured} measures what travels"):
-        check_broker(measured, "embedded://x")
+@pytest.mark.parametrize("measured", ["sync", "tx", "fail-over", "copy", "replay"])
+def test_what_travels_through_a_broker_is_not_measured_without_one(run: Any, measured: str) -> None:
+    ran = run("bench", measured)
+    assert (ran.code, f"{measured} measures what travels" in ran.err) == (64, True)
 
 
-@pytest.mark.parametrize("text", ["", "0", "a", "1,,2", "100001"])
-def test_windows_that_are_no_numbers_are_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="write numbers from 1 to 100000"):
-        parse_windows(text)
+@pytest.mark.parametrize("text", ["0", "a", "1,,2", "100001"])
+def test_windows_that_are_no_numbers_are_refused(run: Any, text: str) -> None:
+    ran = run("bench", "--windows", text)
+    assert (ran.code, "write numbers from 1 to 100000" in ran.err) == (64, True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import httpx2
 import pytest
 
-from brokerha.cli.bench.cost import cost_of, counters_of
+from brokerha.cli.bench.writes import cost_of, counted
+from brokerha.http.operating.families import numbers_of
 from tests.unit.client.serving import serving
 from tests.unit.http.fake_front import FakeFront
 
@@ -36,8 +38,9 @@ def test_without_counters_or_writes_there_is_none() -> None:
 
 
 def test_counters_are_sums_over_the_nodes_of_a_role() -> None:
-    with serving(FakeFront(), FakeFront(node_id="m2"), FakeFront("worker", "w1")) as [one, two, worker]:
-        found = counters_of({"m1": one.url, "m2": two.url, "w1": worker.url})
+    with serving(FakeFront(), FakeFront(node_id="m2"), FakeFront("worker", "w1")) as doors:
+        told = [numbers_of(httpx2.get(f"{door.url}/metrics").text) for door in doors]
+    found = counted(dict(zip(("m1", "m2", "w1"), told, strict=True)))
     for role in ("masters", "workers"):
         assert found[role, "cpu_seconds_total", "other"] >= 0
         assert found[role, "cpu_seconds_total", "main"] > 0

@@ -138,7 +138,7 @@ def test_tail_says_that_the_log_went_back_while_nothing_new_came_and_goes_on_fro
         wait=TimedOut("nothing new"),
     )
     ran = run("log", "tail", *URL, "-o", "json")
-    # Then that is said once, and what comes behind 6 is shown
+    # Then that is said once, and what comes after 6 is shown
     assert [json.loads(each)["txid"] for each in ran.out.splitlines()] == ["a"]
     assert ran.err.count("the log went back to LSN 6 with lineage 5 (split)") == 1
     assert "go on from 7" in ran.err
@@ -194,7 +194,7 @@ def masters(monkeypatch, **logs):
             clients[name] = FakeClient(
                 status=own, log=lambda first, _last, rows=rows: [rows[n] for n in sorted(rows) if n >= first][:PAGE]
             )
-    monkeypatch.setattr(brokerha, "connect", lambda address: clients[f"m{address[-1]}"], raising=False)
+    monkeypatch.setattr(brokerha, "connect", lambda address, timeout: clients[f"m{address[-1]}"], raising=False)
 
 
 def test_equal_logs_are_compared_as_far_as_all_are(run, file, monkeypatch):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import queue
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from brokerha.cli.machine import up as up_module
-from brokerha.cli.machine.children import Children, Ended
-from brokerha.cli.machine.up import Lines, Up, node_command
+from brokerha.cli.machine import supervising
+from brokerha.cli.machine.supervising import Lines, Up
+from brokerha.cli.machine.up import node_command
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 
@@ -84,34 +84,34 @@ def signals_restored():
         signal.signal(number, handler)
 
 
-def test_children_are_stopped_group_after_group(tmp_path):
-    log = tmp_path / "stopped"
+def test_a_node_that_does_not_stop_is_killed_and_named(config, tmp_path, capfd, monkeypatch, signals_restored):
+    # Given a worker that is deaf to signals
     heard = Heard()
-    children = Children(queue.SimpleQueue(), heard.write)
-    for name in ("m1", "w1", "w2"):
-        children.start(name, program(OBEDIENT, name, log))
-    heard.wait_for(3)
-    assert children.stop([["w1", "w2"], ["m1"]], WAIT_S) == []
-    assert log.read_text().split()[-1] == "m1"
-    assert sorted(log.read_text().split()) == ["m1", "w1", "w2"]
-    assert children.running == []
+    monkeypatch.setattr(supervising.Lines, "write", lambda _self, name, line: heard.write(name, line))
+
+    def command_of(name: str) -> list[str]:
+        return program(STUBBORN) if name == "w1" else program(OBEDIENT, name, tmp_path / "stopped")
+
+    def interrupt() -> None:
+        heard.wait_for(3)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    # When all are to stop, then it is killed, and the masters stop in order
+    threading.Thread(target=interrupt).start()
+    assert Up(config, command_of, restart=False, stop_timeout_s=2.0).run() == 0
+    assert "w1 did not stop within 2 s and was killed; its data is safe" in capfd.readouterr().err
+    assert sorted((tmp_path / "stopped").read_text().split()) == ["m1", "m2"]
 
 
-def test_a_child_that_does_not_stop_is_killed_and_named():
+def test_a_line_without_end_is_cut(config, tmp_path, monkeypatch, signals_restored):
     heard = Heard()
-    children = Children(queue.SimpleQueue(), heard.write)
-    children.start("w1", program(STUBBORN))
-    heard.wait_for(1)
-    assert children.stop([["w1"]], 0.1) == ["w1"]
-    assert children.running == []
-
-
-def test_the_end_of_a_child_is_an_event_and_its_last_lines_are_kept():
-    events: queue.SimpleQueue[object] = queue.SimpleQueue()
-    children = Children(events, Heard().write)  # type: ignore[arg-type]
-    children.start("m1", program(FAILING, 7))
-    assert events.get(timeout=WAIT_S) == Ended("m1", 7)
-    assert sorted(children["m1"].last) == ["disk is on fire", "reading the file"]
+    monkeypatch.setattr(supervising.Lines, "write", lambda _self, name, line: heard.write(name, line))
+    monkeypatch.setattr(supervising.readiness, "wait_until_ready", lambda *_: None)
+    endless = "import sys; sys.stdout.write('x' * 200_000); sys.exit(7)"
+    assert Up(config, lambda _name: program(endless), restart=False, stop_timeout_s=WAIT_S).run() == 2
+    of_one = [line for name, line in heard.lines if name == heard.lines[0][0]]
+    assert sum(map(len, of_one)) == 200_000
+    assert all(len(line) <= 2 * supervising.LINE_LIMIT_BYTES for line in of_one)
 
 
 @pytest.mark.parametrize(("child_code", "code"), [(7, 2), (78, 78)])
@@ -119,7 +119,7 @@ def test_a_node_that_fails_at_start_ends_all_and_its_last_lines_are_shown(
     config, tmp_path, capfd, monkeypatch, signals_restored, child_code, code
 ):
     # Given a node that ends at once while the others run, and nobody is ready yet
-    monkeypatch.setattr(up_module, "wait_until_ready", lambda *_: None)
+    monkeypatch.setattr(supervising.readiness, "wait_until_ready", lambda *_: None)
 
     def command_of(name: str) -> list[str]:
         return program(FAILING, child_code) if name == "m2" else program(OBEDIENT, name, tmp_path / "stopped")
@@ -131,11 +131,11 @@ def test_a_node_that_fails_at_start_ends_all_and_its_last_lines_are_shown(
     assert "    disk is on fire" in told
 
 
-def _also(call: Callable[[ClusterConfig], None], event: threading.Event) -> Callable[[ClusterConfig], None]:
+def _also(call: Callable[[Any], None], event: threading.Event) -> Callable[[Any], None]:
     """The call, and the event behind it."""
 
-    def both(cluster: ClusterConfig) -> None:
-        call(cluster)
+    def both(urls: Any) -> None:
+        call(urls)
         event.set()
 
     return both
@@ -144,9 +144,9 @@ def _also(call: Callable[[ClusterConfig], None], event: threading.Event) -> Call
 def test_a_signal_stops_workers_before_masters_and_ends_well(config, tmp_path, capfd, monkeypatch, signals_restored):
     # Given a cluster that is ready
     heard = Heard()
-    monkeypatch.setattr(up_module.Lines, "write", lambda _self, name, line: heard.write(name, line))
-    say_ready, is_ready = up_module._say_ready, threading.Event()
-    monkeypatch.setattr(up_module, "_say_ready", _also(say_ready, is_ready))
+    monkeypatch.setattr(supervising.Lines, "write", lambda _self, name, line: heard.write(name, line))
+    say_ready, is_ready = supervising.readiness.say_ready, threading.Event()
+    monkeypatch.setattr(supervising.readiness, "say_ready", _also(say_ready, is_ready))
 
     def interrupt() -> None:
         heard.wait_for(3)
@@ -169,8 +169,8 @@ def test_a_signal_stops_workers_before_masters_and_ends_well(config, tmp_path, c
 def test_with_restart_a_node_that_ended_is_started_again(config, tmp_path, capfd, monkeypatch, signals_restored):
     # Given a worker that fails once
     heard = Heard()
-    monkeypatch.setattr(up_module.Lines, "write", lambda _self, name, line: heard.write(name, line))
-    monkeypatch.setattr(up_module, "RESTART_FIRST_S", 0.05)
+    monkeypatch.setattr(supervising.Lines, "write", lambda _self, name, line: heard.write(name, line))
+    monkeypatch.setattr(supervising, "RESTART_FIRST_S", 0.05)
     log, started = tmp_path / "stopped", []
 
     def command_of(name: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.http.door.accept import preferred, wants_json
+from brokerha.http.door.call import preferred, wants_json
 
 OFFERS = ["application/json", "text/csv", "text/plain"]
 

@@ -8,8 +8,7 @@ import re
 import pytest
 
 from brokerha.http.app import PATHS
-from brokerha.http.guard.guard import Guard, parse_origins
-from brokerha.http.guard.roles import OPEN
+from brokerha.http.guard.guard import OPEN, Guard, parse_origins
 from brokerha.http.guard.users import (
     FAILURES_LIMIT,
     FAILURES_WINDOW_S,

@@ -8,8 +8,7 @@ import msgpack
 import pytest
 
 from brokerha.http.app import PATHS
-from brokerha.http.guard.guard import Guard
-from brokerha.http.guard.roles import OPEN, Place, place_of
+from brokerha.http.guard.guard import OPEN, Guard, Place, place_of
 from brokerha.http.guard.users import NONE, ROLES, Users, hash_token, parse_users
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.operations import Operation, pack_operations

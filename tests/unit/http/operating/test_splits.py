@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from brokerha.client.http_commands import request_of
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, NotReady
-from tests.unit.http.asking import JSON, Node
+from tests.unit.http.asking import JSON, Node, request_of
 from tests.unit.http.fake_front import FakeFront
 
 

@@ -39,12 +39,15 @@ def test_a_master_with_backups_waits_for_one_of_them_and_one_without_for_none(tm
 def test_the_place_of_a_process_is_its_place_in_the_file(tmp_path: Path) -> None:
     config = load(tmp_path, backups=backups(9))
     assert config.processes_of("m1") == ("m1", *(f"b{number}" for number in range(9)))
-    assert [process_config(config, process).role.place for process in config.processes_of("m1")] == list(range(10))
+    of_core = config.master_config("m1")
+    places = [process_config(config, process, of_core).role.place for process in config.processes_of("m1")]
+    assert places == list(range(10))
 
 
 def test_what_the_file_says_reaches_the_processes(tmp_path: Path) -> None:
     keys = 'sync-timeout-ms = 70\nsync-lost = "idle"\nfail-over = "manual"\nfail-over-after-ms = 800\nsync-n = 0'
-    config = process_config(load(tmp_path, keys), "m1b")
+    file = load(tmp_path, keys)
+    config = process_config(file, "m1b", file.master_config("m1"))
     assert (config.process, config.role.master, config.role.sync_n) == ("m1b", "m1", 0)
     assert (config.sync_timeout_ms, config.goes_idle) == (70, True)
     assert (config.role.fail_over_after_ms, config.role.is_automatic) == (800, False)

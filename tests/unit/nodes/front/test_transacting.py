@@ -12,8 +12,7 @@ import pytest
 from brokerha.model import errors
 from brokerha.model.ids import Instant
 from brokerha.model.requests import TxCommand, TxReply
-from brokerha.nodes.front.taking import PAUSE_MS, SURELY_MS
-from brokerha.nodes.front.transacting import GRACE_MS, Host, Transacting
+from brokerha.nodes.front.transacting import GRACE_MS, PAUSE_MS, SURELY_MS, Host, Transacting
 from brokerha.ports.front import ReadOutcome
 
 

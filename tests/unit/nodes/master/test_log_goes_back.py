@@ -17,7 +17,7 @@ from brokerha.nodes.master.change_log import ChangeLog
 from brokerha.nodes.master.journal_lines import entry_rows, logged_lines
 from brokerha.ports.journal import Journal
 from brokerha.transports.log_stream import reader as log_reader
-from brokerha.transports.log_stream.messages import groups_of, next_lsn, void_behind, went_back
+from brokerha.transports.log_stream.messages import groups_of, next_lsn, void_after, went_back
 from brokerha.transports.log_stream.reader import LogReader
 from tests.support.logs import memory_log
 from tests.unit.log.turns import Author, filled
@@ -52,7 +52,7 @@ class Stream:
     def publish(self, last_lsn: int = ALL) -> None:
         log, last = self._log, self.messages[-1][0] if self.messages else None
         following = next_lsn(last, log.journal, log.first_lsn(), log.rewinds())
-        place = void_behind(last, log.journal, log.rewinds())
+        place = void_after(last, log.journal, log.rewinds())
         groups = went_back(place, "m1", "c", log.journal, log.rewinds()) if place is not None else []
         while (batch := log.batch(following, min(following + 1, last_lsn))) is not None:
             groups += groups_of(batch, "m1", "c", log.journal)
@@ -114,7 +114,7 @@ def test_a_stream_says_that_its_end_is_void_before_anything_new_comes(
     assert (reader.last_lsn, [lsn for lsn, _ in reader.lines(1, 8)]) == (5, [1, 2, 3, 4, 5])
 
 
-def test_a_stream_that_begins_with_what_is_void_begins_behind_it(
+def test_a_stream_that_begins_with_what_is_void_begins_after_it(
     journal: Journal, opened: Callable[[Published], LogReader]
 ):
     author, stream = filled(journal, 8), Stream(journal)

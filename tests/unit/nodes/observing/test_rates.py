@@ -25,7 +25,7 @@ def noted(*moments: tuple[float, Sample]) -> Rates:
 
 def column(rates: Rates, name: str) -> list[Any]:
     place = 2 + NAMES.index(name)
-    return [row[place] for row in rates.behind(0, at(0))["samples"]]
+    return [row[place] for row in rates.samples_after(0, at(0))["samples"]]
 
 
 def test_the_first_sample_is_due_at_once_and_the_next_after_ten_seconds() -> None:
@@ -60,7 +60,7 @@ def test_two_samples_at_one_moment_divide_by_nothing() -> None:
 def test_an_hour_is_kept_and_no_more() -> None:
     rates = noted(*((10.0 * number, sample(number)) for number in range(LENGTH + 40)))
 
-    rows = rates.behind(0, at(0))["samples"]
+    rows = rates.samples_after(0, at(0))["samples"]
 
     assert len(rows) == LENGTH
     assert rows[-1][1] - rows[0][1] == 3_600_000
@@ -70,10 +70,10 @@ def test_an_hour_is_kept_and_no_more() -> None:
 def test_who_has_samples_is_given_the_newer_ones_only() -> None:
     rates = noted((0, sample()), (10, sample()), (20, sample()))
 
-    found = rates.behind(2, at(25))
+    found = rates.samples_after(2, at(25))
 
     assert [row[:2] for row in found["samples"]] == [[3, 1_700_000_020_000]]
     assert (found["last"], found["every_s"], found["now_ms"]) == (3, EVERY_MS / 1000, 1_700_000_025_000)
     assert found["names"] == list(NAMES)
     assert all(len(row) == 2 + len(NAMES) for row in found["samples"])
-    assert rates.behind(3, at(25))["samples"] == []
+    assert rates.samples_after(3, at(25))["samples"] == []

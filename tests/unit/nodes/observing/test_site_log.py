@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from brokerha.master.core import MasterCore
-from brokerha.nodes.observing.site_log import SiteLog
+from brokerha.nodes.observing.watching import SiteLog
 from brokerha.replication.site.config import Standing, WorkerFeed
 
 Line = dict[str, Any]

@@ -11,8 +11,8 @@ from brokerha.master.split_report import Facts
 from brokerha.model.errors import NotFound, NotReady
 from brokerha.model.given_up import Split
 from brokerha.model.records import History, Rewound
-from brokerha.nodes.observing import split_reports
-from brokerha.nodes.observing.split_reports import AT_ONCE, SplitReports
+from brokerha.nodes.front import commands
+from brokerha.nodes.front.commands import AT_ONCE, SplitReports
 from tests.support.logs import memory_log
 from tests.unit.log.turns import Author
 from tests.unit.master.one_master import OneMaster
@@ -52,7 +52,7 @@ def test_of_many_at_once_some_are_refused_and_places_become_free(monkeypatch: py
         assert may_end.wait(WAIT_S)
         return {"splits": []}
 
-    monkeypatch.setitem(split_reports.REPORTS, "splits", slow)
+    monkeypatch.setitem(commands.REPORTS, "splits", slow)
     slow_ones = [ask(reports, runner) for _ in range(AT_ONCE)]
     # Then one more is refused, and told so
     with pytest.raises(NotReady, match="are being made already"):
@@ -78,7 +78,7 @@ def test_what_goes_wrong_in_between_is_told_to_who_waits(monkeypatch: pytest.Mon
 
 def test_a_log_that_goes_back_meanwhile_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     runner, reports, calls = Runner(), SplitReports(), []
-    before = split_reports.REPORTS["splits"]
+    before = commands.REPORTS["splits"]
 
     def goes_back(history: History, facts: Facts, arguments: dict[str, Any]) -> dict[str, Any]:
         calls.append(len(history.splits()))
@@ -87,6 +87,6 @@ def test_a_log_that_goes_back_meanwhile_is_read_again(monkeypatch: pytest.Monkey
             runner.journal.append([Rewound(1, 2, 3)])
         return found
 
-    monkeypatch.setitem(split_reports.REPORTS, "splits", goes_back)
+    monkeypatch.setitem(commands.REPORTS, "splits", goes_back)
     assert [split["lineage"] for split in ask(reports, runner).result(WAIT_S)["splits"]] == [3, 2]
     assert calls == [1, 2]

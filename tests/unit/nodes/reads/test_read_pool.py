@@ -14,9 +14,8 @@ import pytest
 
 from brokerha.model import errors
 from brokerha.model.wire.messages import ReadResult
-from brokerha.nodes.reads.answers import ReadAnswers
 from brokerha.nodes.reads.book import ReadLimits
-from brokerha.nodes.reads.pool import ReadPool
+from brokerha.nodes.reads.pool import ReadAnswers, ReadPool
 from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.memory.store import MemoryStore
 

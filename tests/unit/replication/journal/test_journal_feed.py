@@ -166,7 +166,7 @@ def test_a_whole_window_of_void_results_is_passed_over() -> None:
     assert (message.previous, [number for number, _ in message.items]) == ((VIEW, 11), [15])
 
 
-def test_a_range_that_ends_with_void_results_is_answered_up_to_the_record_behind_it() -> None:
+def test_a_range_that_ends_with_void_results_is_answered_up_to_the_record_after_it() -> None:
     """Each answer stands for itself: one that only said "there is nothing more" would, coming late, hide what was lost before it."""
     bench = FeedBench(memory_bytes=1)
     bench.join()

@@ -235,6 +235,25 @@ def test_a_voter_that_was_stopped_still_stands_by_its_primary() -> None:
     assert vote_of(role.take(at(60_000))).reason == "it hears m1 as primary"
 
 
+def test_a_candidate_that_was_stopped_asks_anew() -> None:
+    role = a_role()
+    assert pass_time(role, 5000).messages
+    assert state_of(role) is RoleState.CANDIDATE
+    role.take(at(60_000))
+    assert state_of(role) is RoleState.STANDBY
+    # What was granted meanwhile does not count
+    role.on_vote("b2", granted(21), at(60_000))
+    assert role.take(at(60_000)).change is None
+    assert pass_time(role, 130_000, since_ms=60_000).messages
+
+
+def test_a_process_that_acts_or_rests_says_why() -> None:
+    role = elected()
+    assert role.explain(at(5000)) == "primary of view 21: elected by b1, b2"
+    role.pause("by an operator")
+    assert "by an operator" in role.explain(at(5000))
+
+
 def test_a_process_that_is_not_primary_wants_to_be_woken_often_enough_to_notice() -> None:
     role = a_role()
     role.heard("m1", 10, at(1000))

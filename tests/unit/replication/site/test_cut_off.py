@@ -55,7 +55,7 @@ def test_the_results_begin_anew_from_the_copy_that_was_taken() -> None:
     bench.heard("w1", 9, journal="taken")
     assert bench.site.adopted is not None
     assert not bench.worker("w1").condemned
-    # Then it follows, and executes what comes behind
+    # Then it follows, and executes what comes after
     bench.site.adopted = None
     bench.journal.append([Rebased(9, content(9), 9, "as the master does")])
     bench.feed.rebase(9)

@@ -20,7 +20,7 @@ class Book:
         self.entries: dict[Split, list[GivenUp]] = {}
 
     def add(self, number: int, lsn: int, *outcomes: tuple[str, str], keeps_content: bool = True) -> None:
-        """Give up these transactions, which stood behind this LSN."""
+        """Give up these transactions, which stood after this LSN."""
         split = Split(number, 1, 2, keeps_content, lsn, len(outcomes), 0, len(outcomes))
         self.entries[split] = [GivenUp(lsn + 1 + n, txid, "m2", outcome) for n, (txid, outcome) in enumerate(outcomes)]
 

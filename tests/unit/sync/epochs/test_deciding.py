@@ -42,7 +42,7 @@ def test_streams_are_sorted_by_timestamp_and_id_whoever_holds_them() -> None:
     epoch = decide(NEXT, [first, second], nothing, 0)
     # Then all of it is in the order of (timestamp, id), each once, with its origin
     assert epoch.recovered == ((10, "a", "m3"), (10, "b", "m1"), (20, "c", "m2"), (25, "d", "m2"), (30, "e", "m1"))
-    # And streams go on behind what anybody holds of them
+    # And streams go on after what anybody holds of them
     assert epoch.starts == {"m1": 2, "m2": 6, "m3": 1}
 
 

@@ -174,7 +174,7 @@ def test_the_queue_is_brought_up_to_the_base_before_the_epoch_begins() -> None:
     table.write("m1", "a", "b", "c")
     table.live(400, lambda _sender, out: not (out.to == "m3" and isinstance(out.message, Bodies)))
     assert (table.queue("m1"), table.queue("m3")) == (["a", "b", "c"], [])
-    # When m3 has promised and is told of an epoch that begins behind them
+    # When m3 has promised and is told of an epoch that begins after them
     table.lose()
     table.prepare("m3", (2, "m1"))
     table.tell("m3", EpochInstall(table.next_epoch(2, "m1", "m1", "m2", "m3")), "m1")
@@ -212,7 +212,7 @@ def test_a_base_that_is_another_transaction_stops_the_master() -> None:
     assert table.said("m2") == []
 
 
-def test_streams_go_on_behind_what_anybody_holds_and_above_every_timestamp() -> None:
+def test_streams_go_on_after_what_anybody_holds_and_above_every_timestamp() -> None:
     table = EpochTable()
     table.make_queue("a")
     table.prepare("m2", (2, "m1"))
@@ -265,7 +265,7 @@ def test_own_entries_of_the_recovered_list_are_not_stamped_again() -> None:
     table.prepare("m2", (2, "m1"))
     table.install("m2", table.next_epoch(2, "m1", "m1", "m2", recovered=(listed[:3],)))
     core = table.cores["m2"]
-    # What comes behind a recovered list is stamped when the list is synchronised
+    # What comes after a recovered list is stamped when the list is synchronised
     assert table.incoming("m2") == []
     assert list(core.parked) == ["second"]
     assert core.pending == {"first", "second"}

@@ -64,7 +64,7 @@ def test_what_is_not_held_here_is_not_added() -> None:
 
 
 def test_a_restart_finds_its_place_by_the_lsn() -> None:
-    # Given a queue that ends behind the second entry, and one that has gone on behind all of them
+    # Given a queue that ends behind the second entry, and one that has gone on after all of them
     middle = Recovery(EPOCH, 7, Bodies("a", "b").has)
     assert (middle.done, middle.held, list(middle.left())) == (2, 2, [LIST[2]])
     behind = Recovery(EPOCH, 30, Bodies().has)

@@ -127,7 +127,7 @@ def test_what_is_stamped_on_both_sides_is_recovered_that_of_the_first_head_first
     assert [timestamp for timestamp, _, _ in epoch.recovered] == [5000, 5000]
 
 
-def test_in_simple_what_was_synchronised_behind_the_base_counts_as_not_synchronised() -> None:
+def test_in_simple_what_was_synchronised_after_the_base_counts_as_not_synchronised() -> None:
     uk = said("uk1", UK, 105)
     us = said("us1", US, 109, streams={"us1": (3, (2000, "y"))})
     epoch = decide_split(NEXT, [us, uk], "simple", lambda _txid: 103, entry)

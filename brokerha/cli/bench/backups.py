@@ -1,0 +1,224 @@
+"""What backups and transactions cost, and how long writes wait for a fail-over (``brokerha bench sync | tx | fail-over``).
+
+**sync**: a master with two backups and no worker, three processes on this machine, 100-byte values, acknowledged as `accepted`: durable at
+the primary and at N backups. Beside each figure stands what the system that the design of this one began with reached for the same work.
+
+**tx**: transactions of three operations, step by step as a client makes them, acknowledged as `accepted`: with one client and with several, at
+a master with a backup (so that each has a queue of its own to the backup) and at one without. The yardstick does in plain py-amqp what
+the broker has to do for one: declare a queue, three messages through it, delete it.
+
+**fail-over**: a master with two backups and a worker; a few clients over the broker, each with 20 writes under way all the time. The figure of a
+client is the time from the kill to the end of the longest pause between its answers after it: so an answer that was on
+its way already when the primary was killed does not count. What has no answer is sent again under its key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
+from typing import Any, Final
+
+from brokerha.cli.bench.load import VALUE, Load, measure, put, share_ms
+from brokerha.cli.bench.options import BenchOptions
+from brokerha.cli.bench.site import Site, running
+from brokerha.cli.common import exits
+from brokerha.cli.common.command import Answer
+from brokerha.client import Client
+from brokerha.model.errors import NotReady
+from brokerha.transports.client.wire import AmqpWire
+from brokerha.transports.tools import yardstick
+
+BACKUPS: Final = 2
+SYNC_COLUMNS = {
+    "sync_n": "N",
+    "window": "WINDOW",
+    "writes_per_s": "WRITES/S",
+    "p50_ms": "P50 MS",
+    "p99_ms": "P99 MS",
+    "seed_per_s": "SEED'S OWN",
+    "to_seed": "TIMES",
+}
+SEED_PER_S: Final = {1: 235, 20: 500, 100: 840, 1000: 1000}
+"""Writes per second of the seed's own system at a window, N = 1; 1 is a client that waits for each write."""
+SYNC_WARM_UP_S: Final = 1.0
+SYNC_SETTINGS: Final = "sync-n = {}\nmin-in-sync = 0\n"
+"""No worker: it would execute what is measured here at the cost of the same processors."""
+
+
+def sync(options: BenchOptions) -> Answer:
+    """Measure N = 1 and N = 2 at all windows."""
+    rows: list[dict[str, Any]] = []
+    for sync_n in range(1, BACKUPS + 1):
+        settings = SYNC_SETTINGS.format(sync_n)
+        with running(options.broker, workers=0, backups=BACKUPS, settings=settings) as site, site.wire() as wire:
+            first = time.time_ns() // 1000
+            for window in options.windows_or("1,20,100,1000"):
+                first += measure(wire, put, window, min(SYNC_WARM_UP_S, options.seconds), first, "accepted").writes
+                found = measure(wire, put, window, options.seconds, first, "accepted")
+                first += found.writes
+                seed = SEED_PER_S.get(window)
+                rows.append({
+                    "sync_n": sync_n, "window": window, "writes_per_s": found.per_s, "p50_ms": found.p50_ms,
+                    "p99_ms": found.p99_ms, "seed_per_s": seed, "to_seed": found.per_s / seed if seed else None,
+                })  # fmt: skip
+                beside = f", the seed's own system {seed:,}" if seed else ""
+                exits.say(f"N = {sync_n}, window {window}: {found.per_s:,.0f} writes/s, p50 {found.p50_ms:.2f} ms{beside}")
+    return Answer({"backups": BACKUPS, "writes": rows}, rows, SYNC_COLUMNS)
+
+
+# ---- tx
+
+TX_COLUMNS = {
+    "backups": "BACKUPS",
+    "clients": "CLIENTS",
+    "per_s": "TX/S",
+    "p50_ms": "P50 MS",
+    "p99_ms": "P99 MS",
+    "raw_per_s": "RAW/S",
+    "raw_p50_ms": "RAW P50 MS",
+    "of_raw": "OF RAW",
+    "times_raw": "TIMES RAW",
+}
+TX_CLIENTS: Final = (1, 8)
+TX_OPERATIONS: Final = 3
+TX_BACKUPS: Final = (1, 0)
+TX_WARM_UP: Final = 5
+TX_TIMEOUT_S: Final = 60.0
+RAW_COUNT: Final = 200
+
+
+def transactions(options: BenchOptions) -> Answer:
+    """Measure with and without a backup, with one client and with several."""
+    raw: dict[int, yardstick.Rate] = {}
+    rows: list[dict[str, Any]] = []
+    for backups in TX_BACKUPS:
+        with running(options.broker, backups=backups) as site:
+            for clients in TX_CLIENTS:
+                # While the site is idle but up: processors and broker are shared with it as in the measurement.
+                if clients not in raw:
+                    raw[clients] = yardstick.tx_queue_cost(site.broker, RAW_COUNT, clients)
+                alone = raw[clients]
+                exits.say(
+                    f"a queue, {TX_OPERATIONS} messages and its end alone, {clients} at once: "
+                    f"{alone.per_second:,.0f}/s, p50 {alone.p50_ms:.2f} ms"
+                )
+                latencies = _transact(site.broker, clients, options.seconds)
+                per_s, p50_ms = len(latencies) / options.seconds, share_ms(latencies, 0.5)
+                rows.append({
+                    "backups": backups, "clients": clients, "per_s": per_s, "p50_ms": p50_ms, "p99_ms": share_ms(latencies, 0.99),
+                    "raw_per_s": alone.per_second, "raw_p50_ms": alone.p50_ms, "of_raw": per_s / alone.per_second,
+                    "times_raw": p50_ms / alone.p50_ms,
+                })  # fmt: skip
+                exits.say(f"transactions, {backups} backups, {clients} clients: {per_s:,.0f}/s, p50 {p50_ms:.2f} ms")
+    return Answer({"operations": TX_OPERATIONS, "transactions": rows}, rows, TX_COLUMNS)
+
+
+def _transact(broker: str, clients: int, seconds: float) -> list[float]:
+    """The seconds that each transaction took, of so many clients side by side."""
+
+    def one(db: Client, name: str) -> None:
+        with db.transaction() as tx:
+            for number in range(TX_OPERATIONS):
+                tx.put("bench", f"{name}-{number}", VALUE)
+
+    def work(client: int, db: Client) -> list[float]:
+        found: list[float] = []
+        end_s = time.perf_counter() + seconds
+        while (began_s := time.perf_counter()) < end_s:
+            one(db, f"{client}-{len(found)}")
+            found.append(time.perf_counter() - began_s)
+        return found
+
+    with contextlib.ExitStack() as stack:
+        sessions = [stack.enter_context(Client(AmqpWire(broker), TX_TIMEOUT_S, "accepted")) for _ in range(clients)]
+        for client, db in enumerate(sessions):
+            for number in range(TX_WARM_UP):
+                one(db, f"warm-{client}-{number}")
+        with ThreadPoolExecutor(clients) as threads:
+            return [latency for found in threads.map(work, range(clients), sessions) for latency in found]
+
+
+# ---- fail-over
+
+FAIL_OVER_COLUMNS = {
+    "run": "RUN",
+    "killed": "KILLED",
+    "primary": "PRIMARY",
+    "median_s": "MEDIAN S",
+    "worst_s": "WORST S",
+    "sent_again": "SENT AGAIN",
+}
+CLIENTS: Final = 3
+WINDOW: Final = 20
+FAIL_OVER_AFTER_MS: Final = 1000
+WRITE_TIMEOUT_MS: Final = 10_000
+BEFORE_S: Final = 1.5
+AFTER_S: Final = 3.0
+PATIENCE_S: Final = 60.0
+
+
+def fail_over(options: BenchOptions) -> Answer:
+    """Kill the primary so many times."""
+    rows: list[dict[str, Any]] = []
+    settings = f"fail-over-after-ms = {FAIL_OVER_AFTER_MS}\n"
+    with running(options.broker, backups=BACKUPS, settings=settings) as site, contextlib.ExitStack() as stack:
+        name = f"bench-{time.time_ns()}"
+        loads = []
+        for number in range(CLIENTS):
+            wire = stack.enter_context(site.wire())
+            load = Load(wire, put, WINDOW, name=f"{name}-{number}", repeats=True, timeout_ms=WRITE_TIMEOUT_MS)
+            loads.append(stack.enter_context(load))
+        for number in range(1, options.runs + 1):
+            rows.append({"run": number, **_killed(site, loads)})
+            row = rows[-1]
+            exits.say(
+                f"run {number}: {row['killed']} killed, {row['primary']} is primary, writes go on after "
+                f"{row['median_s']:.2f} s, at the last client after {row['worst_s']:.2f} s"
+            )
+    times = [seconds for row in rows for seconds in row["clients_s"]]
+    figures = {"median_s": median(times), "worst_s": max(times)}
+    remark = f"median {figures['median_s']:.2f} s, worst {figures['worst_s']:.2f} s"
+    data = {"fail_over_after_ms": FAIL_OVER_AFTER_MS, "runs": rows, **figures}
+    return Answer(data, rows, FAIL_OVER_COLUMNS, remarks=[remark])
+
+
+def _killed(site: Site, loads: Sequence[Load]) -> dict[str, Any]:
+    """One kill; the process is started again and ready when this returns."""
+    victim = site.primary()
+    _await_answers(loads, BEFORE_S)
+    repeated = sum(load.repeated for load in loads)
+    killed_s = site.kill(victim)
+    _await_answers(loads, AFTER_S)
+    seconds = [pause_end([each.at_s for each in list(load.done)], killed_s) - killed_s for load in loads]
+    now = site.primary()
+    site.start(victim)
+    site.until_ready()
+    return {
+        "killed": victim, "primary": now, "clients_s": seconds, "median_s": median(seconds), "worst_s": max(seconds),
+        "sent_again": sum(load.repeated for load in loads) - repeated,
+    }  # fmt: skip
+
+
+def _await_answers(loads: Sequence[Load], seconds: float) -> None:
+    """Wait until each client was answered some time after so many seconds from now. Raises NotReady."""
+    since_s = time.perf_counter() + seconds
+    while not all(load.done and load.done[-1].at_s > since_s for load in loads):
+        if time.perf_counter() > since_s + PATIENCE_S:
+            raise NotReady(f"a client got no answer for {PATIENCE_S:g} s")
+        time.sleep(0.01)
+
+
+def pause_end(answers: Sequence[float], since_s: float) -> float:
+    """When the longest pause between answers from this time on ended. Raises NotReady when there was none.
+
+    >>> pause_end([1.0, 2.1, 5.0, 5.5], 2.0)
+    5.0
+    """
+    times = [since_s, *(at for at in answers if at > since_s)]
+    if len(times) < 2:
+        raise NotReady("no write was acknowledged after that")
+    return max(itertools.pairwise(times), key=lambda pair: pair[1] - pair[0])[1]

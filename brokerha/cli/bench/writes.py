@@ -1,0 +1,207 @@
+"""``brokerha bench writes``: writes per second, latency, and what a write costs the nodes, beside the broker's own rate.
+
+Over a broker: each master and each worker is a process of its own, as in production, and the client is this one. The raw rate of
+the broker is taken before, with the same windows, so that the ratio means something on a machine whose speed drifts.
+Embedded: everything in this process.
+
+Costs come from /metrics of each node before and after a measurement, so they hold what happened besides, such as heartbeats: little at
+any rate that is worth measuring. The broker's own processor time is not in them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from brokerha.cli.bench import core
+from brokerha.cli.bench.load import KINDS, Make, measure, put
+from brokerha.cli.bench.options import BenchOptions
+from brokerha.cli.bench.site import START_S, running
+from brokerha.cli.common import exits
+from brokerha.cli.common.command import Answer
+from brokerha.model.errors import NotReady
+from brokerha.model.numbers import Numbers
+from brokerha.model.operations import pack_operations
+from brokerha.transports.tools import yardstick
+
+if TYPE_CHECKING:
+    from brokerha.ports.wire import Wire
+
+COLUMNS = {
+    "what": "WRITE",
+    "window": "WINDOW",
+    "writes_per_s": "WRITES/S",
+    "p50_ms": "P50 MS",
+    "p99_ms": "P99 MS",
+    "to_raw": "OF RAW",
+    "cpu_us": "CPU US",
+    "turns": "TURNS",
+    "messages": "MESSAGES",
+}
+WANTED = ("cpu_seconds_total", "turns_total", "transport_total")
+Counted = Mapping[tuple[str, str, str], float]
+"""(role, metric, label) -> sum over the nodes of the role."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCost:
+    """For one write, over all nodes of a role."""
+
+    cpu_us: dict[str, dict[str, float]]
+    """Microseconds of a processor: ``masters`` and ``workers`` -> what the thread is for."""
+    turns: float
+    """Of the loops of all nodes."""
+    messages: float
+    """That nodes handed to the broker."""
+
+    @property
+    def total_us(self) -> float:
+        """Of all nodes."""
+        return sum(sum(threads.values()) for threads in self.cpu_us.values())
+
+    def sentence(self) -> str:
+        """For a person, the largest parts only."""
+        parts = []
+        for role, threads in self.cpu_us.items():
+            largest = sorted(threads.items(), key=lambda item: -item[1])[:3]
+            named = ", ".join(f"{name} {us:,.0f}" for name, us in largest)
+            parts.append(f"{role} {sum(threads.values()):,.0f} us ({named})")
+        return f"a write: {'; '.join(parts)}; {self.turns:.2f} turns, {self.messages:.2f} messages"
+
+
+def counted(metrics: Mapping[str, Numbers]) -> dict[tuple[str, str, str], float]:
+    """Sums of what is wanted of the figures of these nodes, by node id; masters' begin with m."""
+    found: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+    for node, numbers in metrics.items():
+        role = "masters" if node.startswith("m") else "workers"
+        for key, value in numbers.items():
+            name, label = (key, "") if isinstance(key, str) else key[:2]
+            if name in WANTED:
+                found[role, name, label] += value
+    return found
+
+
+def cost_of(before: Counted, after: Counted, writes: int) -> WriteCost | None:
+    """What each of so many writes cost; None when nothing was counted.
+
+    >>> cost = cost_of({}, {("masters", "cpu_seconds_total", "loop"): 2.0, ("masters", "turns_total", ""): 300}, 1000)
+    >>> cost.total_us, cost.turns
+    (2000.0, 0.3)
+    """
+    if not after or not writes:
+        return None
+    grown = {key: max(0.0, value - before.get(key, 0.0)) / writes for key, value in after.items()}
+    cpu_us: dict[str, dict[str, float]] = {}
+    for (role, name, label), each in grown.items():
+        if name == "cpu_seconds_total":
+            cpu_us.setdefault(role, {})[label] = 1e6 * each
+    turns = sum(each for (_, name, _), each in grown.items() if name == "turns_total")
+    messages = sum(each for (_, name, label), each in grown.items() if (name, label) == ("transport_total", "sent"))
+    return WriteCost(cpu_us, turns, messages)
+
+
+@contextlib.contextmanager
+def _cluster(broker: str, masters: int) -> Iterator[tuple[Wire, Callable[[], Counted]]]:
+    """A running cluster of masters with a worker each: a wire to it, and what reads the counters of its nodes."""
+    if not broker.startswith("embedded:"):
+        with running(broker, masters) as site, site.wire() as wire:
+            yield wire, lambda: counted({node: site.metrics(node) for node in site.urls})
+        return
+    from brokerha.embedded import EmbeddedCluster, FrontWire
+    from brokerha.nodes.config.cluster import ClusterConfig
+    from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+
+    numbers = range(1, masters + 1)
+    with tempfile.TemporaryDirectory(prefix="brokerha-bench-") as folder:
+        config = ClusterConfig(
+            name="bench",
+            broker=broker,
+            data=Path(folder),
+            masters=tuple(MasterEntry(id=f"m{n}") for n in numbers),
+            workers=tuple(WorkerEntry(id=f"w{n}", master=f"m{n}") for n in numbers),
+        )
+        with EmbeddedCluster(config) as cluster:
+            yield FrontWire(cluster, [f"m{n}" for n in numbers]), dict
+
+
+def _first_write(wire: Wire) -> None:
+    """A cluster that has carried out one write is up. Raises NotReady."""
+    timeout_ms = int(START_S * 1000)
+    (answer,) = wire.submit([("bench-first", pack_operations([put(0)]))], "applied", 1, timeout_ms)
+    reply = answer.result(START_S + 5)
+    if reply.status != "applied":
+        raise NotReady(f"the cluster did not take its first write: {reply.status} {reply.reason}")
+
+
+def _rows(
+    wire: Wire, what: str, make: Make, options: BenchOptions, counters: Callable[[], Counted], raw: dict[int, float]
+) -> Iterator[dict[str, Any]]:
+    """All windows of one kind of write."""
+    first = time.time_ns() // 1000
+    for window in options.windows_or("1,20,100,1000"):
+        before = counters()
+        found = measure(wire, make, window, options.seconds, first)
+        cost = cost_of(before, counters(), found.writes)
+        first += found.writes
+        exits.say(
+            f"{what}, window {window}: {found.per_s:,.0f} writes/s, p50 {found.p50_ms:.2f} ms, p99 {found.p99_ms:.2f} ms"
+        )
+        row = {
+            "what": what, "window": window, "writes_per_s": found.per_s, "p50_ms": found.p50_ms, "p99_ms": found.p99_ms,
+            "to_raw": found.per_s / raw[window] if window in raw else None, "cost": cost and asdict(cost),
+        }  # fmt: skip
+        if cost is not None:
+            exits.say(f"  {cost.sentence()}")
+            row |= {"cpu_us": cost.total_us, "turns": cost.turns, "messages": cost.messages}
+        yield row
+
+
+def _idle_share(seconds: float = 5.0) -> float:
+    """Share of one core that an idle embedded cluster of three masters with two workers each takes."""
+    from brokerha.cli.demo.run import demo_config
+    from brokerha.embedded import EmbeddedCluster
+
+    with (
+        tempfile.TemporaryDirectory(prefix="brokerha-bench-") as folder,
+        EmbeddedCluster(demo_config("embedded://idle", Path(folder))),
+    ):
+        time.sleep(2.0)
+        before = time.process_time()
+        time.sleep(seconds)
+        return (time.process_time() - before) / seconds
+
+
+def writes(options: BenchOptions) -> Answer:
+    """Measure all of it."""
+    answer: dict[str, Any] = {
+        "broker": "embedded" if options.is_embedded else "rabbitmq", "masters": options.masters, "raw": [], "writes": [],
+    }  # fmt: skip
+    raw: dict[int, float] = {}
+    if not options.is_embedded:
+        trip = yardstick.round_trip(options.broker)
+        answer["round_trip_ms"] = {"p50": trip.p50_ms, "p99": trip.p99_ms}
+        exits.say(f"broker round trip: p50 {trip.p50_ms:.2f} ms, p99 {trip.p99_ms:.2f} ms")
+        for window in options.windows_or("1,20,100,1000"):
+            rate = yardstick.publish_and_confirm(options.broker, window, options.seconds)
+            raw[window] = rate.per_second
+            answer["raw"].append({"window": window, **rate._asdict()})
+            exits.say(
+                f"raw publish and confirm, window {window}: {rate.per_second:,.0f}/s p50 {rate.p50_ms:.2f} p99 {rate.p99_ms:.2f} ms"
+            )
+    with _cluster(options.broker, options.masters) as (wire, counters):
+        _first_write(wire)
+        for what, make in KINDS:
+            answer["writes"] += _rows(wire, what, make, options, counters, raw)
+    answer["idle_share"] = _idle_share()
+    exits.say(f"an idle embedded cluster of 9 nodes takes {answer['idle_share']:.1%} of a core")
+    costs = [*core.log_length(), *core.backlog()]
+    answer["cost_us"] = [{**cost._asdict(), "ratio": cost.ratio} for cost in costs]
+    for cost in costs:
+        exits.say(f"{cost.what}: {cost.small:.1f} and {cost.large:.1f} us, ratio {cost.ratio:.2f}")
+    return Answer(answer, answer["writes"], COLUMNS)

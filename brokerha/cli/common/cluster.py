@@ -1,0 +1,140 @@
+"""The cluster that a command talks to: as a whole, or one of its masters.
+
+    -c cluster.toml   every master of the file can be asked by its id; a worker's master is the one that the file names, or, for
+                      a worker that was added at run time, the one that has it in its list
+    --url URL         the master at that address, and no other
+
+A master without an HTTP address is asked through its broker.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from brokerha.cli.common import logs
+from brokerha.cli.common.access import addresses, cluster_file, connected, master_urls
+from brokerha.cli.common.options import (
+    DEFAULT_CONFIG,
+    DEFAULT_TIMEOUT_S,
+    ConfigOption,
+    Options,
+    TimeoutOption,
+    UrlOption,
+)
+from brokerha.model.errors import InvalidRequest, Unreachable
+
+if TYPE_CHECKING:
+    from brokerha.client import Client
+    from brokerha.nodes.config.cluster import ClusterConfig
+
+Row = dict[str, Any]
+
+
+class Cluster(Options):
+    """Connected to when it is first asked, closed when its block ends."""
+
+    def __init__(
+        self, config: ConfigOption = None, url: UrlOption = None, timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S
+    ) -> None:
+        self.config = config
+        self.url = url
+        self.timeout_s = timeout_s
+        """How long to wait for each answer."""
+        self._stack = ExitStack()
+        self._clients: dict[str, Client] = {}
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @cached_property
+    def client(self) -> Client:
+        """A client of all masters. Raises typer.BadParameter, ConfigurationError; that nobody answers shows with the first question."""
+        return self._stack.enter_context(connected(self.config, self.url, self.timeout_s))
+
+    def connect(self, urls: str) -> Client:
+        """A client of nodes that are named by their addresses."""
+        import brokerha
+
+        return self._stack.enter_context(brokerha.connect(urls, timeout=self.timeout_s))
+
+    @cached_property
+    def _file(self) -> ClusterConfig | None:
+        is_named = self.config is not None or (self.url is None and DEFAULT_CONFIG.exists())
+        return cluster_file(self.config) if is_named else None
+
+    @cached_property
+    def _urls(self) -> dict[str, str]:
+        urls = addresses(self.config, self.url)
+        if (file := self._file) is None:
+            return urls
+        found = master_urls(file)
+        return {master.id: found.get(master.id) or file.broker_of(master.id) for master in file.masters}
+
+    @property
+    def masters(self) -> list[str]:
+        """Their ids; with ``--url`` the address stands for the one that is there. Raises typer.BadParameter, ConfigurationError."""
+        return list(self._urls)
+
+    @property
+    def masters_of_file(self) -> list[str]:
+        """Ids of the masters that the cluster file names; empty with ``--url``."""
+        return [] if self._file is None else self.masters
+
+    def is_worker_of_file(self, worker: str) -> bool:
+        """Whether the cluster file says whose worker this is."""
+        return self._file is not None and self._file.roles.get(worker) == "worker"
+
+    def at(self, master: str) -> Client:
+        """A client of one master, and of no other. Raises typer.BadParameter when the file has none of this id."""
+        if master not in self._urls:
+            if self._file is None and len(self._urls) == 1:
+                return self.at(self.masters[0])
+            raise typer.BadParameter(f"{master!r} is no master of this cluster; masters are {', '.join(self._urls)}")
+        if master not in self._clients:
+            address = self._urls[master]
+            self._clients[master] = self._by_broker(master, address) if address.startswith("amqp") else self.connect(address)
+        return self._clients[master]
+
+    def _by_broker(self, master: str, url: str) -> Client:
+        from brokerha.client.client import Client
+        from brokerha.transports.client.wire import AmqpWire
+
+        logs.to_stderr(logs.COMMAND)
+        return self._stack.enter_context(Client(AmqpWire(url, to=master), self.timeout_s))
+
+    def command(self, master: str, name: str, /, **arguments: Any) -> Row:
+        """Have one master carry out a command."""
+        return self.at(master).command(name, arguments)
+
+    def master_of(self, worker: str) -> str:
+        """The master of a worker, or of a process. Raises InvalidRequest when no master has it, Unreachable when one did not answer."""
+        if self._file is None:
+            return self.masters[0]
+        if worker in self._file.roles:
+            return self._file.master_of(worker)
+        answers, silent = self.worker_lists()
+        known = []
+        for master, answer in answers.items():
+            known += [row["id"] for row in answer["workers"]]
+            if worker in known:
+                return master
+        if silent:
+            unknown = "; ".join(silent.values())
+            raise Unreachable(f"{worker} is not in the cluster file, and these masters do not answer: {unknown}")
+        raise InvalidRequest(f"no master has a worker {worker}; there are {', '.join(known) or 'none'}")
+
+    def worker_lists(self) -> tuple[dict[str, Row], dict[str, str]]:
+        """What each master says of its workers, and why a master did not answer. Raises Unreachable when none does."""
+        answers, silent = {}, {}
+        for master in self.masters:
+            try:
+                answers[master] = self.command(master, "workers")
+            except Unreachable as error:
+                silent[master] = str(error)
+        if not answers:
+            raise Unreachable("; ".join(silent.values()))
+        return answers, silent

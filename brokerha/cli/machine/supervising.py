@@ -1,0 +1,184 @@
+"""The processes of ``brokerha up``: one for each node, looked after until there is a reason to end.
+
+    start masters, then workers  -->  all ready: one line with the URLs  -->  Ctrl-C: workers first, then masters
+
+A node that ends before all are ready ends the whole: its last lines say why. Later, one that ends is named and the others go
+on, as they would on machines of their own; with ``--restart`` it is started again after a pause that doubles. A process is never
+restarted for being slow: a node that waits for its broker is not ready, and says so.
+
+Each process has a group of its own, so that Ctrl-C in a terminal reaches us alone and the nodes are stopped in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from asyncio.subprocess import Process
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from brokerha.cli.common import exits
+from brokerha.cli.machine import readiness
+from brokerha.nodes.config.cluster import ClusterConfig
+
+RESTART_FIRST_S = 0.5
+RESTART_MOST_S = 30.0
+STEADY_S = 60.0
+"""A node that lived this long begins with the shortest pause again."""
+LAST_LINES = 12
+"""Lines that are shown of a node that ended by itself."""
+LINE_LIMIT_BYTES = 64 * 1024
+"""Longer lines are cut: no node can fill our memory."""
+COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
+"""ANSI colours of the names, one node after the other."""
+
+
+class Up:
+    """One run of the command."""
+
+    def __init__(
+        self,
+        cluster: ClusterConfig,
+        command_of: Callable[[str], Sequence[str]],
+        *,
+        restart: bool,
+        stop_timeout_s: float,
+    ) -> None:
+        """``command_of`` gives what runs a node, by its id."""
+        self._urls = cluster.http_urls()
+        self._command_of = command_of
+        self._restarts = restart
+        self._stop_timeout_s = stop_timeout_s
+        self._masters = [*(master.id for master in cluster.masters), *(backup.id for backup in cluster.backups)]
+        self._workers = [worker.id for worker in cluster.workers]
+        self._lines = Lines([*self._masters, *self._workers])
+        self._running: dict[str, Process] = {}
+        self._stopped = threading.Event()
+        self._is_ready = False
+
+    def run(self) -> int:
+        """Start, watch, stop; returns the exit code."""
+        return asyncio.run(self._run())
+
+    async def _run(self) -> int:
+        loop = asyncio.get_running_loop()
+        self._reason: asyncio.Future[int] = loop.create_future()
+        """The exit code, once there is a reason to end."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        nodes = [asyncio.create_task(self._attend(name)) for name in (*self._masters, *self._workers)]
+        for node in nodes:
+            node.add_done_callback(self._on_unattended)
+        waiting = (self._urls, self._stopped, lambda: loop.call_soon_threadsafe(self._on_ready), readiness.say_missing)
+        threading.Thread(target=readiness.wait_until_ready, args=waiting, name="readiness", daemon=True).start()
+        try:
+            return await self._reason
+        finally:
+            self._stopped.set()
+            for group in (self._workers, self._masters):
+                await self._stop(group)
+            for node in nodes:
+                node.cancel()
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        exits.say(f"{signal.Signals(number).name}: stopping workers, then masters")
+        self._end(exits.DONE)
+
+    def _on_ready(self) -> None:
+        self._is_ready = True
+        readiness.say_ready(self._urls)
+
+    def _on_unattended(self, node: asyncio.Task[None]) -> None:
+        if not node.cancelled() and (error := node.exception()) is not None and not self._reason.done():
+            self._reason.set_exception(error)
+
+    def _end(self, code: int) -> None:
+        if not self._reason.done():
+            self._reason.set_result(code)
+
+    async def _attend(self, name: str) -> None:
+        """Run a node until it is not to be started again."""
+        pause_s = 0.0
+        while True:
+            started_s, last = time.monotonic(), deque[str](maxlen=LAST_LINES)
+            process = await asyncio.create_subprocess_exec(
+                *self._command_of(name), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0
+            )
+            self._running[name] = process
+            if self._stopped.is_set():
+                process.terminate()
+            if process.stdout is not None:
+                async for line in _lines_of(process.stdout):
+                    last.append(line)
+                    self._lines.write(name, line)
+            code = await process.wait()
+            del self._running[name]
+            if self._stopped.is_set() or not self._goes_on(name, code, last):
+                return
+            pause_s = pause_s * 2 if time.monotonic() - started_s < STEADY_S else 0.0
+            pause_s = min(max(pause_s, RESTART_FIRST_S), RESTART_MOST_S)
+            await asyncio.sleep(pause_s)
+            exits.say(f"starting {name} again")
+
+    def _goes_on(self, name: str, code: int, last: Sequence[str]) -> bool:
+        """Say how a node ended; whether it is started again. Where nothing is left to look after, all ends."""
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        told = "".join(f"\n    {line}" for line in last) or " none"
+        exits.say(f"{name} ended with {how}; its last lines:{told}")
+        if code == exits.CONFIGURATION:
+            self._end(exits.CONFIGURATION)
+        elif self._restarts:
+            return True
+        elif not self._is_ready:
+            self._end(exits.FAILED)
+        elif not self._running:
+            exits.say("no node is left")
+            self._end(exits.FAILED)
+        return False
+
+    async def _stop(self, names: Sequence[str]) -> None:
+        """Stop nodes side by side, in order; what takes too long is killed."""
+        processes = {name: self._running[name] for name in names if name in self._running}
+        for process in processes.values():
+            process.terminate()
+        ended = [asyncio.create_task(process.wait(), name=name) for name, process in processes.items()]
+        _, late = await asyncio.wait(ended, timeout=self._stop_timeout_s) if ended else ((), ())
+        for waiting in late:
+            name = waiting.get_name()
+            processes[name].kill()
+            await waiting
+            exits.say(f"{name} did not stop within {self._stop_timeout_s:g} s and was killed; its data is safe")
+
+
+async def _lines_of(output: asyncio.StreamReader) -> AsyncIterator[str]:
+    rest = b""
+    while chunk := await output.read(LINE_LIMIT_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) >= LINE_LIMIT_BYTES:
+            lines, rest = [*lines, rest], b""
+        for line in lines:
+            yield line.decode("utf-8", "replace").rstrip("\r")
+    if rest:
+        yield rest.decode("utf-8", "replace")
+
+
+class Lines:
+    """Prefixes the lines of each node with its name; coloured on a terminal, unless NO_COLOR is set."""
+
+    def __init__(self, names: list[str]) -> None:
+        width = max(map(len, names), default=0)
+        is_coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        self._prefixes = {name: f"{name:<{width}} | " for name in names}
+        if is_coloured:
+            for place, name in enumerate(names):
+                self._prefixes[name] = f"\x1b[{COLOURS[place % len(COLOURS)]}m{self._prefixes[name]}\x1b[0m"
+
+    def write(self, name: str, line: str) -> None:
+        """One whole line."""
+        sys.stderr.write(f"{self._prefixes[name]}{line}\n")
+        sys.stderr.flush()

@@ -1,0 +1,158 @@
+"""Commands of operators: each request is one command of the master that is asked, and its report comes back as JSON.
+
+    "/cluster/pins/{name}": {"PUT": (ADMIN, Command("pin", {"lsn": int, "for_s": int}, needed=("lsn", "for_s")))}
+
+    GET    /cluster/workers                      {"master", "read_only", "workers": [...]}
+    PUT    /cluster/workers/{worker}             {"readable": true}     adds one, or changes it
+    DELETE /cluster/workers/{worker}?force=true  removes one
+    POST   /cluster/workers/{worker}/off         {"force": true}        on, off, trust, copy, scrub
+    POST   /cluster/repair                       {"from": ["w2"]}       the site takes the content of another one
+    POST   /cluster/promote                      {"node": "m1-b", "force": false}     that process becomes primary
+    POST   /cluster/nodes/{node}/{command}       {"force": true}        pause, coin, continue
+    GET    /cluster/pins                         {"master", "first_lsn", "last_lsn", "hard_limit", "pins": [...]}   of this master only
+    PUT    /cluster/pins/{name}                  {"lsn": 4711, "for_s": 86400}     sets one, moves it, or prolongs it
+    DELETE /cluster/pins/{name}                  takes it back; one that is not there is no error
+    GET    /cluster/peers                        {"master", "epoch", "masters", "members", "retired", "change", "peers": [...]}
+    PUT    /cluster/peers/{node}                 wish that a node becomes a master
+    DELETE /cluster/peers/{node}?force=true      wish that a master is none any more
+    GET    /cluster/split-recovery               {"master", "mode", "source", "epoch", "files", "differing", "change"}
+    POST   /cluster/split-recovery               {"mode": "simple"}     puts another strategy in force at all masters
+    GET    /cluster/splits                       {"master", "splits": [...]}          the newest first
+    GET    /cluster/splits/{number}?from=&limit= {"master", ..., "effects", "entries": [...], "next"}       at most 1,000 of its transactions
+    POST   /cluster/backup                       {"name": "monday", "incremental": false, "replace": false, "worker": "w2"}
+    GET    /cluster/tasks                        all that this master remembers, the oldest first
+    GET    /cluster/tasks/{request}              {"request", "kind", "worker", "state", "done", "total", "per_s", "left_s", "reason", "answer"}
+
+What a path names is an argument of that name. A command is answered when what it changes is durable; a wish and long work only begin: 202,
+with the address that tells what became of it, or 200 where nothing has to change. What cannot be done now is 503 with the reason
+and what to do first, what is wrong is 400. A body may be left out where every field may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote
+
+from brokerha.http.data.key_forms import json_of
+from brokerha.http.door import answer
+from brokerha.http.door.answer import JSON, Answer
+from brokerha.http.door.call import Call
+from brokerha.http.door.passing import command
+from brokerha.model.errors import InvalidRequest, NotFound, UnsupportedType
+
+NUMBER_LIMIT: Final = 2**63
+_WORDS: Final[Mapping[type, str]] = {bool: "true or false", str: "text", list: "a list of names", int: "a whole number"}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command of the master as a handler."""
+
+    name: str
+    """As the master has it (nodes/master/orders.py, master/site_commands.py)."""
+    fields: Mapping[str, type] | None = None
+    """Of the body, with their types; None when there is no body."""
+    needed: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    """Parameters that are true or false."""
+    begins: str = ""
+    """Where to ask what became of it, for what only begins."""
+
+    async def __call__(self, call: Call) -> Answer:
+        """Have it carried out."""
+        arguments = {**self.defaults, **await self._arguments(call)}
+        report = await command(call, self.name, arguments)
+        if not (self.begins and report.get("changed", True)):
+            return answer.as_json(report)
+        told = {name: quote(str(value), safe="") for name, value in report.items()}
+        return answer.as_json(report, 202, {"Location": self.begins.format(**told)})
+
+    async def _arguments(self, call: Call) -> dict[str, Any]:
+        arguments: dict[str, Any] = {name: call.path_text(name) for name in call.scope["path_params"]}
+        arguments.pop("command", None)
+        arguments |= {name: call.parameters().flag(name) for name in self.flags}
+        if self.fields is not None:
+            arguments |= await fields_of(call, self.fields, self.needed)
+        return arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Several commands of which the last part of the path names one."""
+
+    of: str
+    commands: Mapping[str, Command]
+
+    async def __call__(self, call: Call) -> Answer:
+        """Have that one carried out. Raises NotFound."""
+        what = call.path_text("command")
+        if what not in self.commands:
+            raise NotFound(f"there is no {what!r} of a {self.of}; there are {', '.join(self.commands)}")
+        return await self.commands[what](call)
+
+
+_TASK = "/cluster/tasks/{request}"
+_FORCE = {"force": bool}
+OF_WORKERS = Choice(
+    "worker",
+    {name: Command(f"worker-{name}", _FORCE) for name in ("on", "off", "trust", "copy")}
+    | {"scrub": Command("scrub", _FORCE, begins=_TASK)},
+)
+OF_NODES = Choice("node", {name: Command(f"node-{name}", _FORCE) for name in ("pause", "coin", "continue")})
+BACKUP = Command(
+    "backup",
+    {"name": str, "incremental": bool, "replace": bool, "worker": str},
+    needed=("name",),
+    defaults={"incremental": False, "replace": False},
+    begins=_TASK,
+)
+PROMOTE = Command(
+    "promote", {"node": str, "force": bool}, needed=("node",), defaults={"force": False}, begins="/cluster/status"
+)
+PIN = Command("pin", {"lsn": int, "for_s": int}, needed=("lsn", "for_s"))
+SPLIT_RECOVERY = Command("split-recovery", {"mode": str}, needed=("mode",), begins="/cluster/split-recovery")
+
+
+async def repair(call: Call) -> Answer:
+    """Have the whole site take the content of workers of another site."""
+    sources = (await fields_of(call, {"from": list})).get("from")
+    if not sources or not all(isinstance(source, str) for source in sources):
+        raise InvalidRequest('name the workers of another site to take the content from: {"from": ["w2"]}')
+    return answer.as_json(await command(call, "worker-repair", {"from": sources}))
+
+
+async def split(call: Call) -> Answer:
+    """One split of the past, with a page of its transactions."""
+    text = call.path_text("number")
+    if not text.isascii() or not text.isdigit():
+        raise InvalidRequest(f"{text!r} is no number of a split: GET /cluster/splits lists them")
+    parameters = call.parameters()
+    page = {name: parameters.number(name, 0) for name in ("from", "limit") if parameters.one(name) is not None}
+    return answer.as_json(await command(call, "split", {"number": int(text), **page}))
+
+
+async def fields_of(call: Call, known: Mapping[str, type], needed: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The fields of a JSON object that were sent, of those that are ``known``; a body that says nothing is an empty one. Raises InvalidRequest, UnsupportedType."""
+    body = await call.body()
+    fields: Any = {}
+    if body.strip():
+        if call.media_type() not in {JSON, ""}:
+            raise UnsupportedType(f"content type {call.media_type()!r}: send {JSON}")
+        fields = await call.door.by_size(len(body), json_of, body)
+    if not isinstance(fields, dict):
+        raise InvalidRequest(f"the body is a JSON object with {', '.join(known)}")
+    for name, value in fields.items():
+        wanted = known.get(name)
+        if wanted is None:
+            raise InvalidRequest(f"unknown field {name!r}; known are {', '.join(known)}")
+        if type(value) is not wanted:
+            raise InvalidRequest(f"{name} is {_WORDS[wanted]}, not {repr(value)[:80]}")
+        if isinstance(value, int) and not -NUMBER_LIMIT <= value < NUMBER_LIMIT:
+            raise InvalidRequest(f"{name} is a whole number of 63 bits")
+    for name in needed:
+        if name not in fields:
+            raise InvalidRequest(f"{name} is missing: the body is a JSON object with {', '.join(known)}")
+    return fields

@@ -1,0 +1,179 @@
+"""Settings at run time, at one node: what it knows of them, what of them is in force here, and what waits for its next start.
+
+    a copy of the data ── rows ──> learn ── live ones ──> the configurations that the parts of the node hold, changed in place
+                                     └──> settings.json in the node's folder: known at the next start, before anybody can be asked
+
+A node learns the rows as they stand where a copy has applied them: a worker from its own copy, a master from a worker of its site, and
+who has none from another master (master/settings.py). Nobody changes the configurations that parts of a node hold but `learn`, in
+the loop's thread, between two turns: so each turn sees one state of them.
+
+Must never: put rows into force that contradict the rest of this node's cluster file. What was in force stays, and `problem` says why.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from brokerha.model.errors import ConfigurationError
+from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.settings import SETTINGS, Row, packed, problem_of, row_in, text_of, value_of
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.run_time import Rows, at_start, running, text_in
+from brokerha.stores.files.durable import replace_file
+
+log = structlog.get_logger()
+
+FILE: Final = "settings.json"
+NEVER: Final = -1
+"""LSN of rows of which no copy has told since the node started."""
+
+
+class NodeSettings:
+    """Those of one node; belongs to its loop once the node runs."""
+
+    def __init__(self, file: ClusterConfig, node: NodeId, folder: Path | None = None) -> None:
+        """``file`` is the cluster file as it was read; ``folder`` is the node's, None keeps nothing."""
+        self._file = file
+        self._node = node
+        self._path = None if folder is None else folder / FILE
+        self._governed: list[tuple[Any, Callable[[ClusterConfig], Any]]] = []
+        self.rows: Rows = {}
+        """As they were learnt last, in force or not."""
+        self.lsn: Lsn = NEVER
+        """A copy that had applied this LSN has these rows."""
+        self.problem = ""
+        """Why the rows are not in force here; empty when they are."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when what is in force has changed."""
+        self.started = file
+        """What the node is built from: the file, and the rows that it knew when it started."""
+        self._read()
+        self._running = self.started
+
+    def govern(self, held: Any, wanted: Callable[[ClusterConfig], Any]) -> None:
+        """This configuration, which a part of the node holds, takes the values of what ``wanted`` makes of all settings in force."""
+        self._governed.append((held, wanted))
+
+    def problem_with(self, name: str, value: str | None) -> str:
+        """What a setting of this value would contradict here; empty for nothing. None takes it back."""
+        try:
+            at_start(self._file, {**self.rows, name: Row(value, "", 0, "")})
+        except ConfigurationError as error:
+            return str(error)
+        return ""
+
+    def learn(self, lsn: Lsn, rows: Rows) -> None:
+        """A copy that had applied ``lsn`` has these rows: put the live ones into force."""
+        self.lsn = lsn
+        if rows == self.rows:
+            return
+        self.rows, before = dict(rows), self._running
+        try:
+            at_start(self._file, rows)
+            self._running, self.problem = running(self._file, rows, self.started), ""
+        except ConfigurationError as error:
+            self.problem = str(error)
+            log.error("settings are not in force", node=self._node, lsn=lsn, problem=self.problem)
+            return
+        for held, wanted in self._governed:
+            put_in_force(held, wanted(self._running))
+        self._write()
+        now = {name: text_in(self._running, name) for name in SETTINGS}
+        changed = {name: text for name, text in now.items() if text != text_in(before, name)}
+        log.info("settings", node=self._node, lsn=lsn, in_force=changed, restart_for=self.restart_for())
+        self.on_change()
+
+    def attention(self) -> str:
+        """What a person should look at; empty for nothing."""
+        return f"settings are not in force here, the cluster file says something else: {self.problem}" if self.problem else ""
+
+    def restart_for(self) -> list[str]:
+        """Settings that have another value from this node's next start on."""
+        return [] if self.problem else [name for name in SETTINGS if self._next(name) != text_in(self._running, name)]
+
+    def _next(self, name: str) -> str:
+        row = self.rows.get(name)
+        return text_in(self._file, name) if row is None or row.value is None else text_of(value_of(name, row.value))
+
+    def report(self) -> list[dict[str, Any]]:
+        """All settings: what the cluster says, what the file of this node says, what is in force here; who set it, when, from where."""
+        return [self.report_of(name) for name in SETTINGS]
+
+    def report_of(self, name: str) -> dict[str, Any]:
+        """The same of one."""
+        row, limits = self.rows.get(name), SETTINGS[name]
+        return {
+            "name": name,
+            "value": self._next(name),
+            "source": "file" if row is None or row.value is None else "cluster",
+            "file": text_in(self._file, name),
+            "in_force": text_in(self._running, name),
+            "live": limits.is_live,
+            "takes": limits.words,
+            "by": None if row is None else row.by,
+            "at": None if row is None else row.at_us,
+            "from": None if row is None else row.origin,
+        }
+
+    # ---- the file that is known at the next start
+
+    def _read(self) -> None:
+        if self._path is None:
+            return
+        try:
+            rows = rows_of(json.loads(self._path.read_bytes()))
+            self.started, self.rows = at_start(self._file, rows), rows
+        except FileNotFoundError:
+            return
+        except ConfigurationError as error:
+            self.problem = str(error)
+            log.error("settings are not in force", node=self._node, problem=self.problem)
+        except (OSError, ValueError) as error:
+            # They are learnt again from a copy.
+            log.warning("kept settings cannot be read", node=self._node, file=str(self._path), error=str(error))
+
+    def _write(self) -> None:
+        if self._path is None:
+            return
+        kept = {name: json.loads(packed(row)) for name, row in self.rows.items()}
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self._path, json.dumps(kept, ensure_ascii=False, indent=1).encode())
+        except OSError as error:
+            log.warning("settings cannot be kept", node=self._node, file=str(self._path), error=str(error))
+
+
+def rows_of(told: Any) -> dict[str, Row]:
+    """Rows by name from the answer to a read of kind ``settings``; what this version of brokerha does not know is left out.
+
+    Raises ValueError for what is no such answer.
+    """
+    if not isinstance(told, Mapping):
+        raise ValueError("no object of settings")  # noqa: TRY004  (as for JSON that cannot be read)
+    found = {}
+    for name, fields in told.items():
+        value = json.dumps(fields).encode()
+        if problem := problem_of(str(name).encode(errors="replace"), value):
+            log.warning("a setting is not understood", problem=problem)
+            continue
+        found[name] = row_in(value)
+    return found
+
+
+def put_in_force(held: Any, wanted: Any) -> None:
+    """Give a configuration all values of another one of its kind, and those that it consists of.
+
+    They are frozen, so that no part changes them; this is the one place that does.
+    """
+    for field in dataclasses.fields(held):
+        old, new = getattr(held, field.name), getattr(wanted, field.name)
+        if dataclasses.is_dataclass(old) and type(old) is type(new):
+            put_in_force(old, new)
+        elif old != new:
+            object.__setattr__(held, field.name, new)

@@ -1,0 +1,86 @@
+"""What a connection does that the broker has closed, as it does to all clients of a node that is put into maintenance mode."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+from amqp.exceptions import ConnectionForced
+
+from brokerha.transports.config import TransportConfig
+from brokerha.transports.lanes.parcels import Counters
+from brokerha.transports.link import LinkState
+from brokerha.transports.rabbitmq import kept_connection
+from brokerha.transports.rabbitmq.addresses import parse_addresses
+from brokerha.transports.rabbitmq.identity import Identity
+from brokerha.transports.rabbitmq.kept_connection import KeptConnection
+
+
+class Wire:
+    """py-amqp's connection, with a frame socket on which the broker says goodbye."""
+
+    def __init__(self) -> None:
+        self.transport = self
+        self.is_open = True
+        self.unsent_bytes = 0
+        self.may_have_more = False
+
+    def on_inbound_frame(self, frame: object) -> None: ...
+
+    def fill(self) -> None:
+        self.is_open = False
+        raise ConnectionForced("Node was put into maintenance mode", reply_code=320)
+
+    def collect(self) -> None:
+        self.is_open = False
+
+
+class KombuConnection:
+    """Kombu's, which connects again when it is asked for the wire of a connection that is over; nobody listens there any more."""
+
+    def __init__(self) -> None:
+        self.wire = Wire()
+        self.is_released = False
+
+    @property
+    def connection(self) -> Wire:
+        if not self.wire.is_open:
+            raise ConnectionRefusedError(111, "Connection refused")
+        return self.wire
+
+    def release(self) -> None:
+        self.is_released = True
+
+
+class Session:
+    """Nothing to do."""
+
+    def turn(self, now_s: float) -> float:
+        return now_s + 1
+
+    def is_idle(self) -> bool:
+        return True
+
+    def end(self) -> None: ...
+
+
+def test_a_connection_that_the_broker_closes_is_lost_and_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[KombuConnection] = []
+    woken = threading.Event()
+
+    def opens(*_arguments: Any, **_options: Any) -> KombuConnection:
+        opened.append(KombuConnection())
+        return opened[-1]
+
+    monkeypatch.setattr(kept_connection, "open_connection", opens)
+    addresses = parse_addresses("amqp://u:p@127.0.0.1:1/v;amqp://u:p@127.0.0.1:2/v")
+    identity, state = Identity("m1 master in", "master"), LinkState(("in",))
+    kept = KeptConnection(identity, "in", addresses, lambda _: Session(), woken.set, state, TransportConfig(), Counters())
+    for number in (1, 2):
+        assert not kept.serve(time.monotonic()), "it has it opened"
+        assert woken.wait(10)
+        woken.clear()
+        kept.serve(time.monotonic())
+        assert (len(opened), opened[-1].is_released) == (number, True)
