@@ -19,7 +19,6 @@ from brokerha.model.operations import REJECTED
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.observations import Observation, append
 from tests.support.browser import browsing
-from tests.support.small_png import shrink
 from tests.unit.pipeline.made_archives import archive_of
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "report.png"
@@ -65,7 +64,6 @@ def take(file: Path) -> None:
         with browsing(page.as_uri(), SIZE) as browser:
             browser.colours("light")
             browser.picture(file, whole=False)
-    print(file, shrink(file))
 
 
 if __name__ == "__main__":
