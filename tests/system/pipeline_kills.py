@@ -42,7 +42,7 @@ from tests.unit.pipeline.made_archives import held
 AGAIN = (errors.OutcomeUnknown, errors.NotReady, errors.Unreachable)
 BATCHES = ("--batch-entries", "80")
 COMPACTLY = ("--compact", "--vacuum", "--keep-s", "0")
-ENDS_WITHIN_S = 900.0
+ENDS_WITHIN_S = 240.0
 DRIVER, WORKER, EXECUTOR, NODE = "driver", "worker", "executor", "node"
 LINES = 30_000
 """Of a file that is loaded."""
@@ -196,7 +196,7 @@ def everything(into: Path) -> list[LogEntry]:
 def archive_again_and_again(killing: Killing, folder: Path, victims: Sequence[str]) -> str:
     """Archive while all these are killed one after the other; a sentence about what was covered.
 
-    What the masters keep for the archive begins after it in the end.
+    What the masters keep for the archive begins behind it in the end.
     """
     cluster, chance = killing.cluster, killing.chance
     urls = ",".join(cluster.url(master) for master in cluster.masters)
