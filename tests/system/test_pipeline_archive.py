@@ -7,7 +7,6 @@ until SIGTERM and ends whole; masters keep their log behind it, and what nodes s
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 import brokerha
 from brokerha.pipeline import observations
 from brokerha.pipeline.table import LogTable
-from tests.system.pipeline_kills import DRIVER, NODE, Killing, archive_again_and_again, archived
+from tests.system.archive_kills import archived, kill_again_and_again
 from tests.system.processes import ProcessCluster
 
 pytest.importorskip("pyspark")
@@ -27,7 +26,7 @@ def test_a_job_that_is_killed_with_its_nodes_archives_each_entry_once_and_its_ma
 ) -> None:
     into = tmp_path / "archive"
     with ProcessCluster(tmp_path, vhost_url, masters=2, workers_each=1) as cluster:
-        covered(archive_again_and_again(Killing(cluster, random.Random(7)), tmp_path, [DRIVER, NODE, DRIVER]))
+        covered(kill_again_and_again(cluster, tmp_path, kills=2, node_kills=1, seed=7))
         state = LogTable(str(into)).state()
         following = state.head.last_lsn + 1
         for master in cluster.masters:
@@ -39,3 +38,12 @@ def test_a_job_that_is_killed_with_its_nodes_archives_each_entry_once_and_its_ma
         seen = observations.read(str(into))
         assert {each.node for each in seen} == {"m1", "m2", "m1a", "m2a"}
         assert {each.epoch for each in seen} == {1}
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("seed", [1, 2])
+def test_twenty_kills_of_the_job_and_six_of_masters(
+    vhost_url: str, tmp_path: Path, covered: Callable[[str], None], seed: int
+) -> None:
+    with ProcessCluster(tmp_path, vhost_url, masters=2, workers_each=1) as cluster:
+        covered(kill_again_and_again(cluster, tmp_path, kills=20, node_kills=6, seed=seed))

@@ -16,8 +16,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -29,8 +31,6 @@ import pytest
 import brokerha
 from brokerha.pipeline.publishing import ROWS_LIMIT, prefix_of
 from tests.support.commands_on_spark import SMALL, answer, one_session
-from tests.support.spark_servers import PYTHON_WORKER, above, parents, processes_with
-from tests.system.pipeline_kills import transactions_of
 from tests.system.processes import ProcessCluster
 
 DEADLINE_S = 600.0
@@ -144,12 +144,40 @@ def kill_a_python_worker(is_time: Callable[[], bool], is_over: threading.Event) 
         if is_over.wait(0.02):
             return False
     while not is_over.wait(0.02):
-        daemons, known = processes_with(PYTHON_WORKER), parents()
+        parents, daemons = processes()
         for pid in daemons:
-            if known.get(pid) in daemons and os.getpid() in above(pid, known):
+            if parents[pid] in daemons and os.getpid() in above(pid, parents):
                 os.kill(pid, signal.SIGKILL)
                 return True
     return False
+
+
+def processes() -> tuple[dict[int, int], set[int]]:
+    """The parent of each process, and those that are daemons of Spark for Python workers, or were forked by one."""
+    parents: dict[int, int] = {}
+    daemons = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError):
+            parents[pid := int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if b"worker_daemon" in (folder / "cmdline").read_bytes():
+                daemons.add(pid)
+    return parents, daemons
+
+
+def above(pid: int, parents: dict[int, int]) -> Iterator[int]:
+    """The processes that a process comes from."""
+    while (pid := parents.get(pid, 0)) > 0:
+        yield pid
+
+
+def transactions_of(db: Any, key: str) -> Counter[str]:
+    """How often each transaction of the load is in the log."""
+    found: Counter[str] = Counter()
+    first = 1
+    while rows := db.log(first, first + 9_999):
+        found.update(row["txid"] for row in rows if row["txid"].startswith(f"{key}."))
+        first = rows[-1]["lsn"] + 1
+    return found
 
 
 def applied(db: Any) -> int:

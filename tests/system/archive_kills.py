@@ -1,0 +1,208 @@
+"""`brokerha pipeline archive` as a process that is killed at random moments, while a cluster of processes writes on and loses nodes.
+
+Somebody writes all the time and keeps the ids of what was acknowledged. Each job follows the log in small batches until it is killed; the last
+one until it is asked to end. In the end a job runs undisturbed into a second archive, and both are read row by row.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+import brokerha
+from brokerha import errors
+from brokerha.pipeline.audit_rows import check_file
+from brokerha.pipeline.entries import LogEntry
+from brokerha.pipeline.table import LogTable
+from tests.support.commands_on_spark import SMALL, answer, one_session
+from tests.system.processes import ProcessCluster
+from tests.unit.pipeline.made_archives import held
+
+AGAIN = (errors.OutcomeUnknown, errors.NotReady, errors.Unreachable)
+BATCHES = ("--batch-entries", "80")
+COMPACTLY = ("--compact", "--vacuum", "--keep-s", "0")
+ENDS_WITHIN_S = 240.0
+
+
+class Writing:
+    """One thread that writes keys, each until it is acknowledged."""
+
+    def __init__(self, urls: str) -> None:
+        self.acknowledged: list[str] = []
+        self._urls = urls
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="writing", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "a write still waits for an answer"
+
+    def _run(self) -> None:
+        with brokerha.connect(self._urls) as db:
+            number = 0
+            while not self._stop.is_set():
+                key = f"kill.{number}"
+                try:
+                    db.put("keys", b"%d" % (number % 500), b"%d" % number, key=key, timeout=10)
+                except AGAIN:
+                    self._stop.wait(0.1)
+                    continue
+                self.acknowledged.append(key)
+                number += 1
+
+
+def fill(urls: str, count: int) -> None:
+    """Some thousand transactions at once, so that the first rounds have enough to do."""
+    with brokerha.connect(urls) as db, db.pipeline(window=500) as pipeline:
+        for number in range(count):
+            if number % 3:
+                pipeline.put("keys", b"%d" % (number % 700), os.urandom(30))
+            else:
+                pipeline.update("main", f"INSERT DATA {{ <urn:s{number}> <urn:p> {number} , {number + 1} }}")
+
+
+@contextmanager
+def job(cluster: ProcessCluster, into: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A job in a session of its own; nothing of it is left after the block."""
+    command = [
+        sys.executable,
+        "-m",
+        "brokerha",
+        "pipeline",
+        "archive",
+        "--into",
+        str(into),
+        "-c",
+        str(cluster.path),
+        *options,
+    ]
+    with (into.parent / "jobs.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+
+
+def last_lsn(urls: str) -> int:
+    """How far the log goes."""
+    with brokerha.connect(urls) as db:
+        return max(row["applied_lsn"] or 0 for row in db.status(timeout=60)["nodes"])
+
+
+def commits(into: Path) -> int:
+    """How many versions the table has."""
+    return len(list((into / "_delta_log").glob("*.json")))
+
+
+def until_it_works(into: Path, before: int, process: subprocess.Popen[bytes], more: int) -> None:
+    """Wait until a job has committed so many times."""
+    deadline = time.monotonic() + ENDS_WITHIN_S
+    while process.poll() is None and commits(into) < before + more:
+        assert time.monotonic() < deadline, "the job does nothing"
+        time.sleep(0.01)
+
+
+def until_held(into: Path, lsn: int) -> None:
+    """Wait until the archive goes up to an LSN."""
+    deadline = time.monotonic() + ENDS_WITHIN_S
+    while not LogTable(str(into)).exists() or LogTable(str(into)).state().head.last_lsn < lsn:
+        assert time.monotonic() < deadline, said(into)
+        time.sleep(0.1)
+
+
+def said(into: Path) -> str:
+    """What the jobs said last."""
+    return (into.parent / "jobs.log").read_text("utf-8", "replace")[-3000:]
+
+
+def archived(into: Path, *options: str) -> Any:
+    """What one job from here to the end of the log says of itself, in this process."""
+    code, report = answer("pipeline", "archive", "--into", str(into), *options)
+    assert code == 0, report
+    return report
+
+
+def everything(into: Path) -> list[LogEntry]:
+    """All entries, after the bytes of each file were compared with its name."""
+    table = LogTable(str(into))
+    assert [what for file in table.state().files if (what := check_file(table.where, file))] == []
+    return held(table)
+
+
+def kill_again_and_again(cluster: ProcessCluster, folder: Path, kills: int, node_kills: int, seed: int) -> str:
+    """The whole scenario; a sentence about what was covered. What the masters keep for the archive begins after it in the end."""
+    chance = random.Random(seed)
+    urls = ",".join(cluster.url(master) for master in cluster.masters)
+    into, undisturbed = folder / "archive", folder / "undisturbed"
+    fill(urls, 1500)
+    losing = set(chance.sample(range(kills), node_kills))
+    reached: list[int] = []
+    following = ("--every", "0.1", "--retry-s", "60", *SMALL, *BATCHES)
+    with Writing(urls) as writing, ExitStack() as jobs:
+        for number in range(kills):
+            more = COMPACTLY if chance.random() < 0.5 else ()
+            before = commits(into)
+            # What Spark leaves of a killed job may write on while the next one begins: that is part of what is tried.
+            process = jobs.enter_context(job(cluster, into, *following, *more))
+            # Now and then it is killed while it starts; else some commits later, however slow the machine is.
+            if number == 0 or chance.random() < 0.8:
+                until_it_works(into, before, process, 2 + chance.randrange(6))
+            lived_s = chance.uniform(0.0, 2.0)
+            if number in losing:
+                time.sleep(lived_s / 2)
+                cluster.kill(chance.choice(cluster.masters))
+            try:
+                process.wait(lived_s)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+            else:
+                raise AssertionError(said(into))
+            process.wait(30)
+            if commits(into):
+                found = everything(into)
+                assert [entry.lsn for entry in found] == list(range(1, len(found) + 1))
+                reached.append(len(found))
+    cluster.await_ready(cluster.masters)
+    with job(cluster, into, *following) as process:
+        until_held(into, last_lsn(urls))
+        fill(urls, 100)
+        until_held(into, last := last_lsn(urls))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(90) == 0, said(into)
+    with one_session():
+        report = archived(into, "-c", str(cluster.path), *COMPACTLY)
+        assert report["pinned_from"] == report["last_lsn"] + 1 > last
+        archived(undisturbed, "-c", str(cluster.path), "--no-pin")
+    found, expected = everything(into), everything(undisturbed)
+    assert [entry.lsn for entry in found] == list(range(1, len(found) + 1))
+    assert found == expected[: len(found)]
+    assert len(found) == len(expected)
+    ids = Counter(entry.txid for entry in found)
+    assert max(ids.values()) == 1
+    assert not set(writing.acknowledged) - ids.keys()
+    assert (LogTable(str(into)).state().head.chain, reached) == (
+        LogTable(str(undisturbed)).state().head.chain, sorted(reached)
+    )  # fmt: skip
+    assert len(set(reached)) > 1, "every job was killed before it had kept anything"
+    return (
+        f"archive: {kills} kills of the job and {node_kills} of masters, {len(set(reached))} of them after something new was kept; "
+        f"{len(found)} entries, {len(writing.acknowledged)} acknowledged meanwhile, each once, equal to an archive made at once"
+    )
