@@ -99,7 +99,8 @@ class Reader(Endless):
             while not self._stop.wait(LOOK_EVERY_S):
                 try:
                     found = look(db, LOOK_S)
-                except (errors.NotReady, errors.Unreachable) as error:
+                except (errors.NotReady, errors.Unreachable, errors.UnknownRepository) as error:
+                    # A worker that lost its data may be at an LSN before the bank was opened: no LSN is asked for.
                     self.errors[type(error).__name__] += 1
                 else:
                     self._books.seen(self.node, found)

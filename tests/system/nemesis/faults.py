@@ -27,13 +27,14 @@ STORM: Final = 150
 
 
 def one_node(site: NemesisSite, draw: random.Random) -> str:
-    """Any process; the primary more often than others."""
-    return site.await_primary() if draw.random() < 0.3 else draw.choice(site.nodes)
+    """Any process that runs: another fault may last."""
+    return next(node for node in draw.sample(site.nodes, len(site.nodes)) if site.runs(node))
 
 
 def one_journal(site: NemesisSite, draw: random.Random) -> str:
-    """A process of a master."""
-    return draw.choice([*site.processes, *site.masters[1:]])
+    """A process of a master that runs."""
+    journals = [*site.processes, *site.masters[1:]]
+    return next(node for node in draw.sample(journals, len(journals)) if site.runs(node))
 
 
 def one_broker(site: NemesisSite, draw: random.Random) -> tuple[str, PrivateBroker]:
@@ -43,12 +44,29 @@ def one_broker(site: NemesisSite, draw: random.Random) -> tuple[str, PrivateBrok
 
 @contextmanager
 def kill(site: NemesisSite, draw: random.Random) -> Iterator[str]:
-    nodes = [one_node(site, draw)] if (chance := draw.random()) < 0.7 else draw.sample(site.nodes, 3 if chance < 0.9 else len(site.nodes))
-    site.ended_by_itself()
-    nodes = [node for node in nodes if node in site._running]
+    several = 1 if (chance := draw.random()) < 0.7 else 3 if chance < 0.9 else len(site.nodes)
+    nodes = [node for node in draw.sample(site.nodes, several) if site.runs(node)] or [one_node(site, draw)]
     site.kill(*nodes)
     yield f"kill -9 of {', '.join(nodes)}"
-    site.wake()
+    site.wake(*nodes)
+
+
+@contextmanager
+def kill_primary(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
+    node = site.await_primary()
+    site.kill(node)
+    yield f"kill -9 of the primary {node}"
+    site.wake(node)
+
+
+@contextmanager
+def pause_primary(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
+    node = site.await_primary()
+    site.freeze(node)
+    try:
+        yield f"the primary {node} frozen"
+    finally:
+        site.thaw(node)
 
 
 @contextmanager
@@ -56,7 +74,7 @@ def stop(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     node = one_node(site, draw)
     site.stop(node)
     yield f"{node} stopped"
-    site.wake()
+    site.wake(node)
 
 
 @contextmanager
@@ -66,7 +84,8 @@ def pause(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     try:
         yield f"{node} frozen"
     finally:
-        site.thaw(node)
+        if site.runs(node):
+            site.thaw(node)
 
 
 @contextmanager
@@ -108,11 +127,10 @@ def bad_disk(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     finally:
         site.harm(node)
         # What it does not know to be on the disk it must not go on from: it ends, or says that it cannot go on.
-        site.ended_by_itself()
-        if node in site._running:
+        if site.runs(node):
             site.kill(node)
         site.ended = [each for each in site.ended if not each.startswith(f"{node} ")]
-        site.wake()
+        site.wake(node)
 
 
 @contextmanager
@@ -219,16 +237,17 @@ def backup(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     yield f"{name} made, {node} killed and its data lost"
     site.run("restore", name, "--into", str(site.folder / "var" / node))
     shutil.rmtree(site.folder / "var" / "backups" / name)
-    site.wake()
+    site.wake(node)
 
 
 @contextmanager
 def membership(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     site.add_later()
-    if is_killed := draw.random() < 0.3:
-        site.kill(draw.choice(site.masters[1:]))
-    yield f"m4 added{' and another one killed' if is_killed else ''}"
-    site.wake()
+    killed = [draw.choice(site.masters[1:])] if draw.random() < 0.3 else []
+    site.kill(*killed)
+    yield " and ".join(["m4 added", *(f"{node} killed" for node in killed)])
+    if killed:
+        site.wake(*killed)
     site.remove_later()
 
 
@@ -256,6 +275,8 @@ def roles(site: NemesisSite, draw: random.Random) -> Iterator[str]:
 
 FAULTS: Final[dict[str, Fault]] = {
     "kill": kill,
+    "kill primary": kill_primary,
+    "pause primary": pause_primary,
     "stop": stop,
     "pause": pause,
     "clock": clock,

@@ -63,13 +63,14 @@ class Page:
         self.title = title
         self.faults: Counter[str] = Counter()
         self.violations: list[str] = []
-        self.laps = 0
+        self.laps = self.steps = 0
         self._told: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
         self._pauses: dict[str, list[float]] = defaultdict(list)
         self._began_s = time.monotonic()
 
     def step(self, family: str, also: str, told: Mapping[str, Counter[str]], pauses: Mapping[str, float]) -> None:
         """One fault is over, and everybody has had answers since."""
+        self.steps += 1
         self.faults.update(filter(None, (family, also)))
         for workload, counts in told.items():
             self._told[family][workload] += counts

@@ -159,7 +159,7 @@ def run(folder: Path, seed: int, seconds: float, families: Sequence[str] = tuple
     steps = schedule(seed, families)
     with opened(folder, f"Nemesis, seed {seed}", seed, say) as nemesis:
         page, ends_s = nemesis.page, time.monotonic() + seconds
-        while page.faults.total() < len(families) or time.monotonic() < ends_s:
+        while page.steps < len(families) or time.monotonic() < ends_s:
             nemesis.lap(_of_one_lap(steps, page, len(families), ends_s))
     return page
 
@@ -170,5 +170,5 @@ def _of_one_lap(steps: Iterator[Step], page: Page, least: int, ends_s: float) ->
     while True:
         yield next(steps)
         now_s = time.monotonic()
-        if now_s > lap_ends_s or (now_s > ends_s and page.faults.total() >= least):
+        if now_s > lap_ends_s or (now_s > ends_s and page.steps >= least):
             return

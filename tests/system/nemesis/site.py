@@ -75,9 +75,8 @@ class NemesisSite(TxSite):
     def fill_disk(self, node: str, *, is_full: bool) -> None:
         """No file of this process can grow, or all can again."""
         least = 4096 if is_full else resource.RLIM_INFINITY
-        process = self._running[node]
-        if process.poll() is None:
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (least, resource.RLIM_INFINITY))
+        if self.runs(node):
+            resource.prlimit(self._running[node].pid, resource.RLIMIT_FSIZE, (least, resource.RLIM_INFINITY))
 
     def stop(self, *nodes: str) -> None:
         """SIGTERM, as an operator stops processes; AssertionError when one does not end with 0."""
@@ -92,6 +91,11 @@ class NemesisSite(TxSite):
                 process.wait(10)
                 raise AssertionError(f"{node} does not stop within {STOPPED_WITHIN_S:.0f} s\n{self.log_tail()}") from None
             assert code == 0, f"{node} stops with {code}\n{self.log_tail()}"
+
+    def runs(self, node: str) -> bool:
+        """Whether this process is there; one that has ended by itself is noted."""
+        self.ended_by_itself()
+        return node in self._running
 
     def ended_by_itself(self) -> list[str]:
         """Take those that ended out of the list of what runs, and name them."""

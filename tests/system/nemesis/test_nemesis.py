@@ -15,8 +15,8 @@ from tests.system.nemesis.faults import FAULTS
 from tests.system.nemesis.running import run
 from tests.system.nemesis.schedule import schedule
 
-SEED = 1
-SHORT = ("kill", "stop", "pause", "clock", "disk full", "broker restart", "broker kill", "broker drain", "connections", "purge", "delete")
+SEED = 15
+SHORT = ("kill primary", "kill", "kill", "stop", "pause primary", "clock", "disk full", "broker restart", "broker kill", "broker drain", "connections", "purge", "delete")
 
 
 def test_a_seed_repeats_its_schedule_and_each_family_comes_before_one_comes_again() -> None:
