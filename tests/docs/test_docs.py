@@ -30,6 +30,8 @@ WORDS_OF_THE_CODE = (
     "process", "primary", "view", "gate", "guard", "tracker", "skip set", "tx-queue", "participant", "coordinator", "in doubt",
 )  # fmt: skip
 """Words that the code uses for a thing of its own."""
+FAMILIES = ("Healthy", "On its way", "Apart", "Something is missing", "You decide")
+"""Headings of operating.md, each with the states of one family."""
 
 
 def words(cell: str) -> str:
@@ -96,11 +98,14 @@ def test_a_thing_has_one_word_everywhere():
 
 
 def test_every_state_says_what_to_do():
-    told = {words(row[0]): row for row in table_under("docs/operating.md", "Operating")}
+    rows = [row for family in FAMILIES for row in table_under("docs/operating.md", family)]
+    told = {words(row[0]): row for row in rows}
+    assert len(told) == len(rows)
     assert told.keys() == states.ACTIONS.keys()
     passing = {word for word, row in told.items() if row[3] in {"yes", "by command"}}
     assert passing <= states.DEGRADED | {states.DISK_FULL}
     assert passing >= states.DEGRADED
+    assert {words(row[0]) for row in table_under("docs/operating.md", "Healthy")} == states.HEALTHY
 
 
 def test_the_words_of_workers_are_those_of_the_code():
