@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import brokerha
 from brokerha import aio, errors
-from brokerha.client import exporting, loading, outcomes, pipeline, queues, reads, results, transactions
+from brokerha.client import calls, exporting, loading, outcomes, pipeline, reads, results, transactions
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model import ids
 
@@ -47,7 +47,7 @@ INSIDE = {"ask", "branch", "bucket_items", "digests", "handed_in", "least_lsn", 
 
 
 class Part(NamedTuple):
-    """One heading; ``types`` are classes of that part, the module says from where to import them."""
+    """One heading, with functions and classes."""
 
     title: str
     words: str
@@ -66,10 +66,10 @@ PARTS = (
     Part("Pipelines", "What `pipeline` gives; a context manager. Each write gives a future of `Written`.", types=(pipeline.Pipeline,)),
     Part(
         "Results",
-        "Named tuples, lists and texts.",
+        "Named tuples, lists and texts. The modules that they lie in are no promise.",
         types=(
             outcomes.Written, transactions.Committed, results.Solutions, results.Triples, results.Iri, results.BlankNode, results.Literal,
-            reads.QueueMessage, queues.Consumed, exporting.Export, loading.Loaded, ids.Xid,
+            reads.QueueMessage, calls.Consumed, exporting.Export, loading.Loaded, ids.Xid,
         ),
     ),
     Part("`brokerha.aio`", "The same for asyncio: `async with`, and each call is awaited.", (aio.connect,), (aio.AsyncSession, aio.AsyncTransaction, aio.AsyncConsumed)),
@@ -110,7 +110,7 @@ def public(owner: type) -> Iterator[tuple[str, Any]]:
 def _type(owner: type, *, has_heading: bool) -> Iterator[str]:
     fields = "" if not issubclass(owner, tuple) else f"({', '.join(f'{name}: {_plain(kind)}' for name, kind in owner.__annotations__.items())})"
     if has_heading:
-        yield f"**`{owner.__name__}{fields}`** of `{owner.__module__}`: {told(owner)}"
+        yield f"**`{owner.__name__}{fields}`**: {told(owner)}"
         yield ""
     is_awaited = owner.__module__ == aio.__name__
     as_elsewhere = []
