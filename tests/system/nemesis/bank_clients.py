@@ -99,8 +99,7 @@ class Reader(Endless):
             while not self._stop.wait(LOOK_EVERY_S):
                 try:
                     found = look(db, LOOK_S)
-                except (errors.NotReady, errors.Unreachable, errors.UnknownRepository) as error:
-                    # A worker that lost its data may be at an LSN before the bank was opened: no LSN is asked for.
+                except (errors.NotReady, errors.Unreachable) as error:
                     self.errors[type(error).__name__] += 1
                 else:
                     self._books.seen(self.node, found)
@@ -115,14 +114,18 @@ def decided(outcome: Mapping[str, Any] | None) -> str:
     return COMMITTED if outcome["state"] == "committed" or outcome.get("outcome") == "applied" else ""
 
 
-def resolve(books: BankBooks, db: Client, within_s: float = 40.0) -> None:
-    """Ask what became of the attempts whose outcome was unknown."""
+def resolve(books: BankBooks, db: Client, within_s: float = 20.0) -> None:
+    """Ask what became of the attempts whose outcome was unknown, once all masters are back and agree.
+
+    Of what was never committed a master that was killed meanwhile knows nothing; whether that is true the ledger says.
+    """
     deadline = time.monotonic() + within_s
     waiting = [attempt for attempt in books.unknown() if attempt.name not in books.resolved]
     while waiting and time.monotonic() < deadline:
         for attempt in list(waiting):
             with contextlib.suppress(*NOT_NOW):
-                if told := decided(db.outcome(attempt.txid, timeout=STEP_S)):
+                outcome = db.outcome(attempt.txid, timeout=STEP_S)
+                if told := ABORTED if outcome is None else decided(outcome):
                     books.resolve(attempt.name, told)
                     waiting.remove(attempt)
         time.sleep(PAUSE_S)

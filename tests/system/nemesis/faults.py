@@ -235,7 +235,7 @@ def backup(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     site.kill(node)
     shutil.rmtree(site.folder / "var" / node)
     yield f"{name} made, {node} killed and its data lost"
-    site.run("restore", name, "--into", str(site.folder / "var" / node))
+    site.do("restore", name, "--into", str(site.folder / "var" / node))
     shutil.rmtree(site.folder / "var" / "backups" / name)
     site.wake(node)
 

@@ -207,6 +207,7 @@ class Bank(Workload):
             type(self).books = BankBooks()
             with self.connect(self.site.doors[0], 60.0) as db:
                 open_bank(db)
+                self.site.await_everywhere(db)
         kinds = [*self.site.doors[:2], self.site.broker]
         self.tellers = [
             Teller(f"teller{n}-{self.lap}", partial(self.connect, kinds[n % 3], 5.0), self.books, self.draw.getrandbits(32))
@@ -250,6 +251,7 @@ class Isolation(Workload):
         if self.lap == 1:
             with self.connect(self.site.doors[0], 60.0) as db:
                 db.create_repository("registers")
+                self.site.await_everywhere(db)
         kinds = [self.site.doors[0], self.site.broker, *self.site.doors[1:2] * 2]
         self.running = self.appending.running([partial(self.connect, door) for door in kinds])
         self.running.__enter__()
