@@ -75,6 +75,10 @@ class ClusterConfig:
         "and take it back when it is heard again. With split-recovery = quorum if they are a majority of three or more; with simple "
         "and smart in any case; none does not wait so long. With quorum a master whose inbox is gone is missed after two "
         "round-timeout-ms: its process has ended. At least two idle-round-ms and a round-timeout-ms.")
+    suspect_after_ms: int = at_run_time(_SYNC.suspect_after_ms,
+        "With split-recovery = quorum: the same while something waits for a master. One that was silent for longer and came back is "
+        "given up to twice as long for a while. At most max-peer-lag-s; at least an idle-round-ms, a round-timeout-ms and two retransmit-ms, "
+        "and where masters have backups twice fail-over-after-ms.")
     round_timeout_ms: int = at_run_time(_SYNC.round_timeout_ms,
         "A master that is silent for this long is late: rounds complete with its last known counter.")
     idle_round_ms: int = at_run_time(_SYNC.idle_round_ms,
@@ -322,6 +326,8 @@ class ClusterConfig:
 
     def sync_config(self, master_id: NodeId) -> SyncConfig:
         """How a master takes part in the sync protocol."""
+        # Where a backup may take over it has twice the time that it waits before it does.
+        fails_over_ms = 2 * self.fail_over_after_ms if self.backups and self.fail_over == "automatic" else 0
         return SyncConfig(
             node=master_id,
             members=tuple(master.id for master in self.masters),
@@ -330,6 +336,7 @@ class ClusterConfig:
             round_timeout_ms=self.round_timeout_ms,
             idle_round_ms=self.idle_round_ms,
             max_peer_lag_ms=round(self.max_peer_lag_s * 1000),
+            suspect_after_ms=max(self.suspect_after_ms, fails_over_ms),
             post_gap_ms=self.post_gap_ms,
             retransmit_ms=self.retransmit_ms,
             fetch_after_ms=self.fetch_after_ms,
