@@ -3,9 +3,13 @@ PYTHON3 ?= python3
 BIN := .venv/bin
 MINUTES ?= 5
 INSTALLED := .venv/installed
+TOOLS := build/tools
+CLEAN := build/release
+VERSION = $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' brokerha/model/__init__.py)
+LOCKED = $(TOOLS)/bin/uv pip compile --quiet --python-version 3.11 --python-platform linux --generate-hashes --no-emit-index-url --custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast campaigns docs lint format simulate bench clean
+.PHONY: help venv demo test test-fast campaigns docs lint format simulate bench lock release clean
 
 help:       ## this list
 	@sed -n 's/^\([a-z-]*\): *[a-z$$()A-Z-]* *##/\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -44,6 +48,28 @@ simulate: venv ## MINUTES=5 of simulated clusters with fresh seeds
 
 bench: venv ## load and latency over a private RabbitMQ
 	$(BIN)/python -m tests.support.broker_source run -- sh -c '$(BIN)/brokerha bench --broker "$$BROKERHA_TEST_AMQP_URL"'
+
+$(TOOLS)/installed: Makefile
+	$(PYTHON3) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install -q --disable-pip-version-check 'uv~=0.13.0' 'cyclonedx-bom~=7.5'
+	touch $@
+
+lock: $(TOOLS)/installed ## versions and hashes of what the image is made from, in docker/*.lock; UPGRADE=--upgrade takes the latest
+	$(LOCKED) $(UPGRADE) -o docker/requirements.lock pyproject.toml
+	sed -n '/^\[build-system\]/,/^$$/s/^requires = \["\(.*\)"\]/\1/p' pyproject.toml | $(LOCKED) $(UPGRADE) -o docker/build.lock -
+
+release: $(TOOLS)/installed ## dist: sdist, wheel, SBOM and hashes; the same bytes for the same commit
+	@git diff --quiet HEAD || { echo 'commit first: what is released has a name in git'; exit 1; }
+	rm -rf $(CLEAN) dist
+	$(TOOLS)/bin/uv venv -q -p $(PYTHON3) $(CLEAN)/build
+	$(TOOLS)/bin/uv pip install -q -p $(CLEAN)/build --require-hashes -r docker/build.lock
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(CLEAN)/build/bin/python -m hatchling build -d dist
+	$(TOOLS)/bin/uv venv -q -p $(PYTHON3) $(CLEAN)/run
+	$(TOOLS)/bin/uv pip install -q -p $(CLEAN)/run --require-hashes -r docker/requirements.lock
+	$(TOOLS)/bin/uv pip install -q -p $(CLEAN)/run --no-deps --no-index dist/brokerha-$(VERSION)-py3-none-any.whl
+	test "$$($(CLEAN)/run/bin/brokerha --version)" = "brokerha $(VERSION)"
+	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type application --output-reproducible -o dist/brokerha-$(VERSION).cdx.json $(CLEAN)/run
+	cd dist && sha256sum brokerha-* > SHA256SUMS
 
 clean: venv-clean
 	rm -rf build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from brokerha.client.outcomes import Written, written
+from brokerha.client.reads import as_bytes
 from brokerha.model.errors import InvalidRequest, NotReady, Unreachable
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation, pack_operations
@@ -88,11 +89,11 @@ class Pipeline:
 
     def put(self, table: str, key_name: str | bytes, value: str | bytes, *, key: TxId = "") -> Future[Written]:
         """Put a value; text is taken as UTF-8."""
-        return self.write([("put", table, _bytes(key_name), _bytes(value))], key=key)
+        return self.write([("put", table, as_bytes(key_name), as_bytes(value))], key=key)
 
     def delete(self, table: str, key_name: str | bytes, *, key: TxId = "") -> Future[Written]:
         """Delete a key."""
-        return self.write([("delete", table, _bytes(key_name))], key=key)
+        return self.write([("delete", table, as_bytes(key_name))], key=key)
 
     # ---- the end
 
@@ -171,7 +172,3 @@ class Pipeline:
             self._under_way -= 1
             if not self._under_way:
                 self._changed.notify_all()
-
-
-def _bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else bytes(value)

@@ -25,18 +25,13 @@ from brokerha.http.rdf import transaction_documents as rdf_transactions
 from brokerha.local_reads.asking import LocalReads
 from brokerha.ports.front import Front
 
-_GRAPH: dict[str, tuple[str, Handler]] = {
-    "GET": (READ, graphs.get),
-    "PUT": (WRITE, graphs.put),
-    "POST": (WRITE, graphs.post),
-    "DELETE": (WRITE, graphs.delete),
-}
-_SERVICE: dict[str, tuple[str, Handler]] = {
-    "GET": (READ, graphs.get_service),
-    "PUT": (WRITE, graphs.put_service),
-    "POST": (WRITE, graphs.post_service),
-    "DELETE": (WRITE, graphs.delete_service),
-}
+
+def _verbs(of: graphs.Graphs) -> dict[str, tuple[str, Handler]]:
+    return {"GET": (READ, of.get), "PUT": (WRITE, of.put), "POST": (WRITE, of.post), "DELETE": (WRITE, of.delete)}
+
+
+_GRAPH = _verbs(graphs.W3C)
+_SERVICE = _verbs(graphs.RDF4J)
 PATHS: dict[str, dict[str, tuple[str, Handler]]] = {
     "/kv/{table}/{key:path}": {"GET": (READ, keys.get), "PUT": (WRITE, keys.put), "DELETE": (WRITE, keys.delete)},
     "/kv/{table}": {"GET": (READ, keys.get_range), "POST": (WRITE, keys.post_group)},

@@ -156,7 +156,8 @@ def _named(sync: SyncCore, node: NodeId, mono_ms: int, *, is_left_out: bool = Tr
         remarks.append("its process has ended, or has lost the broker")
     elif is_left_out and (not sync.config.is_quorum or len(sync.epoch.configuration.masters) > SMALLEST) and peer is not None and peer.known_ms is not None:
         silent_ms = mono_ms - peer.known_ms
-        left_s = -(-(sync.epochs.suspicion.lag_ms - silent_ms) // 1000)
+        missed_ms = sync.epochs.suspicion.missed_at_ms(peer) or mono_ms
+        left_s = -(-(missed_ms - mono_ms) // 1000)
         if silent_ms <= sync.config.heard_ms:
             remarks.append("heard of through others")
         else:

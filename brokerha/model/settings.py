@@ -69,6 +69,7 @@ SETTINGS: Final[dict[str, Limits]] = {
     "tx-log-hard-limit": Limits(int, _TX, 0),
     # Agreement
     "max-peer-lag-s": Limits(float, "seconds", 0.1, 3600),
+    "suspect-after-ms": Limits(int, _MS, 1, 3_600_000),
     "round-timeout-ms": Limits(int, _MS, 1, 600_000),
     "idle-round-ms": Limits(int, _MS, 1, 600_000),
     "post-gap-ms": Limits(int, _MS, 0, 10_000),

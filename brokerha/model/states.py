@@ -74,7 +74,7 @@ ACTIONS = {
     NO_MAJORITY: "start the masters that the reason names until a majority is heard; writes wait until then, reads go on",
     EXCLUDED: "wait; it is taken back by itself, and what it has accepted is synchronised then",
     SPLIT: "wait; when the masters that the reason names are heard again, all agree by themselves: brokerha splits list tells what came of it",
-    LEFT_BEHIND: "leave it stopped and keep its data directory as it is; operating.md says how it comes back, the others go on",
+    LEFT_BEHIND: "wait; if it lasts, start a worker at a master that it hears; never empty its data directory",
     WAITING_TO_BE_ADDED: "add it, with the cluster file of the others: brokerha peer add MASTER",
     RETIRED: "stop it; to have it back empty its data directory, start it, and add it: brokerha peer add MASTER",
     NO_WORKER: "start a worker of this master: writes are ordered but not applied until then",

@@ -101,6 +101,11 @@ def draw(seed: int) -> Options:
     return draw_with_backups(seed) if seed % 2 else draw_plain(seed)
 
 
+def _suspects(seed: int) -> dict[str, int]:
+    """When a master is missed that something waits for: as soon as may be, or rather late."""
+    return {"suspect_after_ms": Random(seed * 17 + 11).choice((1, 1, 2_000))}
+
+
 def draw_split(seed: int) -> Options:
     """Options of a world in which masters are missed soon, and left out; some of them have backups."""
     rng = Random(-seed)
@@ -113,7 +118,7 @@ def draw_split(seed: int) -> Options:
     split = replace(
         drawn,
         workers=tuple(rng.randint(0, most) for _ in range(masters)),
-        sync={**drawn.sync, "max_peer_lag_ms": least_ms + rng.choice((0, 500, 2_000))},
+        sync={**drawn.sync, "max_peer_lag_ms": least_ms + rng.choice((0, 500, 2_000)), **_suspects(seed)},
         faults={**drawn.faults, **splitting},
         # A site that is away for long finds nobody who has the results that it missed, if they are kept for a moment only.
         disk=replace(drawn.disk, keep_results=KEEP_RESULTS),
@@ -148,7 +153,7 @@ def draw_members(seed: int) -> Options:
         workers=workers,
         # One site that is there from the beginning has the copy by which all others can be mended.
         spares=tuple(rng.randint(0, int(any(workers))) for _ in range(spares)),
-        sync={**drawn.sync, "max_peer_lag_ms": least_ms + rng.choice((0, 500, 2_000))},
+        sync={**drawn.sync, "max_peer_lag_ms": least_ms + rng.choice((0, 500, 2_000)), **_suspects(seed)},
         faults={**(trouble if part else {}), **splitting, **changing},
         retention=RetentionConfig(),
         disk=replace(drawn.disk, keep_results=KEEP_RESULTS),

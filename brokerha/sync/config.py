@@ -31,6 +31,8 @@ class SyncConfig:
     """Time between posts while there is nothing to agree on."""
     max_peer_lag_ms: int = 10_000
     """After this long without hearing of a member, or without progress, a majority goes on without who is missing (R8)."""
+    suspect_after_ms: int = 2000
+    """The same for a member that something waits for, with ``quorum``: it posts every `retransmit_ms` then."""
     post_gap_ms: int = 0
     """Least time between two posts to one peer; turns already gather what came in meanwhile."""
     retransmit_ms: int = 250
@@ -75,6 +77,14 @@ class SyncConfig:
     def gone_ms(self) -> int:
         """A member that is silent for this long, of which the broker says that its inbox is gone, has ended."""
         return 2 * self.round_timeout_ms
+
+    @property
+    def suspect_ms(self) -> int:
+        """When a member is missed that something waits for.
+
+        Where only one link is cut, others pass on its rows once they are told that it is not heard: never sooner than that.
+        """
+        return max(self.suspect_after_ms, self.heard_ms + 2 * self.retransmit_ms)
 
     @property
     def look_ms(self) -> int:

@@ -61,6 +61,9 @@ class SyncCore(SyncState):
             self.peers.ignored["unknown_peer"] += 1
             self.epochs.on_stranger(self, sender, post.row, now)
             return
+        silent_ms = now.mono_ms - peer.heard_ms
+        if silent_ms > self.config.idle_round_ms and not self._has_begun_anew(post.row):
+            self.epochs.suspicion.on_silence_over(sender, silent_ms, now.mono_ms)
         verdict = self._learn(post.row, now)
         if verdict != REFUSED or self.peers.is_known_journal(post.row):
             peer.heard_ms = now.mono_ms
@@ -83,6 +86,10 @@ class SyncCore(SyncState):
                 self.peers.ignored["unknown_origin"] += stream is None
             else:
                 stream.announce(start, entries, 4 * self.config.post_window, now.mono_ms)
+
+    def _has_begun_anew(self, row: Row) -> bool:
+        known = self.peers.last_row(row.node)
+        return known is None or known.incarnation != row.incarnation
 
     def _learn(self, row: Row, now: Instant) -> str:
         """Take in a row; of a later one than was known something new was heard."""

@@ -42,9 +42,9 @@ def kib(size_bytes: int) -> str:
 
 NAMED = (
     ("docs/http.md", f"{DOOR.requests_limit:,} requests under way, {mib(DOOR.all_bodies_limit_bytes)} of bodies under way, {DOOR.thread_calls_limit} long requests"),
-    ("docs/http.md", f"how long this request may take, 1 to {DOOR.timeout_limit_ms:,}; {DOOR.timeout_ms:,} by default"),
+    ("docs/http.md", f"how long this request can take, 1 to {DOOR.timeout_limit_ms:,}; {DOOR.timeout_ms:,} by default"),
     ("docs/http.md", f"have {kib(HEAD.size_bytes)} and {HEAD.fields} headers (431); a head is there {HEAD.time_s:g} s after"),
-    ("docs/http.md", f"JSON may be {foreign_json.DEPTH_LIMIT} lists and objects deep (400) and have {foreign_json.ITEMS_LIMIT:,} items (413), operations and groups of changes {OPERATIONS_ITEMS_LIMIT:,}"),
+    ("docs/http.md", f"JSON can be {foreign_json.DEPTH_LIMIT} lists and objects deep (400) and have {foreign_json.ITEMS_LIMIT:,} items (413), operations and groups of changes {OPERATIONS_ITEMS_LIMIT:,}"),
     ("docs/http.md", f"A key has up to {operations.KEY_LIMIT_BYTES} bytes, the name of a table up to {operations.TABLE_LIMIT_BYTES}."),
     ("docs/http.md", f"{table_snapshots.A_TABLE_LIMIT} snapshots of a table, {table_snapshots.TABLES_LIMIT:,} tables in a snapshot, {table_snapshots.COUNT_LIMIT:,} snapshots;"),
     ("docs/http.md", f"would keep for snapshots are {mib(snapshots.SIZE_LIMIT_BYTES)} together"),

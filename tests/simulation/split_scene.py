@@ -35,7 +35,7 @@ class SplitScene(Scene):
         super().__init__(
             (workers,) * masters,
             others=others,
-            **{"max_peer_lag_ms": LAG_MS, **settings},
+            **{"max_peer_lag_ms": LAG_MS, "suspect_after_ms": LAG_MS, **settings},
         )
         # Who dies here stays dead until a test starts it.
         self.world.plan_restart = lambda process: None  # type: ignore[method-assign]

@@ -8,7 +8,7 @@ from brokerha.model import states
 from brokerha.sync.config import SyncConfig
 from tests.simulation.scene import Scene
 
-LAG: dict[str, Any] = {"max_peer_lag_ms": 60_000}
+LAG: dict[str, Any] = {"max_peer_lag_ms": 60_000, "suspect_after_ms": 60_000}
 GONE_MS = SyncConfig("m1", ("m1",)).gone_ms
 
 

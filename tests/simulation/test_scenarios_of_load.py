@@ -31,7 +31,7 @@ class TestWindowsAndBacklogs:
     @pytest.mark.slow
     def test_a_large_backlog_at_heal(self) -> None:
         # Given a master that took 99,000 writes while it was alone, and others that took 1,000
-        scene = Scene()
+        scene = Scene(suspect_after_ms=10_000)
         scene.isolate("m3")
         scene.write_many("m3", "alone", 99_000)
         scene.write_many("m1", "others", 1_000)
@@ -100,7 +100,7 @@ class TestWaitingClients:
 
     def test_a_client_whose_time_was_over_asks_again_by_the_transaction_id(self) -> None:
         # Given a client that was told "unknown" during the split, before anybody went on without its master
-        scene = Scene(max_peer_lag_ms=60_000)
+        scene = Scene(max_peer_lag_ms=60_000, suspect_after_ms=60_000)
         scene.isolate("m1")
         write = scene.write("m1", "t1")
         scene.run(31_000)

@@ -59,6 +59,33 @@ class TestOneIsSilent:
         scene.heal()
         scene.come_together()
 
+    def test_with_the_settings_that_nobody_changed_two_seconds_are_enough(self) -> None:
+        # Given m3, which was heard a second ago at most, and is silent from the moment at which m1 takes a write
+        scene = SplitScene(max_peer_lag_ms=10_000, suspect_after_ms=2_000)
+        scene.run(2_000)
+        scene["m3"].freeze(20 * SECOND_US)
+        write = scene.write("m1", "t1")
+        # Then the write waits no longer than that, and for a change of epoch
+        assert 900 < scene.until(lambda: write.is_done) < 2_500
+        assert scene.are_members("m1", "m2")
+        scene.come_together(40_000)
+
+    def test_one_that_stood_still_for_a_moment_is_given_more_time_the_next_time(self) -> None:
+        # Given m3, whose process stood still for longer than that, was left out and came back
+        scene = SplitScene(max_peer_lag_ms=10_000, suspect_after_ms=2_000)
+        scene["m3"].freeze(3 * SECOND_US)
+        first = scene.write("m1", "t1")
+        assert scene.until(lambda: first.is_done) < 2_500
+        scene.come_together()
+        assert scene.are_members(*MASTERS)
+        before = scene.epoch_id("m1")
+        # When it does so again
+        scene["m3"].freeze(3 * SECOND_US)
+        second = scene.write("m1", "t2")
+        # Then it is waited for, and stays a member
+        assert 2_500 < scene.until(lambda: second.is_done) < 4_000
+        assert scene.epoch_id("m1") == before
+
     def test_it_says_that_it_is_left_out(self) -> None:
         scene = SplitScene()
         scene.cut_one_way("m3", "m1")

@@ -140,7 +140,7 @@ class TestBrokenLinks:
     def test_without_relaying_a_cut_link_stops_everything(self) -> None:
         # Given the mistake that nothing is relayed, and that masters are missed only after a minute
         with planted("nothing relayed"):
-            scene = Scene(max_peer_lag_ms=60_000)
+            scene = Scene(max_peer_lag_ms=60_000, suspect_after_ms=60_000)
             scene.cut("m1", "m3")
             scene.run(5_000)
             # When a write comes
@@ -286,7 +286,7 @@ class TestLostBodiesAndDisks:
 
     def test_the_only_holder_of_a_body_is_cut_off_before_anyone_else_has_it(self) -> None:
         # Given a transaction whose entry the others know, but whose body was lost on its way
-        scene = Scene()
+        scene = Scene(suspect_after_ms=10_000)
         scene.lose(Bodies, "m1")
         write = scene.write("m1", "t1", level="accepted")
         scene.until(lambda: write.is_done)
@@ -317,7 +317,7 @@ class TestLostBodiesAndDisks:
 
     def test_a_lost_disk_under_the_old_id(self) -> None:
         # Given a master that took part
-        scene = Scene()
+        scene = Scene(suspect_after_ms=10_000)
         scene.write_many("m2", "a", 5)
         scene.agree()
         # When its data directory is emptied and it starts under the same id

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,22 +17,11 @@ from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
-from tests.spark.test_standalone import LOOPBACK, SOON_S, cluster
+from tests.support.spark_servers import LOOPBACK, ON_CLUSTER, SOON_S, cluster, executors
 
 pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 
 STATEMENTS = 60_000
-
-
-def executors(folder: Path) -> list[int]:
-    """Processes that Spark's workers of this folder have started."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            is_executor = b"CoarseGrainedExecutorBackend" in (process / "cmdline").read_bytes()
-            if is_executor and str(folder) in str((process / "cwd").readlink()):
-                found.append(int(process.name))
-    return found
 
 
 def test_a_load_survives_an_executor_that_is_killed(tmp_path: Path) -> None:
@@ -48,8 +36,7 @@ def test_a_load_survives_an_executor_that_is_killed(tmp_path: Path) -> None:
         server.start()
         command = [
             sys.executable, "-m", "brokerha", "pipeline", "load", str(path), "--url", server.url, "--split-mib", "1", "-o", "json",
-            "--spark-master", master, "--spark-memory", "512m", "--spark-conf", f"spark.driver.host={LOOPBACK}",
-            "--spark-conf", "spark.executor.memory=512m", "--rejects", str(tmp_path / "rejects"),
+            "--spark-master", master, *ON_CLUSTER, "--rejects", str(tmp_path / "rejects"),
         ]  # fmt: skip
         with brokerha.connect(server.url) as db:
             db.put("ready", b"k", b"v", timeout=30)

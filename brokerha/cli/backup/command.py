@@ -1,9 +1,4 @@
-"""``brokerha backup``: make a backup of the cluster, list those of this machine, verify one.
-
-NAME      a worker of the site writes it, on its own machine; this command shows how far it is
-list      what lies in a folder of backups; no cluster is asked
-verify    one backup, every byte of it; no cluster is asked
-"""
+"""``brokerha backup``: make a backup of the cluster, list those of this machine, verify one."""
 
 from __future__ import annotations
 
@@ -18,7 +13,8 @@ from brokerha.cli.common.access import until_reached
 from brokerha.cli.common.cluster import Cluster, Row
 from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.options import ConfigOption
-from brokerha.cli.common.progress import progress
+from brokerha.cli.common.output import columns
+from brokerha.cli.common.progress import MEGABYTE, progress
 from brokerha.model.errors import NotReady, StoreError
 
 if TYPE_CHECKING:
@@ -26,19 +22,10 @@ if TYPE_CHECKING:
 
 POLL_S = 0.5
 """Time between two questions how far a backup is."""
-MEGABYTE = 1e6
-COLUMNS = {
-    "name": "NAME",
-    "cluster": "CLUSTER",
-    "node": "WORKER",
-    "made": "MADE",
-    "least_lsn": "FROM LSN",
-    "last_lsn": "TO LSN",
-    "last_time": "LAST TRANSACTION",
-    "size": "SIZE",
-    "segments": "SEGMENTS",
-    "problem": "PROBLEM",
-}
+COLUMNS = columns(
+    "name", "cluster", "node=WORKER", "made", "least_lsn=FROM LSN", "last_lsn=TO LSN", "last_time=LAST TRANSACTION",
+    "size", "segments", "problem",
+)  # fmt: skip
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the backup.")]
 
@@ -82,10 +69,10 @@ def _followed(cluster: Cluster, task: Row) -> Row:
     """Ask how far a task is until it ends. Raises NotReady when nobody knows it any more, Unreachable."""
     while task["state"] == "running" and not task["total"]:
         task = _next(cluster, task)
-    done = 0.0
-    with progress(f"backup at {task['worker']}", (task["total"] or 0) / MEGABYTE, "MB") as meter:
+    done = 0
+    with progress(f"backup at {task['worker']}", task["total"] or 0, "MB", MEGABYTE) as meter:
         while task["state"] == "running":
-            meter.advance((task["done"] - done) / MEGABYTE)
+            meter.advance(task["done"] - done)
             done = task["done"]
             task = _next(cluster, task)
     return task
@@ -159,8 +146,8 @@ def verify(
     """Read a backup, every byte of it, and compare it with its manifest. Exit code 2 when anything is wrong; nothing is changed."""
     backup = backup_named(name, backups, config)
     manifest = backup.manifest()
-    with progress("verify", manifest.size_bytes / MEGABYTE, "MB") as meter:
-        problems = list(backup.verify(lambda size_bytes: meter.advance(size_bytes / MEGABYTE)))
+    with progress("verify", manifest.size_bytes, "MB", MEGABYTE) as meter:
+        problems = list(backup.verify(meter.advance))
     answer = {**_row(manifest), "problems": problems}
     found = output.counted(len(problems), "problem") if problems else "no problem"
     remark = f"backup {manifest.name} up to LSN {manifest.last_lsn:,}, {size_text(manifest.size_bytes)}: {found}"

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
-from brokerha.cli.backup.places import backup_named
+from brokerha.cli.backup.places import BackupsOption, backup_named
 from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.options import Options
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.log_lineages import ANYWHERE, Rewinds, read_rewinds, rewinds_of
 from brokerha.model.operations import LoggedRow
@@ -37,28 +39,38 @@ class Source(NamedTuple):
     """How often the log had gone back after splits."""
 
 
-def opened(
-    stack: ExitStack,
-    cluster: Cluster,
-    *,
-    journal: Path | None,
-    stream: str | None,
-    master: NodeId,
-    backup: str | None,
-    backups: Path | None,
-) -> Source:
-    """The source that was asked for, closed with the stack; a running master when nothing else was. Raises typer.BadParameter."""
-    if sum(each is not None for each in (journal, stream, backup)) > 1:
-        raise typer.BadParameter("write one of --journal, --stream and --backup")
-    if journal is not None:
-        return _of_journal(stack, journal)
-    if stream is not None:
-        if not master:
-            raise typer.BadParameter("--stream needs --master ID: each master has a stream of its own")
-        return _of_stream(stack, stream, master)
-    if backup is not None:
-        return _of_backup(backup, backups, cluster.config)
-    return _of_master(cluster)
+@dataclass(frozen=True, slots=True)
+class SourceOptions(Options):
+    """Which log: that of a running master without any of them."""
+
+    journal: Annotated[
+        Path | None,
+        typer.Option("--journal", metavar="DIR", help="Take the lines from the journal of a master that is stopped."),
+    ] = None
+    stream: Annotated[
+        str | None,
+        typer.Option("--stream", metavar="URL", help="Take them from the log stream of --master at this broker."),
+    ] = None
+    master: Annotated[str, typer.Option("--master", metavar="ID", help="With --stream: whose stream.")] = ""
+    backup: Annotated[
+        str | None,
+        typer.Option("--backup", metavar="NAME", help="Take them from a backup: its name, or its directory (with a /)."),
+    ] = None
+    backups: BackupsOption = None
+
+    def opened(self, stack: ExitStack, cluster: Cluster) -> Source:
+        """The source, closed with the stack. Raises typer.BadParameter."""
+        if sum(each is not None for each in (self.journal, self.stream, self.backup)) > 1:
+            raise typer.BadParameter("write one of --journal, --stream and --backup")
+        if self.journal is not None:
+            return _of_journal(stack, self.journal)
+        if self.stream is not None:
+            if not self.master:
+                raise typer.BadParameter("--stream needs --master ID: each master has a stream of its own")
+            return _of_stream(stack, self.stream, self.master)
+        if self.backup is not None:
+            return _of_backup(self.backup, self.backups, cluster.config)
+        return _of_master(cluster)
 
 
 def _of_master(cluster: Cluster) -> Source:

@@ -28,10 +28,9 @@ def backup_folder(backups: Path | None, config: Path | None) -> BackupFolder:
     from brokerha.stores.backup.directory import BackupFolder
 
     if backups is None and config is None and not DEFAULT_CONFIG.exists():
-        message = (
+        raise typer.BadParameter(
             f"which folder of backups? write --backups DIR, or -c FILE; there is no {DEFAULT_CONFIG} in this folder"
         )
-        raise typer.BadParameter(message)
     return BackupFolder(backups if backups is not None else cluster_file(config).backups_directory)
 
 
@@ -55,10 +54,9 @@ def time_us(text: str) -> int:
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        message = (
+        raise typer.BadParameter(
             f"{text!r} is no time: write 2026-11-21T04:15:42 (UTC), with an offset such as +01:00, or microseconds"
-        )
-        raise typer.BadParameter(message) from None
+        ) from None
     since = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - datetime.fromtimestamp(0, UTC)
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 

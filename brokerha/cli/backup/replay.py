@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brokerha.cli.backup.line_sources import Lines, Source, opened
-from brokerha.cli.backup.places import BackupsOption, size_text
+from brokerha.cli.backup.line_sources import Lines, Source, SourceOptions
+from brokerha.cli.backup.places import size_text
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer
@@ -27,52 +27,27 @@ from brokerha.model.log_lineages import newest, problem
 if TYPE_CHECKING:
     from brokerha.ports.store import Applied
 
-_Into = Annotated[
-    Path, typer.Option("--into", metavar="DIR", help="Directory of a worker that is stopped, or a new one.")
-]
-_FromLsn = Annotated[
-    int | None,
-    typer.Option("--from-lsn", min=1, metavar="LSN", help="First line; the one that DIR needs next without it."),
-]
-_ToLsn = Annotated[
-    int | None,
-    typer.Option("--to-lsn", min=1, metavar="LSN", help="Last line; the newest of the source without it."),
-]
-_Journal = Annotated[
-    Path | None,
-    typer.Option("--journal", metavar="DIR", help="Take the lines from the journal of a master that is stopped."),
-]
-_Stream = Annotated[
-    str | None,
-    typer.Option("--stream", metavar="URL", help="Take them from the log stream of --master at this broker."),
-]
-_Master = Annotated[str, typer.Option("--master", metavar="ID", help="With --stream: whose stream.")]
-_Backup = Annotated[
-    str | None,
-    typer.Option("--backup", metavar="NAME", help="Take them from a backup: its name, or its directory (with a /)."),
-]
-_DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Read all lines and say what would be applied; change nothing.")
-]
-_Cluster = Annotated[
-    str, typer.Option("--cluster", metavar="NAME", help="Cluster of a new DIR; the one of the source without it.")
-]
-_NodeId = Annotated[str, typer.Option("--as", metavar="ID", help="Node id of a new DIR; the name of DIR without it.")]
-
-
 def replay(
     cluster: Cluster,
-    into: _Into,
-    from_lsn: _FromLsn = None,
-    to_lsn: _ToLsn = None,
-    journal: _Journal = None,
-    stream: _Stream = None,
-    master: _Master = "",
-    backup: _Backup = None,
-    dry_run: _DryRun = False,
-    named: _Cluster = "",
-    node_id: _NodeId = "",
-    backups: BackupsOption = None,
+    wanted: SourceOptions,
+    into: Annotated[
+        Path, typer.Option("--into", metavar="DIR", help="Directory of a worker that is stopped, or a new one.")
+    ],
+    from_lsn: Annotated[
+        int | None,
+        typer.Option("--from-lsn", min=1, metavar="LSN", help="First line; the one that DIR needs next without it."),
+    ] = None,
+    to_lsn: Annotated[
+        int | None,
+        typer.Option("--to-lsn", min=1, metavar="LSN", help="Last line; the newest of the source without it."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read all lines and say what would be applied; change nothing.")
+    ] = False,
+    named: Annotated[
+        str, typer.Option("--cluster", metavar="NAME", help="Cluster of a new DIR; the one of the source without it.")
+    ] = "",
+    node_id: Annotated[str, typer.Option("--as", metavar="ID", help="Node id of a new DIR; the name of DIR without it.")] = "",
 ) -> Answer:
     """Apply lines of the log to a worker's directory: from a running master (--url, -c), a journal, a log stream or a backup.
 
@@ -80,9 +55,7 @@ def replay(
     is an error that names the first one that there is; exit code 2.
     """
     with ExitStack() as stack:
-        source = opened(
-            stack, cluster, journal=journal, stream=stream, master=master, backup=backup, backups=backups
-        )
+        source = wanted.opened(stack, cluster)
         last_lsn = source.last_lsn if to_lsn is None else to_lsn
         owner = _owner(into, named or source.cluster, node_id)
         act = _looked_through if dry_run else _applied
@@ -106,8 +79,7 @@ def _owner(into: Path, cluster: str, node_id: str) -> tuple[str, NodeId]:
         raise InvalidRequest(f"{into} is no directory of a worker, and not empty: write another one")
     node = node_id or into.resolve().name
     if not is_node_id(node):
-        message = f"{node!r} can be no node id (1 to 32 of a-z, 0-9 and -): write --as ID"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter(f"{node!r} can be no node id (1 to 32 of a-z, 0-9 and -): write --as ID")
     if not is_node_id(cluster):
         raise typer.BadParameter("the source does not say which cluster it is of: write --cluster NAME")
     return cluster, node

@@ -15,70 +15,61 @@ import typer
 from brokerha.cli.backup.places import BackupsOption, backup_named, size_text, time_us
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.access import cluster_file
+from brokerha.cli.common.command import Answer
 from brokerha.cli.common.options import ConfigOption, FormatOption
-from brokerha.cli.common.output import Format
-from brokerha.cli.common.progress import progress
+from brokerha.cli.common.output import Format, columns
+from brokerha.cli.common.progress import MEGABYTE, progress
 from brokerha.model.ids import is_node_id
 
 if TYPE_CHECKING:
     from brokerha.nodes.restoring import Place, Restoring
     from brokerha.stores.backup.manifest import Manifest
 
-MEGABYTE = 1e6
-COLUMNS = {"node": "NODE", "role": "ROLE", "directory": "DIRECTORY", "in_the_way": "IN THE WAY"}
-
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the backup, or its directory (with a /).")]
-_Into = Annotated[
-    Path | None,
-    typer.Option("--into", metavar="DIR", help="Make one worker's directory; it must be empty or not there."),
-]
-_AllNodes = Annotated[
-    bool,
-    typer.Option("--all", help="Make the directories of all nodes of the cluster file; all nodes must be stopped."),
-]
-_Nodes = Annotated[
-    list[str] | None,
-    typer.Option("--node", metavar="ID", help="Make the directory of this node of the cluster file; may be repeated."),
-]
-_ToLsn = Annotated[
-    int | None,
-    typer.Option("--to-lsn", min=0, metavar="LSN", help="Restore the state at this LSN; the last one without it."),
-]
-_ToTime = Annotated[
-    str | None,
-    typer.Option(
-        "--to-time", metavar="TIME", help="Restore up to the last transaction at or before this time, in UTC."
-    ),
-]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and read the whole backup; change nothing.")]
-_Force = Annotated[
-    str,
-    typer.Option(
-        "--force", metavar="CLUSTER", help="Replace data that is in the way: the name of the cluster that is made."
-    ),
-]
-_Cluster = Annotated[
-    str,
-    typer.Option(
-        "--cluster", metavar="NAME", help="With --into: cluster that it is for; the one of the backup without it."
-    ),
-]
-_NodeId = Annotated[
-    str, typer.Option("--as", metavar="ID", help="With --into: node id that it is for; the name of DIR without it.")
-]
+LINE_BYTES = 10_000
+"""Applying a line takes about as long as copying so much: measured with lines of ten quads."""
+COLUMNS = columns("node", "role", "directory", "in_the_way")
 
 
 def restore(
-    name: _Name,
-    into: _Into = None,
-    all_nodes: _AllNodes = False,
-    nodes: _Nodes = None,
-    to_lsn: _ToLsn = None,
-    to_time: _ToTime = None,
-    dry_run: _DryRun = False,
-    force: _Force = "",
-    cluster: _Cluster = "",
-    node_id: _NodeId = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the backup, or its directory (with a /).")],
+    into: Annotated[
+        Path | None,
+        typer.Option("--into", metavar="DIR", help="Make one worker's directory; it must be empty or not there."),
+    ] = None,
+    all_nodes: Annotated[
+        bool,
+        typer.Option("--all", help="Make the directories of all nodes of the cluster file; all nodes must be stopped."),
+    ] = False,
+    nodes: Annotated[
+        list[str] | None,
+        typer.Option("--node", metavar="ID", help="Make the directory of this node of the cluster file; may be repeated."),
+    ] = None,
+    to_lsn: Annotated[
+        int | None,
+        typer.Option("--to-lsn", min=0, metavar="LSN", help="Restore the state at this LSN; the last one without it."),
+    ] = None,
+    to_time: Annotated[
+        str | None,
+        typer.Option(
+            "--to-time", metavar="TIME", help="Restore up to the last transaction at or before this time, in UTC."
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and read the whole backup; change nothing.")] = False,
+    force: Annotated[
+        str,
+        typer.Option(
+            "--force", metavar="CLUSTER", help="Replace data that is in the way: the name of the cluster that is made."
+        ),
+    ] = "",
+    cluster: Annotated[
+        str,
+        typer.Option(
+            "--cluster", metavar="NAME", help="With --into: cluster that it is for; the one of the backup without it."
+        ),
+    ] = "",
+    node_id: Annotated[
+        str, typer.Option("--as", metavar="ID", help="With --into: node id that it is for; the name of DIR without it.")
+    ] = "",
     backups: BackupsOption = None,
     config: ConfigOption = None,
     chosen: FormatOption = Format.TABLE,
@@ -96,24 +87,24 @@ def restore(
     target = choose_target(backup, manifest, to_lsn, time_us(to_time) if to_time is not None else None)
     named, places, origin = _places(manifest, into, all_nodes, nodes or [], cluster, node_id, config)
     if force and force != named:
-        message = f"--force {force}: the cluster that is made is called {named}; write its name to replace its data"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter(f"--force {force}: the cluster that is made is called {named}; write its name to replace its data")
     work = Restoring(backup, manifest, target, named, places, origin)
     plan = plan_of(work)
     _show_plan(plan, chosen)
-    if (refused := _refusal(work, is_forced=bool(force))) and not dry_run:
+    refused = _refusal(work, is_forced=bool(force))
+    if refused and not dry_run:
         exits.say(refused)
         return exits.FAILED
     _run(work, is_forced=bool(force), dry_run=dry_run)
-    if chosen is not Format.TABLE:
-        output.write({**plan, "state": "planned" if dry_run else "restored"}, plan["places"], chosen, {})
-    if dry_run:
-        exits.say(
-            f"the backup is whole; nothing was changed{f', because this is in the way: {refused}' if refused else ''}"
-        )
-        return exits.FAILED if refused else exits.DONE
-    exits.say(f"restored LSN {target.lsn:,} for {', '.join(place.node for place in places)}")
-    return exits.DONE
+    in_the_way = f", because this is in the way: {refused}" if refused else ""
+    remark = (
+        f"the backup is whole; nothing was changed{in_the_way}"
+        if dry_run
+        else f"restored LSN {target.lsn:,} for {', '.join(place.node for place in places)}"
+    )
+    done = {**plan, "state": "planned" if dry_run else "restored"}
+    code = exits.FAILED if refused else exits.DONE
+    return Answer(done, plan["places"], text="", remarks=[remark], code=code).write(chosen)
 
 
 def _places(
@@ -148,6 +139,8 @@ def _places(
 
 def plan_of(work: Restoring) -> dict[str, Any]:
     """What will be done, as plain data."""
+    from brokerha.model.fingerprints import text_of
+
     manifest, target = work.manifest, work.target
     return {
         "backup": str(work.backup.path),
@@ -156,7 +149,7 @@ def plan_of(work: Restoring) -> dict[str, Any]:
         "lsn": target.lsn,
         "txid": target.txid,
         "timestamp": target.timestamp,
-        "fingerprint": _fingerprint(target.fingerprint),
+        "fingerprint": text_of(target.fingerprint),
         "copy_lsn": manifest.lsn if target.base_lsn else None,
         "copy_bytes": manifest.copy_bytes if target.base_lsn else 0,
         "lines": target.lines,
@@ -165,12 +158,6 @@ def plan_of(work: Restoring) -> dict[str, Any]:
             for place, obstacle in zip(work.places, work.obstacles(), strict=True)
         ],
     }
-
-
-def _fingerprint(value: bytes) -> str:
-    from brokerha.model.fingerprints import text_of
-
-    return text_of(value)
 
 
 def _show_plan(plan: dict[str, Any], chosen: Format) -> None:
@@ -208,22 +195,16 @@ def _run(work: Restoring, *, is_forced: bool, dry_run: bool) -> None:
     from brokerha.stores.backup.restoring import check_backup
 
     manifest = work.manifest
-    with progress("verify", manifest.size_bytes / MEGABYTE, "MB") as meter:
-        snapshot = check_backup(work.backup, manifest, lambda size_bytes: meter.advance(size_bytes / MEGABYTE))
+    with progress("verify", manifest.size_bytes, "MB", MEGABYTE) as meter:
+        snapshot = check_backup(work.backup, manifest, meter.advance)
     if dry_run:
         return
     workers = sum(place.role == "worker" for place in work.places)
-    # A line counts like so many bytes of the copy: it is applied, not only written.
-    copied = manifest.copy_bytes / MEGABYTE if work.target.base_lsn else 0.0
-    per_line = _LINE_MEGABYTES
-    with progress("restore", workers * (copied + work.target.lines * per_line), "MB") as meter:
+    copied = manifest.copy_bytes if work.target.base_lsn else 0
+    with progress("restore", workers * (copied + work.target.lines * LINE_BYTES), "MB", MEGABYTE) as meter:
         work.run(
             snapshot,
             is_forced=is_forced,
-            note_bytes=lambda size_bytes: meter.advance(size_bytes / MEGABYTE),
-            note_lines=lambda lines: meter.advance(lines * per_line),
+            note_bytes=meter.advance,
+            note_lines=lambda lines: meter.advance(lines * LINE_BYTES),
         )
-
-
-_LINE_MEGABYTES = 0.01
-"""Applying a line takes about as long as copying so much: measured with lines of ten quads."""

@@ -27,21 +27,16 @@ from brokerha.cli.bench.options import BenchOptions
 from brokerha.cli.bench.site import Site, running
 from brokerha.cli.common import exits
 from brokerha.cli.common.command import Answer
+from brokerha.cli.common.output import columns
 from brokerha.client import Client
 from brokerha.model.errors import NotReady
 from brokerha.transports.client.wire import AmqpWire
 from brokerha.transports.tools import yardstick
 
 BACKUPS: Final = 2
-SYNC_COLUMNS = {
-    "sync_n": "N",
-    "window": "WINDOW",
-    "writes_per_s": "WRITES/S",
-    "p50_ms": "P50 MS",
-    "p99_ms": "P99 MS",
-    "seed_per_s": "SEED'S OWN",
-    "to_seed": "TIMES",
-}
+SYNC_COLUMNS = columns(
+    "sync_n=N", "window", "writes_per_s=WRITES/S", "p50_ms", "p99_ms", "seed_per_s=SEED'S OWN", "to_seed=TIMES",
+)  # fmt: skip
 SEED_PER_S: Final = {1: 235, 20: 500, 100: 840, 1000: 1000}
 """Writes per second of the seed's own system at a window, N = 1; 1 is a client that waits for each write."""
 SYNC_WARM_UP_S: Final = 1.0
@@ -72,17 +67,9 @@ def sync(options: BenchOptions) -> Answer:
 
 # ---- tx
 
-TX_COLUMNS = {
-    "backups": "BACKUPS",
-    "clients": "CLIENTS",
-    "per_s": "TX/S",
-    "p50_ms": "P50 MS",
-    "p99_ms": "P99 MS",
-    "raw_per_s": "RAW/S",
-    "raw_p50_ms": "RAW P50 MS",
-    "of_raw": "OF RAW",
-    "times_raw": "TIMES RAW",
-}
+TX_COLUMNS = columns(
+    "backups", "clients", "per_s=TX/S", "p50_ms", "p99_ms", "raw_per_s=RAW/S", "raw_p50_ms", "of_raw", "times_raw",
+)  # fmt: skip
 TX_CLIENTS: Final = (1, 8)
 TX_OPERATIONS: Final = 3
 TX_BACKUPS: Final = (1, 0)
@@ -144,14 +131,7 @@ def _transact(broker: str, clients: int, seconds: float) -> list[float]:
 
 # ---- fail-over
 
-FAIL_OVER_COLUMNS = {
-    "run": "RUN",
-    "killed": "KILLED",
-    "primary": "PRIMARY",
-    "median_s": "MEDIAN S",
-    "worst_s": "WORST S",
-    "sent_again": "SENT AGAIN",
-}
+FAIL_OVER_COLUMNS = columns("run", "killed", "primary", "median_s", "worst_s", "sent_again")
 CLIENTS: Final = 3
 WINDOW: Final = 20
 FAIL_OVER_AFTER_MS: Final = 1000

@@ -24,6 +24,7 @@ from brokerha.cli.bench.options import BenchOptions
 from brokerha.cli.bench.site import Site, is_in_sync, running
 from brokerha.cli.common import exits
 from brokerha.cli.common.command import Answer
+from brokerha.cli.common.output import columns
 from brokerha.model.errors import NotReady
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.ports.copies import CHUNK_BYTES
@@ -49,17 +50,10 @@ def _told(figures: Figures) -> str:
 
 # ---- copy
 
-COPY_COLUMNS = {
-    "mb": "MB",
-    "copy_mb_s": "MB/S",
-    "raw_mb_s": "RAW MB/S",
-    "raw_busy_mb_s": "RAW, WRITING",
-    "of_raw": "OF RAW",
-    "healed_s": "SECONDS",
-    "writes_before": "WRITES/S",
-    "writes_during": "MEANWHILE",
-    "load_average": "LOAD",
-}
+COPY_COLUMNS = columns(
+    "mb", "copy_mb_s=MB/S", "raw_mb_s=RAW MB/S", "raw_busy_mb_s=RAW, WRITING", "of_raw", "healed_s=SECONDS",
+    "writes_before=WRITES/S", "writes_during=MEANWHILE", "load_average=LOAD",
+)  # fmt: skip
 TRIPLES_AT_ONCE = 1000
 UNDER_WAY = 16
 KEPT = 1000
@@ -171,16 +165,10 @@ def _copied(site: Site, wire: Wire, window: int, first: int) -> tuple[Figures, i
 
 # ---- replay
 
-REPLAY_COLUMNS = {
-    "what": "WRITE",
-    "behind": "BEHIND",
-    "live_per_s": "WRITTEN/S",
-    "replay_per_s": "REPLAYED/S",
-    "to_live": "TIMES",
-    "before_mb": "MB BEFORE",
-    "peak_mb": "MB MOST",
-    "load_average": "LOAD",
-}
+REPLAY_COLUMNS = columns(
+    "what=WRITE", "behind", "live_per_s=WRITTEN/S", "replay_per_s=REPLAYED/S", "to_live=TIMES", "before_mb=MB BEFORE",
+    "peak_mb=MB MOST", "load_average=LOAD",
+)  # fmt: skip
 
 
 def replay(options: BenchOptions) -> Answer:

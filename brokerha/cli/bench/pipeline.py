@@ -28,22 +28,13 @@ from brokerha.cli.bench.options import BenchOptions
 from brokerha.cli.bench.pipeline_steps import STEPS
 from brokerha.cli.common import exits
 from brokerha.cli.common.command import Answer
+from brokerha.cli.common.output import columns
 from brokerha.model.errors import NotReady
 
-COLUMNS = {
-    "step": "STEP",
-    "where": "WHERE",
-    "seconds": "SECONDS",
-    "start_s": "START",
-    "entries_per_s": "ENTRIES/S",
-    "rows_per_s": "ROWS/S",
-    "cpu_s": "CPU S",
-    "peak_mb": "MB MOST",
-    "jvm_mb": "OF JVM",
-    "times_plain": "TIMES PLAIN",
-    "times_plain_with_start": "WITH START",
-    "load_average": "LOAD",
-}
+COLUMNS = columns(
+    "step", "where", "seconds", "start_s=START", "entries_per_s=ENTRIES/S", "rows_per_s=ROWS/S", "cpu_s",
+    "peak_mb=MB MOST", "jvm_mb=OF JVM", "times_plain", "times_plain_with_start=WITH START", "load_average=LOAD",
+)  # fmt: skip
 WHERE: Final = ("1", "2")
 """Spark with so many cores."""
 LOOK_S: Final = 0.25

@@ -25,6 +25,7 @@ from brokerha.cli.bench.options import BenchOptions
 from brokerha.cli.bench.site import START_S, running
 from brokerha.cli.common import exits
 from brokerha.cli.common.command import Answer
+from brokerha.cli.common.output import columns
 from brokerha.model.errors import NotReady
 from brokerha.model.numbers import Numbers
 from brokerha.model.operations import pack_operations
@@ -33,17 +34,10 @@ from brokerha.transports.tools import yardstick
 if TYPE_CHECKING:
     from brokerha.ports.wire import Wire
 
-COLUMNS = {
-    "what": "WRITE",
-    "window": "WINDOW",
-    "writes_per_s": "WRITES/S",
-    "p50_ms": "P50 MS",
-    "p99_ms": "P99 MS",
-    "to_raw": "OF RAW",
-    "cpu_us": "CPU US",
-    "turns": "TURNS",
-    "messages": "MESSAGES",
-}
+COLUMNS = columns(
+    "what=WRITE", "window", "writes_per_s=WRITES/S", "p50_ms", "p99_ms", "to_raw=OF RAW", "cpu_us", "turns",
+    "messages",
+)  # fmt: skip
 WANTED = ("cpu_seconds_total", "turns_total", "transport_total")
 Counted = Mapping[tuple[str, str, str], float]
 """(role, metric, label) -> sum over the nodes of the role."""

@@ -19,13 +19,14 @@ from typing import Any
 
 from brokerha.cli.common.access import until_reached
 from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.output import columns
 from brokerha.cli.common.progress import progress
 from brokerha.model import states
 from brokerha.model.errors import BrokerhaError, NotReady, Unreachable
 
 POLL_S = 0.5
 EQUAL, DAMAGED, UNKNOWN = "equal", "damaged", "unknown"
-COLUMNS = {"id": "COPY", "master": "MASTER", "result": "RESULT", "lsn": "LSN", "items": "ITEMS", "reason": "REASON"}
+COLUMNS = columns("id=COPY", "master", "result", "lsn", "items", "reason")
 
 
 @dataclass(slots=True)

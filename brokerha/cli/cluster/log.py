@@ -22,7 +22,7 @@ from brokerha.cli.common.access import cluster_file
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Group
 from brokerha.cli.common.options import FormatOption
-from brokerha.cli.common.output import Format
+from brokerha.cli.common.output import Format, columns
 from brokerha.cli.common.progress import progress
 from brokerha.model import log_lineages
 from brokerha.model.errors import TimedOut, Unreachable, WentBack
@@ -34,16 +34,7 @@ if TYPE_CHECKING:
 
 POLL_S = 20.0
 """How long one question of ``tail`` waits for something new."""
-COLUMNS = {
-    "lsn": "LSN",
-    "txid": "TXID",
-    "origin": "ORIGIN",
-    "timestamp": "TIME",
-    "kind": "KIND",
-    "operations": "OPERATIONS",
-    "outcome": "OUTCOME",
-    "effect_digest": "EFFECT",
-}
+COLUMNS = columns("lsn", "txid", "origin", "timestamp=TIME", "kind", "operations", "outcome", "effect_digest=EFFECT")
 AGREED = ("txid", "timestamp", "origin")
 """Fields that the masters agree on before they add a line."""
 RESULTS = ("outcome", "effect_digest")

@@ -14,10 +14,11 @@ import typer
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster, Row
 from brokerha.cli.common.command import Answer
+from brokerha.cli.common.output import columns
 from brokerha.model.errors import InvalidRequest, NotReady, Unreachable
 
 DEFAULT_FOR_S = 7 * 86_400
-COLUMNS = {"name": "PIN", "master": "MASTER", "lsn": "LSN", "entries": "ENTRIES", "until": "UNTIL", "dropped": "DROPPED"}
+COLUMNS = columns("name=PIN", "master", "lsn", "entries", "until", "dropped")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the pin: letters, digits, '.', '_', '-'.")]
 MasterOption = Annotated[str, typer.Option("--master", metavar="ID", help="Only this master; all without it.")]

@@ -1,10 +1,5 @@
 """``brokerha peer``: the masters of the cluster, and changing them while it runs.
 
-list              all masters as one of them sees them, and what is under way
-add               a node that runs becomes a master, with everything that the others have
-remove            a master is none any more, for good
-replace           a master whose disk was lost: taken out, then added with its new, empty journal
-
 One master is asked, the one in the latest epoch of those that answer; `--master` names another one. Each command waits until the masters agree,
 and tells on standard error what it waits for. Saying it again is no mistake: it goes on where it is.
 """
@@ -12,8 +7,7 @@ and tells on standard error what it waits for. Saying it again is no mistake: it
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,20 +15,13 @@ from brokerha.cli.common import exits
 from brokerha.cli.common.asking import YesOption, confirm
 from brokerha.cli.common.cluster import Cluster, Row
 from brokerha.cli.common.command import Answer, Group
+from brokerha.cli.common.output import columns
+from brokerha.cli.common.waiting import PAUSE_S, Waiting
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut, Unreachable
 
-COLUMNS = {
-    "node": "MASTER",
-    "standing": "STANDING",
-    "heard": "HEARD",
-    "epoch": "EPOCH",
-    "lsn": "LSN",
-    "lag": "LAG",
-    "journal": "JOURNAL",
-}
+COLUMNS = columns("node=MASTER", "standing", "heard", "epoch", "lsn", "lag", "journal")
 JOURNAL_SHOWN = 8
 """Characters of a journal's name in the table; JSON has all of it."""
-PAUSE_S = 0.25
 SURVEY_S = 5.0
 """How long a master may take to say how it is, before another one is asked."""
 DEFAULT_WAIT_S = 300.0
@@ -170,22 +157,30 @@ class _Change:
         self._kind = kind
         self._node = node
         self._master = master
-        self._deadline_s = time.monotonic() + wait_s
-        self._waits = wait_s > 0
+        self._waiting = Waiting(wait_s)
         self._arguments: Row = {"node": node, "force": force} if kind == "remove" else {"node": node}
-        self._told = ""
         self._has_changed = False
 
     def carry_out(self) -> Row:
         """Say it, and wait. Raises InvalidRequest, NotReady, TimedOut, Unreachable."""
         while True:
-            at, _ = self._retried(lambda: _survey(self._cluster, self._master, without=self._node))
-            answer = self._retried(lambda at=at: self._cluster.command(at, f"peer-{self._kind}", **self._arguments))  # type: ignore[misc]
+            at, answer = self._said()
             self._has_changed = self._has_changed or answer["changed"]
-            if not answer["changed"] or not self._waits:
+            if not answer["changed"] or not self._waiting.is_wanted:
                 return {**answer, "changed": self._has_changed}
             if (ended := self._watch(at)) is not None:
                 return {**answer, **ended, "changed": True}
+
+    def _said(self) -> tuple[str, Row]:
+        """(who was told, what it answers); a refusal for now, and silence after something was begun, is waited out."""
+        while True:
+            try:
+                at, _ = _survey(self._cluster, self._master, without=self._node)
+                return at, self._cluster.command(at, f"peer-{self._kind}", **self._arguments)
+            except (NotReady, Unreachable, TimedOut) as error:
+                if not self._waiting.is_wanted or (isinstance(error, Unreachable) and not self._has_changed):
+                    raise
+                self._pause(str(error))
 
     def _watch(self, at: str) -> Row | None:
         """Wait for the end; None when this master has forgotten the wish, or does not answer."""
@@ -201,29 +196,11 @@ class _Change:
                 return {**change, "masters": found["masters"]}
             if change["state"] == "failed":
                 raise NotReady(f"{self._node} was not {'added' if self._kind == 'add' else 'taken out'}: {change['stage']}")
-            self._tell(change["stage"])
             self._pause(change["stage"])
 
-    def _retried(self, ask: Callable[[], Any]) -> Any:
-        """What a master answers; a refusal for now, and silence after something was begun, is waited out."""
-        while True:
-            try:
-                return ask()
-            except (NotReady, Unreachable, TimedOut) as error:
-                if not self._waits or (isinstance(error, Unreachable) and not self._has_changed):
-                    raise
-                self._tell(str(error))
-                self._pause(str(error))
-
-    def _tell(self, stage: str) -> None:
-        if stage != self._told:
-            self._told = stage
-            exits.say(f"{self._node}: {stage}")
-
     def _pause(self, stage: str) -> None:
-        if time.monotonic() >= self._deadline_s:
-            raise TimedOut(f"{self._kind} {self._node} is not done yet: {stage}; say it again to go on waiting")
-        time.sleep(PAUSE_S)
+        late = f"{self._kind} {self._node} is not done yet: {stage}; say it again to go on waiting"
+        self._waiting.pause(f"{self._node}: {stage}", late)
 
 
 def _survey(cluster: Cluster, master: str, without: str = "") -> tuple[str, Row]:

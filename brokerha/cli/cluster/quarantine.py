@@ -1,10 +1,5 @@
 """``brokerha quarantine``: messages that nodes could not use, kept in the broker's queue ``brokerha.rejected`` with the reason.
 
-quarantine list     each with its id, where it came from, and why it is there
-quarantine show     one, with its headers and its body
-quarantine retry    publish it again where it came from, once the reason is gone
-quarantine drop     remove it for good
-
 The brokers of the cluster file are asked, each once; what is neither retried nor dropped stays in its place.
 """
 
@@ -12,7 +7,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,44 +18,55 @@ import typer
 from brokerha.cli.common import exits, logs, output
 from brokerha.cli.common.access import cluster_file
 from brokerha.cli.common.command import Answer, Group
-from brokerha.cli.common.options import ConfigFileOption
+from brokerha.cli.common.options import ConfigFileOption, Options
+from brokerha.cli.common.output import columns
 from brokerha.model.errors import ConfigurationError, InvalidRequest, NotFound
 
 if TYPE_CHECKING:
     from brokerha.transports.rabbitmq.addresses import Address
     from brokerha.transports.tools.quarantine import Quarantine, Quarantined
 
-LIST_COLUMNS = {
-    "id": "ID",
-    "seen": "SEEN",
-    "node": "NODE",
-    "exchange": "FROM",
-    "key": "KEY",
-    "type": "TYPE",
-    "size_bytes": "BYTES",
-    "message_id": "MESSAGE ID",
-    "reason": "REASON",
-}
+LIST_COLUMNS = columns("id", "seen", "node", "exchange=FROM", "key", "type", "size_bytes=BYTES", "message_id", "reason")
 DEFAULT_LIMIT = 1000
 SHOWN_BYTES = 64 * 1024
 URL_VARIABLE = "BROKERHA_BROKER_URL"
 
 app = Group("Messages that nodes could not use: list, show, retry, drop.")
 
-LimitOption = Annotated[
-    int,
-    typer.Option("--limit", metavar="N", min=1, help="How many messages of each broker to look at, the oldest first."),
-]
 IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="ID", help="As `quarantine list` names them.")]
 
 
+@dataclass(frozen=True, slots=True)
+class Kept(Options):
+    """What is in quarantine, as far as it is looked at."""
+
+    config: ConfigFileOption = None
+    limit: Annotated[
+        int,
+        typer.Option("--limit", metavar="N", min=1, help="How many messages of each broker to look at, the oldest first."),
+    ] = DEFAULT_LIMIT
+
+    def messages(self, ids: Sequence[str] = ()) -> Iterator[tuple[Quarantine, Quarantined]]:
+        """Those with these ids, or all without any. Raises NotFound, after the others, when one is not there."""
+        missing = set(ids)
+        for quarantine, message in _messages(self.config, self.limit):
+            if not ids or message.id in ids:
+                missing.discard(message.id)
+                yield quarantine, message
+        if missing:
+            raise NotFound(
+                f"not in quarantine: {', '.join(sorted(missing))}, among the {self.limit} oldest messages of each broker; "
+                "`brokerha quarantine list` shows what is"
+            )
+
+
 @app.command("list")
-def list_(config: ConfigFileOption = None, limit: LimitOption = DEFAULT_LIMIT) -> Answer:
+def list_(kept: Kept) -> Answer:
     """What is in quarantine: where each message came from, and why it is there.
 
     Exit code: 0 when there is nothing, 1 when there is something.
     """
-    rows = [row_of(message) for _, message in _messages(config, limit)]
+    rows = [row_of(message) for _, message in kept.messages()]
     if not rows:
         return Answer({"messages": rows}, rows, text="", remarks=["nothing is in quarantine"])
     return Answer({"messages": rows}, rows, LIST_COLUMNS, code=exits.DEGRADED)
@@ -67,20 +74,17 @@ def list_(config: ConfigFileOption = None, limit: LimitOption = DEFAULT_LIMIT) -
 
 @app.command()
 def show(
-    wanted: Annotated[str, typer.Argument(metavar="ID", help="As `quarantine list` names it.")],
-    config: ConfigFileOption = None,
-    limit: LimitOption = DEFAULT_LIMIT,
+    kept: Kept, wanted: Annotated[str, typer.Argument(metavar="ID", help="As `quarantine list` names it.")]
 ) -> Answer:
     """One message with its properties, its headers and its body, as far as it can be read."""
-    for _, message in _messages(config, limit):
-        if message.id == wanted:
-            told = {**row_of(message), "properties": _plain(message.properties), "body": body_of(message)}
-            return Answer(told, text=output.yaml_text(told))
-    raise _unknown([wanted], limit)
+    message = next(message for _, message in kept.messages([wanted]))
+    told = {**row_of(message), "properties": _plain(message.properties), "body": body_of(message)}
+    return Answer(told, text=output.yaml_text(told))
 
 
 @app.command()
 def retry(
+    kept: Kept,
     ids: IdsArgument = None,
     everything: Annotated[bool, typer.Option("--all", help="All that apps have published.")] = False,
     content_type: Annotated[
@@ -89,8 +93,6 @@ def retry(
     headers: Annotated[
         list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Instead of, or beside, those that it has.")
     ] = None,
-    config: ConfigFileOption = None,
-    limit: LimitOption = DEFAULT_LIMIT,
 ) -> int:
     """Publish messages again where they came from, and remove them from quarantine once the broker has confirmed that.
 
@@ -100,7 +102,7 @@ def retry(
     _named(ids, everything)
     mended = dict(_header(each) for each in headers or [])
     done, failed = 0, 0
-    for quarantine, message in _chosen(config, limit, ids or []):
+    for quarantine, message in kept.messages(ids or ()):
         if everything and not message.is_of_app:
             continue
         try:
@@ -115,18 +117,17 @@ def retry(
 
 @app.command()
 def drop(
+    kept: Kept,
     ids: IdsArgument = None,
     everything: Annotated[bool, typer.Option("--all", help="All that is in quarantine.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask.")] = False,
-    config: ConfigFileOption = None,
-    limit: LimitOption = DEFAULT_LIMIT,
 ) -> None:
     """Remove messages for good. Nobody else has them."""
     _named(ids, everything)
     if everything and not yes:
         raise typer.BadParameter("--all removes every message for good: write --yes as well, after `brokerha quarantine list`")
     done = 0
-    for quarantine, message in _chosen(config, limit, ids or []):
+    for quarantine, message in kept.messages(ids or ()):
         quarantine.drop(message)
         done += 1
     exits.say(f"{output.counted(done, 'message')} dropped")
@@ -186,23 +187,6 @@ def _header(given: str) -> tuple[str, str | int]:
 def _named(ids: list[str] | None, everything: bool) -> None:
     if bool(ids) == everything:
         raise typer.BadParameter("which messages? write their IDs, or --all")
-
-
-def _chosen(config: Path | None, limit: int, ids: list[str]) -> Iterator[tuple[Quarantine, Quarantined]]:
-    """Those with these ids, or all without any. Raises NotFound, after the others, for one that is not there."""
-    missing = set(ids)
-    for quarantine, message in _messages(config, limit):
-        if not ids or message.id in ids:
-            missing.discard(message.id)
-            yield quarantine, message
-    if missing:
-        raise _unknown(sorted(missing), limit)
-
-
-def _unknown(ids: list[str], limit: int) -> NotFound:
-    return NotFound(
-        f"not in quarantine: {', '.join(ids)}, among the {limit} oldest messages of each broker; `brokerha quarantine list` shows what is"
-    )
 
 
 def _messages(config: Path | None, limit: int) -> Iterator[tuple[Quarantine, Quarantined]]:

@@ -1,10 +1,5 @@
 """``brokerha settings``: what of the cluster file is changed while the cluster runs, for all nodes.
 
-settings list      all of them: value, whether a change counts at once, who set it, when, from where
-settings get       one value
-settings set       another value, from now on; kept over restarts
-settings unset     back to what the cluster files say
-
 Any master takes a change; it goes through the order like every transaction.
 """
 
@@ -17,17 +12,10 @@ import typer
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster, Row
 from brokerha.cli.common.command import Answer, Group
+from brokerha.cli.common.output import columns
 from brokerha.model.settings import name_problem
 
-COLUMNS = {
-    "name": "SETTING",
-    "value": "VALUE",
-    "takes": "TAKES",
-    "counts": "COUNTS",
-    "set_by": "SET BY",
-    "when": "WHEN",
-    "from": "FROM",
-}
+COLUMNS = columns("name=SETTING", "value", "takes", "counts", "set_by", "when", "from")
 LIVE, RESTART = "at once", "from the next start"
 
 app = Group("Settings of the running cluster: list, get, set, unset.")
@@ -48,7 +36,7 @@ def list_settings(
     cluster, file, in_force, live, takes, by, at, from}]}: as the master sees it that answers; file is what its cluster file says, in_force what
     counts in it now, at in microseconds; by, at and from are null of what was never set. Exit code 1 when what was set contradicts its file.
     """
-    answer = cluster.client.command("settings", {}, timeout=cluster.timeout_s)
+    answer = cluster.client.command("settings", {})
     if changed:
         answer = {**answer, "settings": [row for row in answer["settings"] if row["at"] is not None]}
     rows = answer["settings"]
@@ -61,7 +49,7 @@ def get(cluster: Cluster, name: NameArgument) -> Answer:
 
     With -o json {master, lsn, problem, setting}, as settings list has it.
     """
-    answer = cluster.client.command("settings", {}, timeout=cluster.timeout_s)
+    answer = cluster.client.command("settings", {})
     found = [row for row in answer.pop("settings") if row["name"] == name]
     if not found:
         raise typer.BadParameter(name_problem(name))
@@ -88,7 +76,7 @@ def unset(cluster: Cluster, name: NameArgument) -> Answer:
 
 
 def _changed(cluster: Cluster, command: str, arguments: dict[str, str]) -> Answer:
-    answer = cluster.client.command(command, arguments, timeout=cluster.timeout_s)
+    answer = cluster.client.command(command, arguments)
     row = answer["setting"]
     source = "" if row["source"] == "cluster" else ", as the cluster file says"
     counts = LIVE if row["live"] else f"{RESTART} of each node"

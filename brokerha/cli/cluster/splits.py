@@ -1,15 +1,10 @@
 """``brokerha splits``: what became of what lost its place in a split. ``brokerha split-recovery``: what becomes of it from now on.
 
-splits list       each time that the queue of a master went back, by its split book
-splits show       the transactions that it gave up: their place and outcome then and now
-split-recovery    the strategy in force; with a word another one, at all masters
-
 One master is asked, the first that answers; `--master` names another one. Each has its own book, so the answer says whose it is.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -18,31 +13,21 @@ import typer
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster, Row
 from brokerha.cli.common.command import Answer, Group
+from brokerha.cli.common.output import columns
+from brokerha.cli.common.waiting import Waiting
 from brokerha.model.errors import NotReady, TimedOut, Unreachable
 
-LIST_COLUMNS = {
-    "number": "SPLIT",
-    "last_write": "LAST WRITE GIVEN UP",
-    "epoch": "EPOCH",
-    "lineage": "LINEAGE",
-    "lsn": "BACK TO LSN",
-    "total": "GIVEN UP",
-    "effect": "WHAT BECAME OF IT",
-}
-SHOW_COLUMNS = {
-    "lsn": "LSN",
-    "txid": "TRANSACTION",
-    "origin": "MASTER",
-    "outcome": "OUTCOME",
-    "new_lsn": "LSN NOW",
-    "new_outcome": "OUTCOME NOW",
-    "effect": "EFFECT",
-    "reason": "REASON",
-}
+LIST_COLUMNS = columns(
+    "number=SPLIT", "last_write=LAST WRITE GIVEN UP", "epoch", "lineage", "lsn=BACK TO LSN", "total=GIVEN UP",
+    "effect=WHAT BECAME OF IT",
+)  # fmt: skip
+SHOW_COLUMNS = columns(
+    "lsn", "txid=TRANSACTION", "origin=MASTER", "outcome", "new_lsn=LSN NOW", "new_outcome=OUTCOME NOW", "effect",
+    "reason",
+)  # fmt: skip
 SHOWN = 100
 """Transactions that are shown without ``--all``."""
 PAGE_ENTRIES = 1_000
-PAUSE_S = 0.25
 SURVEY_S = 5.0
 """How long a master may take to answer, before another one is asked."""
 DEFAULT_WAIT_S = 60.0
@@ -125,31 +110,23 @@ def split_recovery(
 
 def _chosen(cluster: Cluster, master: str, mode: str, wait_s: float) -> Row:
     """Say it, and wait until it is so. Raises InvalidRequest, NotReady, TimedOut, Unreachable."""
-    deadline_s, told, has_changed = time.monotonic() + wait_s, "", False
+    waiting, has_changed = Waiting(wait_s), False
     while True:
         at, answer = _ask(cluster, master, "split-recovery", mode=mode)
         has_changed = has_changed or answer["changed"]
-        while True:
-            change = answer["change"]
-            if change is None or change["mode"] != mode:
-                break  # It was restarted, and knows nothing of the wish: say it again.
-            if change["state"] == "done" or not wait_s:
+        # A master that was restarted knows nothing of the wish, and is told again.
+        while (change := answer["change"]) is not None and change["mode"] == mode:
+            if change["state"] == "done" or not waiting.is_wanted:
                 return {**answer, "changed": has_changed}
             if change["state"] == "failed":
                 raise NotReady(f"{mode} is not in force everywhere: {change['stage']}")
-            if change["stage"] != told:
-                told = change["stage"]
-                exits.say(told)
-            if time.monotonic() >= deadline_s:
-                raise TimedOut(f"{mode} is not in force everywhere yet: {told}; brokerha split-recovery tells what became of it")
-            time.sleep(PAUSE_S)
+            late = f"{mode} is not in force everywhere yet: {change['stage']}; brokerha split-recovery tells what became of it"
+            waiting.pause(change["stage"], late)
             try:
                 answer = cluster.command(at, "split-recovery")
             except (Unreachable, TimedOut):
                 break
-        if time.monotonic() >= deadline_s:
-            raise TimedOut(f"whether {mode} is in force is unknown, {at} does not tell: brokerha split-recovery {mode} says it again")
-        time.sleep(PAUSE_S)
+        waiting.pause("", f"whether {mode} is in force is unknown, {at} does not tell: brokerha split-recovery {mode} says it again")
 
 
 def _done(answer: Mapping[str, Any]) -> str:

@@ -22,24 +22,15 @@ import typer
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.options import FormatOption
-from brokerha.cli.common.output import Format
+from brokerha.cli.common.output import Format, columns
 from brokerha.model import states
 from brokerha.model.errors import Unreachable
 
-COLUMNS = {
-    "id": "NODE",
-    "role": "ROLE",
-    "state": "STATE",
-    "received_lsn": "RECEIVED",
-    "applied_lsn": "APPLIED",
-    "lag": "LAG",
-    "incoming": "INCOMING",
-    "in_doubt": "IN-DOUBT",
-    "items": "ITEMS",
-    "fingerprint": "FINGERPRINT",
-    "seen": "SEEN",
-}
-COLUMNS_OF_PROCESSES = {"primary": "PRIMARY", "view": "VIEW"}
+COLUMNS = columns(
+    "id=NODE", "role", "state", "received_lsn=RECEIVED", "applied_lsn=APPLIED", "lag", "incoming",
+    "in_doubt=IN-DOUBT", "items", "fingerprint", "seen",
+)  # fmt: skip
+COLUMNS_OF_PROCESSES = columns("primary", "view")
 """Shown where a master has backups."""
 FINGERPRINT_SHOWN = 12
 """Characters of a fingerprint in the table; JSON has all of it."""

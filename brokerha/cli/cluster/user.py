@@ -1,9 +1,5 @@
 """``brokerha user``: who may come through the HTTP doors, and as what.
 
-user add      a user with a role, and a password or a token; again for other roles, another password or token
-user list     names, roles, and when tokens end
-user remove   a user with all tokens; who has one is refused within a second
-
 The users file is the one that the cluster file names (``http-users``), or that of --file. It is replaced as a whole, and nobody else may read it.
 Passwords and tokens are in it as hashes only: a token is shown once.
 """
@@ -16,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,13 +22,14 @@ import typer
 from brokerha.cli.common import exits
 from brokerha.cli.common.access import cluster_file
 from brokerha.cli.common.command import Answer, Group
-from brokerha.cli.common.options import ConfigFileOption
+from brokerha.cli.common.options import ConfigFileOption, Options
+from brokerha.cli.common.output import columns
 from brokerha.model.errors import ConfigurationError, NotFound
 
 if TYPE_CHECKING:
     from brokerha.http.guard.users import User
 
-COLUMNS = {"name": "USER", "role": "ROLE", "password": "PASSWORD", "tokens": "TOKENS", "expires": "LAST TOKEN ENDS", "in": "IN REPOSITORIES"}
+COLUMNS = columns("name=USER", "role", "password", "tokens", "expires=LAST TOKEN ENDS", "in=IN REPOSITORIES")
 TOKEN_BYTES = 32
 PASSWORD_LEAST = 12
 DEFAULT_HOURS = 12.0
@@ -39,14 +37,66 @@ YEAR_HOURS = 24.0 * 366
 
 app = Group("Users of the HTTP doors: add, list, remove.")
 
-FileOption = Annotated[
-    Path | None, typer.Option("--file", metavar="FILE", help="Users file; without it the one that the cluster file names.")
-]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
+
+
+@dataclass(slots=True)
+class UsersFile(Options):
+    """The users file that is meant."""
+
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="Users file; without it the one that the cluster file names.")
+    ] = None
+    config: ConfigFileOption = None
+
+    @property
+    def path(self) -> Path:
+        """Where it lies. Raises ConfigurationError, typer.BadParameter."""
+        if self.file is not None:
+            return self.file
+        cluster = cluster_file(self.config)
+        if not cluster.http_users:
+            raise ConfigurationError(f'{cluster.path}: no users file is named: write http-users = "users.toml", or --file FILE')
+        return cluster.path.parent / cluster.http_users
+
+    def read(self) -> dict[str, User]:
+        """All users; nobody when there is no file yet. Raises ConfigurationError."""
+        from brokerha.http.guard.users import parse_users
+
+        path = self.path
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return {}
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        return parse_users(text, str(path))
+
+    def write(self, users: dict[str, User]) -> None:
+        """Replace it as a whole; nobody else may read it."""
+        path = self.path
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        new = Path(name)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write("".join(_table(user) for _, user in sorted(users.items())))
+                file.flush()
+                os.fsync(file.fileno())
+            if path.exists():
+                # Whoever runs the nodes goes on being able to read it.
+                found = path.stat()
+                new.chmod(found.st_mode & 0o660)
+                if os.geteuid() == 0:
+                    os.chown(new, found.st_uid, found.st_gid)
+            new.replace(path)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
 
 
 @app.command()
 def add(
+    users_file: UsersFile,
     name: NameArgument,
     role: Annotated[
         str, typer.Option("--role", metavar="none|read|write|admin", help="Each may what those before it may; none: only what --repository says.")
@@ -58,8 +108,6 @@ def add(
     expires_h: Annotated[
         float, typer.Option("--expires-h", metavar="HOURS", min=0.01, max=YEAR_HOURS, help="With --token: how long it is good for.")
     ] = DEFAULT_HOURS,
-    file: FileOption = None,
-    config: ConfigFileOption = None,
 ) -> None:
     """Add a user, or give one that is there other roles, another password or one more token.
 
@@ -73,8 +121,7 @@ def add(
     repositories = dict(_right(each, ROLES) for each in repository or [])
     if role == NONE and not repositories:
         raise typer.BadParameter("--role none: name what this user may, with --repository NAME=ROLE")
-    path = _path(file, config)
-    users = _read(path)
+    users = users_file.read()
     known = users.get(name, User(name, role))
     now_s, made = time.time(), ""
     live = tuple(each for each in known.tokens if each.expires_s > now_s)
@@ -84,33 +131,32 @@ def add(
         users[name] = User(name, role, known.password, live, repositories)
     else:
         users[name] = User(name, role, hash_password(_password()), live, repositories)
-    _write(path, users)
-    exits.say(f"{name} has the role {role} in {path}" + (f", and {_listed(repositories)}" if repositories else ""))
+    users_file.write(users)
+    exits.say(f"{name} has the role {role} in {users_file.path}" + (f", and {_listed(repositories)}" if repositories else ""))
     if made:
         print(made)
 
 
 @app.command("list")
-def list_(file: FileOption = None, config: ConfigFileOption = None) -> Answer:
+def list_(users_file: UsersFile) -> Answer:
     """Who there is, with which role; no secret is shown, as none is kept."""
     now_s = time.time()
-    rows = [_row(user, now_s) for _, user in sorted(_read(_path(file, config)).items())]
+    rows = [_row(user, now_s) for _, user in sorted(users_file.read().items())]
     shown = [{**row, "in": _listed(row["repositories"])} for row in rows]
     return Answer({"users": rows}, shown, COLUMNS)
 
 
 @app.command()
-def remove(name: NameArgument, file: FileOption = None, config: ConfigFileOption = None) -> None:
+def remove(users_file: UsersFile, name: NameArgument) -> None:
     """Remove a user: doors refuse password and tokens within a second."""
-    path = _path(file, config)
-    users = _read(path)
+    path, users = users_file.path, users_file.read()
     if users.pop(name, None) is None:
         raise NotFound(f"{path} has no user {name}")
     if not users:
         raise ConfigurationError(
             f"{path}: {name} is the last user, and a file without users is refused: add another one first, or take http-users out of the cluster file"
         )
-    _write(path, users)
+    users_file.write(users)
     exits.say(f"{name} is removed from {path}")
 
 
@@ -131,47 +177,6 @@ def _right(given: str, roles: Sequence[str]) -> tuple[str, str]:
 
 def _listed(repositories: dict[str, str]) -> str:
     return ", ".join(f"{name}={role}" for name, role in sorted(repositories.items()))
-
-
-def _path(file: Path | None, config: Path | None) -> Path:
-    if file is not None:
-        return file
-    cluster = cluster_file(config)
-    if not cluster.http_users:
-        raise ConfigurationError(f'{cluster.path}: no users file is named: write http-users = "users.toml", or --file FILE')
-    return cluster.path.parent / cluster.http_users
-
-
-def _read(path: Path) -> dict[str, User]:
-    from brokerha.http.guard.users import parse_users
-
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    return parse_users(text, str(path))
-
-
-def _write(path: Path, users: dict[str, User]) -> None:
-    text = "".join(_table(user) for _, user in sorted(users.items()))
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as new:
-            new.write(text)
-            new.flush()
-            os.fsync(new.fileno())
-        if path.exists():
-            # Whoever runs the nodes goes on being able to read it.
-            found = path.stat()
-            Path(name).chmod(found.st_mode & 0o660)
-            if os.geteuid() == 0:
-                os.chown(name, found.st_uid, found.st_gid)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _table(user: User) -> str:

@@ -1,12 +1,5 @@
 """``brokerha worker``: workers at run time, and what a person decides about their content.
 
-list              all workers, with their state and what holds them up
-add, remove       take a worker in, or let it go
-on, off           have it follow the log, or stop
-trust             its content is right: the others of its site are healed from it
-copy              throw its copy away and take one of another worker
-repair            a whole site takes the content of workers of another site
-
 With ``-c`` the command goes to the master of the worker. Each says what it does before it does it, and what comes next.
 """
 
@@ -20,17 +13,9 @@ from brokerha.cli.common import exits
 from brokerha.cli.common.asking import YesOption, confirm
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer, Group
+from brokerha.cli.common.output import columns
 
-COLUMNS = {
-    "id": "WORKER",
-    "master": "MASTER",
-    "state": "STATE",
-    "readable": "READABLE",
-    "probe": "PROBE",
-    "applied_lsn": "APPLIED",
-    "fingerprint": "FINGERPRINT",
-    "reason": "REASON",
-}
+COLUMNS = columns("id=WORKER", "master", "state", "readable", "probe", "applied_lsn=APPLIED", "fingerprint", "reason")
 
 app = Group("Workers: list, add, remove, on, off, trust, copy, repair.")
 

@@ -1,4 +1,4 @@
-"""Which cluster a command talks to, and the client that talks to it.
+"""Which cluster a command talks to.
 
     --url, or -c, or BROKERHA_URL, or ./cluster.toml: the first that is given; --url and -c together are a mistake.
 
@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from brokerha.cli.common import logs
-from brokerha.cli.common.options import DEFAULT_CONFIG, DEFAULT_TIMEOUT_S
+from brokerha.cli.common.options import DEFAULT_CONFIG
 from brokerha.model.errors import ConfigurationError, Unreachable
 
 if TYPE_CHECKING:
     from tenacity import Retrying
 
-    from brokerha.client import Client
     from brokerha.nodes.config.cluster import ClusterConfig
 
 URL_VARIABLE = "BROKERHA_URL"
@@ -57,26 +55,14 @@ def addresses(config: Path | None, url: str | None) -> dict[str, str]:
     if url is not None and config is None:
         return {url: url}
     if config is None and not DEFAULT_CONFIG.exists():
-        message = f"which cluster? write -c FILE, --url URL, or set {URL_VARIABLE}; there is no {DEFAULT_CONFIG} in this folder"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter(f"which cluster? write -c FILE, --url URL, or set {URL_VARIABLE}; there is no {DEFAULT_CONFIG} in this folder")
     cluster = cluster_file(config)
     urls = master_urls(cluster)
     if urls:
         return urls
     if cluster.is_embedded:
-        message = f'{cluster.path}: no master has an http address, so nobody outside of its process can reach it: write http = "127.0.0.1:7201"'
-        raise ConfigurationError(message)
+        raise ConfigurationError(f'{cluster.path}: no master has an http address, so nobody outside of its process can reach it: write http = "127.0.0.1:7201"')
     return {cluster.name: cluster.broker}
-
-
-def connected(config: Path | None, url: str | None, timeout_s: float = DEFAULT_TIMEOUT_S) -> Client:
-    """A client of the cluster; whether a node answers shows with the first question."""
-    chosen = ",".join(addresses(config, url).values())
-    import brokerha
-
-    if chosen.startswith("amqp"):
-        logs.to_stderr(logs.COMMAND)
-    return brokerha.connect(chosen, timeout=timeout_s)
 
 
 def until_reached(timeout_s: float, pause_s: float) -> Retrying:

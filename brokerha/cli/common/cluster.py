@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from brokerha.cli.common import logs
-from brokerha.cli.common.access import addresses, cluster_file, connected, master_urls
+from brokerha.cli.common.access import addresses, cluster_file, master_urls
 from brokerha.cli.common.options import (
     DEFAULT_CONFIG,
     DEFAULT_TIMEOUT_S,
@@ -53,7 +53,10 @@ class Cluster(Options):
     @cached_property
     def client(self) -> Client:
         """A client of all masters. Raises typer.BadParameter, ConfigurationError; that nobody answers shows with the first question."""
-        return self._stack.enter_context(connected(self.config, self.url, self.timeout_s))
+        urls = ",".join(addresses(self.config, self.url).values())
+        if urls.startswith("amqp"):
+            logs.to_stderr(logs.COMMAND)
+        return self.connect(urls)
 
     def connect(self, urls: str) -> Client:
         """A client of nodes that are named by their addresses."""

@@ -31,22 +31,19 @@ def read_text(argument: str | None, file: Path | None, what: str) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        message = f"{what} is not UTF-8: byte {error.start} is 0x{content[error.start]:02x}; save it as UTF-8"
-        raise InvalidRequest(message) from None
+        raise InvalidRequest(f"{what} is not UTF-8: byte {error.start} is 0x{content[error.start]:02x}; save it as UTF-8") from None
 
 
 def read_bytes(argument: str | None, file: Path | None, what: str) -> bytes:
     """The bytes of an argument (``-`` for standard input) or of a file; exactly one of the two must be given."""
     if (argument is None) == (file is None):
-        message = f"give {what} as one argument, as --file FILE, or as - for standard input"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter(f"give {what} as one argument, as --file FILE, or as - for standard input")
     if argument is not None and argument != STANDARD_INPUT:
         return argument.encode("utf-8", "surrogateescape")
     with opened(str(file) if file is not None else STANDARD_INPUT) as source:
         content = source.content.read(BODY_LIMIT_BYTES + 1)
     if len(content) > BODY_LIMIT_BYTES:
-        message = f"{what} is larger than {BODY_LIMIT_BYTES} bytes, the limit of one transaction: split it"
-        raise TooLarge(message)
+        raise TooLarge(f"{what} is larger than {BODY_LIMIT_BYTES} bytes, the limit of one transaction: split it")
     return content
 
 
@@ -74,8 +71,7 @@ def opened(name: str) -> Iterator[Source]:
             content = cast("BinaryIO", decompress(raw)) if decompress is not None else raw
             yield Source(content, raw, path.stat().st_size)
     except (OSError, EOFError, lzma.LZMAError) as error:
-        message = f"{name} cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise typer.BadParameter(message) from None
+        raise typer.BadParameter(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def plain_suffix(name: str) -> str:

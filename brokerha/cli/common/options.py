@@ -19,8 +19,7 @@ _ACK = re.compile(rf"({'|'.join(LEVELS)}|{APPLIED_LEVEL}=[1-9][0-9]{{0,2}})\Z")
 def check_ack(text: str) -> str:
     """The level of ``--ack``. Raises typer.BadParameter when there is no such level."""
     if not _ACK.match(text):
-        message = f"{text!r}: write {', '.join(LEVELS)}, or applied=N with the number of workers"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter(f"{text!r}: write {', '.join(LEVELS)}, or applied=N with the number of workers")
     return text
 
 

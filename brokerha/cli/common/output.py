@@ -39,6 +39,16 @@ class Format(enum.StrEnum):
     TSV = "tsv"
 
 
+def columns(*fields: str) -> dict[str, str]:
+    """Fields of a table and their heads: ``field=HEAD``, or the field alone, whose name in capitals is the head.
+
+    >>> columns("id=WORKER", "stale_s")
+    {'id': 'WORKER', 'stale_s': 'STALE S'}
+    """
+    named = (field.partition("=") for field in fields)
+    return {field: head or field.upper().replace("_", " ") for field, _, head in named}
+
+
 def write(
     data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], chosen: Format, columns: Mapping[str, str]
 ) -> None:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
+MEGABYTE = 1e6
+
+
 class Meter(Protocol):
     """Takes note of what is done."""
 
@@ -25,8 +28,8 @@ class _Silent:
 
 
 @contextmanager
-def progress(what: str, total: float | None, unit: str) -> Iterator[Meter]:
-    """A meter of ``total`` units (None when the end is not known)."""
+def progress(what: str, total: float | None, unit: str, scale: float = 1.0) -> Iterator[Meter]:
+    """A meter up to ``total`` (None when the end is not known); a unit that is shown is ``scale`` of what is counted."""
     if not sys.stderr.isatty():
         yield _Silent()
         return
@@ -49,12 +52,12 @@ def progress(what: str, total: float | None, unit: str) -> Iterator[Meter]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(what, total=total)
+        task = bars.add_task(what, total=None if total is None else total / scale)
 
         class Bar:
             """The meter of the one bar."""
 
             def advance(self, count: float) -> None:
-                bars.advance(task, count)
+                bars.advance(task, count / scale)
 
         yield Bar()

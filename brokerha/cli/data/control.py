@@ -1,9 +1,5 @@
 """``brokerha control``: the checks that every transaction must leave true.
 
-add      add a check, or put another one in its place
-list     all checks
-remove   remove one
-
     brokerha control add no-orphans --ask 'ASK { FILTER NOT EXISTS { ?s <urn:parent> ?p FILTER NOT EXISTS { ?p a ?t } } }'
     brokerha control add stock --key items sku-1 '>= 0'
 
@@ -20,10 +16,11 @@ from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.inputs import read_text
 from brokerha.cli.common.options import MinLsnOption, RepositoryOption
+from brokerha.cli.common.output import columns
 from brokerha.cli.data.read_write import placed
 from brokerha.model.control import ASK, KEY, SELECT
 
-COLUMNS = {"name": "NAME", "kind": "KIND", "target": "ABOUT", "text": "TEXT", "expected": "EXPECTED"}
+COLUMNS = columns("name", "kind", "target=ABOUT", "text", "expected")
 
 app = Group("The control suite, checks that every transaction must leave true: add, list, remove.")
 

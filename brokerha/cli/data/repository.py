@@ -1,9 +1,5 @@
 """``brokerha repository``: RDF repositories, which are created and removed through the log, at all sites at once.
 
-list     names, and how many statements each has
-add      create one, if it is not there
-remove   remove one, with all that is in it
-
     brokerha repository add books
     brokerha update --repository books 'INSERT DATA { <urn:a> <urn:b> 1 }'
 """
@@ -18,6 +14,7 @@ from brokerha.cli.common.asking import YesOption, confirm
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.options import MinLsnOption
+from brokerha.cli.common.output import columns
 from brokerha.cli.data.read_write import placed
 from brokerha.model.errors import TOO_MUCH, Rejected, UnknownRepository
 from brokerha.model.ids import is_repository_id
@@ -31,7 +28,7 @@ EMPTYING: Final = (
     "DELETE {{ ?s ?p ?o }} WHERE {{ SELECT * {{ ?s ?p ?o }} LIMIT {part} }} ; "
     "DELETE {{ GRAPH ?g {{ ?s ?p ?o }} }} WHERE {{ SELECT * {{ GRAPH ?g {{ ?s ?p ?o }} }} LIMIT {part} }}"
 )
-COLUMNS = {"id": "REPOSITORY", "statements": "STATEMENTS"}
+COLUMNS = columns("id=REPOSITORY", "statements")
 
 app = Group("RDF repositories: list, add, remove.")
 

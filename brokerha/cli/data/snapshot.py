@@ -1,9 +1,5 @@
 """``brokerha snapshot``: what tables held at one LSN, kept by name.
 
-create   of some tables, or of all
-list     all snapshots
-drop     one
-
     brokerha snapshot create monday prices stock
     brokerha get prices sku-1 --snapshot monday
 """
@@ -17,9 +13,10 @@ import typer
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.options import MinLsnOption
+from brokerha.cli.common.output import columns
 from brokerha.cli.data.read_write import placed
 
-COLUMNS = {"name": "NAME", "lsn": "LSN", "tables": "TABLES"}
+COLUMNS = columns("name", "lsn", "tables")
 
 app = Group("Snapshots of key-value tables by name: create, list, drop.")
 

@@ -1,8 +1,5 @@
 """``brokerha table``: key-value tables, which begin with their first key and end with their last.
 
-list      their names
-export    all keys of one, or some, at one moment while others write: JSON lines or msgpack
-
     brokerha table export prices > prices.jsonl
 """
 

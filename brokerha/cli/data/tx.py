@@ -1,11 +1,5 @@
 """``brokerha tx``: transactions that are not over, and ending them by hand.
 
-list       open and prepared ones, and those that were decided by hand
-show       what became of one
-commit     decide a prepared one by hand
-rollback   roll an open one back, or decide a prepared one by hand
-forget     what was decided by hand is not reported to its coordinator any more
-
 A prepared transaction belongs to its coordinator. Deciding it by hand may contradict what that one decided elsewhere; it is kept
 and reported until it is forgotten, and asks for ``--yes``.
 """
@@ -19,14 +13,12 @@ import typer
 from brokerha.cli.common import exits
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer, Group
+from brokerha.cli.common.output import columns
 from brokerha.model import states
 from brokerha.model.errors import NotFound
 from brokerha.model.ids import maker_of
 
-COLUMNS = {
-    "txid": "TRANSACTION", "xid": "XID", "state": "STATE", "outcome": "OUTCOME", "operations": "OPERATIONS", "bytes": "BYTES",
-    "idle_s": "IDLE S", "node": "MASTER",
-}  # fmt: skip
+COLUMNS = columns("txid=TRANSACTION", "xid", "state", "outcome", "operations", "bytes", "idle_s", "node=MASTER")
 
 SILENT = frozenset({states.UNREACHABLE, states.WAITING_FOR_PRIMARY})
 """States of a master that cannot be asked for its transactions."""

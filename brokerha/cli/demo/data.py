@@ -42,11 +42,9 @@ def file_lines(path: Path) -> Iterator[str]:
                 if text and not text.startswith("#"):
                     yield text
     except OSError as error:
-        message = f"cannot read {path}: {error.strerror}"
-        raise InvalidRequest(message) from None
+        raise InvalidRequest(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        message = f"{path} is not UTF-8: byte {error.start}"
-        raise InvalidRequest(message) from None
+        raise InvalidRequest(f"{path} is not UTF-8: byte {error.start}") from None
 
 
 def pieces(lines: Iterable[str], size: int = LINES) -> list[str]:
@@ -57,6 +55,5 @@ def pieces(lines: Iterable[str], size: int = LINES) -> list[str]:
         try:
             check_nquads(text)
         except InvalidRequest as error:
-            message = f"statements {number * size + 1} to {number * size + size}: {error}"
-            raise InvalidRequest(message) from None
+            raise InvalidRequest(f"statements {number * size + 1} to {number * size + size}: {error}") from None
     return texts

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,37 +20,45 @@ import typer
 from brokerha.cli.common import exits
 from brokerha.cli.common.access import cluster_file
 from brokerha.cli.common.command import Answer
-from brokerha.cli.common.options import ConfigFileOption
+from brokerha.cli.common.options import ConfigFileOption, Options
+from brokerha.cli.common.output import columns
 from brokerha.cli.machine.init import DEFAULT_FOLDER, DEFAULT_USER, program
 
 if TYPE_CHECKING:
     from brokerha.doctor.findings import Finding
     from brokerha.nodes.config.cluster import ClusterConfig
 
-COLUMNS = {"level": "LEVEL", "subject": "ABOUT", "what": "FOUND", "command": "MENDED BY"}
+COLUMNS = columns("level", "subject=ABOUT", "what=FOUND", "command=MENDED BY")
 
-DeployOption = Annotated[
-    Path,
-    typer.Option("--deploy", metavar="DIR", help="Folder of the files that brokerha init made, if there are any."),
-]
-SecretsOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--secrets",
-        metavar="DIR",
-        help="Folder with ID.url, the broker's URL for each node; secrets in the folder of --deploy, if it is there. Without either: "
-        "the URL of the cluster file.",
-    ),
-]
+@dataclass(frozen=True, slots=True)
+class Machine(Options):
+    """The cluster file of this machine, and what was deployed beside it."""
+
+    config: ConfigFileOption = None
+    deploy: Annotated[
+        Path, typer.Option("--deploy", metavar="DIR", help="Folder of the files that brokerha init made, if there are any.")
+    ] = DEFAULT_FOLDER
+    secrets: Annotated[
+        Path | None,
+        typer.Option(
+            "--secrets",
+            metavar="DIR",
+            help="Folder with ID.url, the broker's URL for each node; secrets in the folder of --deploy, if it is there. Without either: "
+            "the URL of the cluster file.",
+        ),
+    ] = None
+
+    def read(self) -> tuple[ClusterConfig, Path | None]:
+        """The cluster, and where the secrets lie. Raises ConfigurationError, typer.BadParameter."""
+        beside = self.deploy / "secrets"
+        return cluster_file(self.config), self.secrets or (beside if beside.is_dir() else None)
 
 
 def doctor(
+    machine: Machine,
     nodes: Annotated[
         list[str] | None, typer.Argument(metavar="NODE", help="Nodes of this machine; all of the file without any.")
     ] = None,
-    config: ConfigFileOption = None,
-    deploy: DeployOption = DEFAULT_FOLDER,
-    secrets: SecretsOption = None,
 ) -> Answer:
     """Check configuration, broker, rights, clocks, disks and limits; each finding with the command that mends it.
 
@@ -58,9 +67,8 @@ def doctor(
     """
     from brokerha.doctor.findings import text
 
-    cluster = cluster_file(config)
-    folder = secrets or (deploy / "secrets" if (deploy / "secrets").is_dir() else None)
-    findings, is_reachable = examine(cluster, nodes or [], os.environ, deploy, folder)
+    cluster, secrets = machine.read()
+    findings, is_reachable = examine(cluster, nodes or [], os.environ, machine.deploy, secrets)
     told = report(cluster.name, findings)
     lines = "\n".join(text(finding) for finding in findings)
     return Answer(told, told["findings"], COLUMNS, text=lines, code=code_of(findings, is_reachable=is_reachable))

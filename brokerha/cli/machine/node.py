@@ -1,10 +1,5 @@
 """``brokerha node``: one node in the foreground, by the program that its role names; and orders to one that runs.
 
-ID          run it (``run ID`` for a node whose id is one of the following words)
-pause ID    a backup follows nobody and does not stand for election; a worker is switched off
-coin ID     name the primary that a paused backup hears at present
-continue ID go on; a backup only under the primary that it was coined on
-
 Programs are found by the entry point group ``brokerha.programs``, so that this library never imports them and another
 package may bring its own. A program is ``main(config, node_id) -> exit code``; it handles SIGTERM and SIGINT itself.
 """
@@ -119,8 +114,7 @@ def run_node(path: Path, node_id: str, master: str = "", http: str = "") -> int:
         config = with_worker(config, node_id, master, http)
     entry = config.node(node_id)
     if config.is_embedded:
-        message = f"{path}: embedded:// is one process for the whole cluster: start it with brokerha up -c {path}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"{path}: embedded:// is one process for the whole cluster: start it with brokerha up -c {path}")
     logs.to_stderr(logs.NODE)
     return program_of(entry.role)(config, node_id)
 
@@ -132,7 +126,6 @@ def program_of(role: str) -> Program:
     for found in entry_points(group=PROGRAMS, name=role):
         program: Program = found.load()
         return program
-    message = (
+    raise ConfigurationError(
         f"no program for the role {role} is installed: install the package that has it (entry point group {PROGRAMS})"
     )
-    raise ConfigurationError(message)

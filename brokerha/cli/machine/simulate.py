@@ -17,15 +17,12 @@ import random
 import sys
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.progress import Meter, progress
-
-if TYPE_CHECKING:
-    from brokerha.simulator import Summary
+from brokerha.cli.common.progress import progress
 
 
 class Kind(StrEnum):
@@ -106,8 +103,7 @@ def simulate(
 def _range(text: str) -> range:
     first, _, last = text.partition("-")
     if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-        message = f"--seeds {text!r}: write the first and the last seed, such as 0-1999"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter(f"--seeds {text!r}: write the first and the last seed, such as 0-1999")
     return range(int(first), int(last) + 1)
 
 
@@ -151,14 +147,9 @@ def _run_many(seeds: Iterable[int], minutes: float | None, processes: int) -> in
             seeds,
             deadline_s=None if minutes is None else minutes * 60,
             processes=processes,
-            progress=lambda so_far: _advance(meter, so_far),
+            progress=lambda _so_far: meter.advance(1),
         )
     print(summary.words())
     for failure in summary.failures:
         print(failure.words())
     return exits.FAILED if summary.failures else exits.DONE
-
-
-def _advance(meter: Meter, _so_far: Summary) -> None:
-    """Called after each seed."""
-    meter.advance(1)

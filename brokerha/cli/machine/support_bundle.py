@@ -26,12 +26,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.access import cluster_file, master_urls
+from brokerha.cli.common.access import master_urls
 from brokerha.cli.common.cluster import Cluster
-from brokerha.cli.common.options import ConfigFileOption
 from brokerha.cli.machine import doctor
-from brokerha.cli.machine.doctor import DeployOption, SecretsOption
-from brokerha.cli.machine.init import DEFAULT_FOLDER
 from brokerha.model import VERSION
 from brokerha.model.errors import BrokerhaError, ConfigurationError
 
@@ -48,13 +45,11 @@ _LOG_OF_PROGRAM = re.compile(r"^(?:stdout_|stderr_)?logfile\s*=\s*(\S.*?)\s*$", 
 
 
 def support_bundle(
-    config: ConfigFileOption = None,
+    machine: doctor.Machine,
     file: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="The file; brokerha-NAME-TIME.tar.gz without it."),
     ] = None,
-    deploy: DeployOption = DEFAULT_FOLDER,
-    secrets: SecretsOption = None,
     logs: Annotated[
         list[Path] | None,
         typer.Option("--logs", metavar="DIR", help="Folder whose *.log files are taken too. Repeatable."),
@@ -71,15 +66,14 @@ def support_bundle(
     from brokerha.doctor.bundle import Bundle
     from brokerha.doctor.redaction import Redactor
 
-    cluster = cluster_file(config)
-    folder = secrets or (deploy / "secrets" if (deploy / "secrets").is_dir() else None)
+    cluster, folder = machine.read()
     bundle = Bundle(Redactor(known_secrets(cluster, folder)), megabytes * 1_000_000)
     bundle.add("cluster.toml", cluster.path.read_text(encoding="utf-8"))
     bundle.add("environment.txt", "".join(f"{name}\n" for name in sorted(os.environ)))
-    findings, _ = doctor.examine(cluster, [], os.environ, deploy, folder)
+    findings, _ = doctor.examine(cluster, [], os.environ, machine.deploy, folder)
     bundle.add_json("doctor.json", doctor.report(cluster.name, findings))
     silent = _nodes(bundle, cluster)
-    for name, text in log_texts(cluster, deploy, logs or [], lines):
+    for name, text in log_texts(cluster, machine.deploy, logs or [], lines):
         bundle.add(f"logs/{name}", text, keep_end=True)
     now = time.time()
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))

@@ -41,67 +41,61 @@ _ASK: Final = {"accept": "application/sparql-results+json", "default-graph-uri":
 StoreGraph = NamedNode | DefaultGraph
 
 
-async def get(call: Call) -> Answer:
-    """W3C: the triples of a graph; 404 when it is not there."""
-    graph = _asked(call)
-    outcome, is_there = await _is_there(call, graph)
-    if not is_there:
-        call.error_headers = dict(age_of(outcome))
-        raise NotFound(f"there is no graph {graph}")
-    return await _get(call, graph)
+class Graphs:
+    """The verbs of one of the two protocols."""
+
+    def __init__(self, *, is_w3c: bool) -> None:
+        """``is_w3c``: it tells whether a graph was there, and names new ones."""
+        self._is_w3c = is_w3c
+
+    async def get(self, call: Call) -> Answer:
+        """The triples of a graph."""
+        graph = _asked(call)
+        await self._expect(call, graph)
+        arguments = {"context": (context_text(graph),), "accept": call.format_of("a graph", OFFERS)}
+        return result(await read(call, "statements", call.path_text("id"), arguments))
+
+    async def put(self, call: Call) -> Answer:
+        """Make a graph hold just these triples."""
+        txid, graph, repository = begin_write(call), _asked(call), call.path_text("id")
+        status = await self._status(call, graph)
+        cleared: Operation = ("update", repository, statements.clearing([graph]))
+        nquads = await _nquads(call, graph, txid)
+        operations = [cleared, ("add", repository, nquads)] if nquads else [cleared]
+        return done(await write_to_repository(call, repository, operations, txid), status)
+
+    async def post(self, call: Call) -> Answer:
+        """Add triples to a graph; in W3C's protocol to a new one where none is named."""
+        txid = begin_write(call)
+        if self._is_w3c and not call.parameters().pairs and "graph" not in call.scope["path_params"]:
+            new = NamedNode(f"{address_of(call)}/{hashlib.blake2b(txid.encode(), digest_size=12).hexdigest()}")
+            answer = await _add(call, new, txid, 201)
+            answer.headers = {**answer.headers, "Location": new.value}
+            return answer
+        graph = _asked(call)
+        return await _add(call, graph, txid, await self._status(call, graph))
+
+    async def delete(self, call: Call) -> Answer:
+        """Empty a graph, with which it is gone."""
+        txid, graph, repository = begin_write(call), _asked(call), call.path_text("id")
+        await self._expect(call, graph)
+        operation: Operation = ("update", repository, statements.clearing([graph]))
+        return done(await write_to_repository(call, repository, [operation], txid))
+
+    async def _expect(self, call: Call, graph: StoreGraph) -> None:
+        """Raise NotFound for a graph that is not there, where the protocol tells so."""
+        if self._is_w3c:
+            outcome, is_there = await _is_there(call, graph)
+            if not is_there:
+                call.error_headers = dict(age_of(outcome))
+                raise NotFound(f"there is no graph {graph}")
+
+    async def _status(self, call: Call, graph: StoreGraph) -> int:
+        return 201 if self._is_w3c and not (await _is_there(call, graph))[1] else 204
 
 
-async def put(call: Call) -> Answer:
-    """W3C: make a graph hold just these triples."""
-    txid = begin_write(call)
-    graph = _asked(call)
-    _, is_there = await _is_there(call, graph)
-    return await _replace(call, graph, txid, 204 if is_there else 201)
-
-
-async def post(call: Call) -> Answer:
-    """W3C: add triples to a graph; a new one without a name."""
-    txid = begin_write(call)
-    parameters = call.parameters()
-    if not parameters.pairs and "graph" not in call.scope["path_params"]:
-        name = hashlib.blake2b(txid.encode(), digest_size=12).hexdigest()
-        graph = NamedNode(f"{address_of(call)}/{name}")
-        answer = await _add(call, graph, txid, 201)
-        answer.headers = {**answer.headers, "Location": graph.value}
-        return answer
-    graph_asked = _asked(call)
-    _, is_there = await _is_there(call, graph_asked)
-    return await _add(call, graph_asked, txid, 204 if is_there else 201)
-
-
-async def delete(call: Call) -> Answer:
-    """W3C: delete a graph; 404 when it is not there."""
-    txid = begin_write(call)
-    graph = _asked(call)
-    _, is_there = await _is_there(call, graph)
-    if not is_there:
-        raise NotFound(f"there is no graph {graph}")
-    return await _clear(call, graph, txid)
-
-
-async def get_service(call: Call) -> Answer:
-    """RDF4J: the triples of a graph."""
-    return await _get(call, _asked(call))
-
-
-async def put_service(call: Call) -> Answer:
-    """RDF4J: make a graph hold just these triples."""
-    return await _replace(call, _asked(call), begin_write(call), 204)
-
-
-async def post_service(call: Call) -> Answer:
-    """RDF4J: add triples to a graph."""
-    return await _add(call, _asked(call), begin_write(call), 204)
-
-
-async def delete_service(call: Call) -> Answer:
-    """RDF4J: empty a graph."""
-    return await _clear(call, _asked(call), begin_write(call))
+W3C = Graphs(is_w3c=True)
+RDF4J = Graphs(is_w3c=False)
 
 
 def _asked(call: Call) -> StoreGraph:
@@ -136,29 +130,10 @@ async def _is_there(call: Call, graph: StoreGraph) -> tuple[ReadOutcome, bool]:
     return outcome, b"true" in outcome.body
 
 
-async def _get(call: Call, graph: StoreGraph) -> Answer:
-    arguments = {"context": (context_text(graph),), "accept": call.format_of("a graph", OFFERS)}
-    return result(await read(call, "statements", call.path_text("id"), arguments))
-
-
-async def _replace(call: Call, graph: StoreGraph, txid: TxId, status: int) -> Answer:
-    repository = call.path_text("id")
-    cleared: Operation = ("update", repository, statements.clearing([graph]))
-    nquads = await _nquads(call, graph, txid)
-    operations = [cleared, ("add", repository, nquads)] if nquads else [cleared]
-    return done(await write_to_repository(call, repository, operations, txid), status)
-
-
 async def _add(call: Call, graph: StoreGraph, txid: TxId, status: int) -> Answer:
     repository = call.path_text("id")
     nquads = await _nquads(call, graph, txid)
     return done(await write_to_repository(call, repository, [("add", repository, nquads)], txid), status)
-
-
-async def _clear(call: Call, graph: StoreGraph, txid: TxId) -> Answer:
-    repository = call.path_text("id")
-    operation: Operation = ("update", repository, statements.clearing([graph]))
-    return done(await write_to_repository(call, repository, [operation], txid))
 
 
 async def _nquads(call: Call, graph: StoreGraph, txid: TxId) -> str:

@@ -6,7 +6,7 @@
 
 `load_config` reads it, lays the environment over it and checks it; whatever is wrong is one ConfigurationError that says
 where and what to write instead. `ClusterConfig` is frozen: its first part is the table of the settings of ``[cluster]`` (settings.py says
-what a setting is, nodes.py has those of nodes), its second part makes the settings of each part of a node from them.
+what a setting is, nodes.py has those of nodes; bounds of what can be changed at run time stand in model/settings.py), its second part makes the settings of each part of a node from them.
 
 Invariants: a relative ``data`` counts from the folder of the file, so that every command finds the same data wherever it
 is started; the broker's URL is never shown (``repr``, errors), as it may hold a password.
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +27,14 @@ from brokerha.nodes.config.environment import lay_over
 from brokerha.nodes.config.file import NODE_SECTIONS, Table, check_required, read_document
 from brokerha.nodes.config.nodes import BackupEntry, MasterEntry, NodeEntry, WorkerEntry
 from brokerha.nodes.config.rules import check_rules
-from brokerha.nodes.config.settings import MS, SECONDS, Setting, nearest, number, required, setting, settings_of, word
+from brokerha.nodes.config.settings import Setting, at_run_time, nearest, number, required, setting, settings_of, word
 from brokerha.nodes.reads.book import MIB, ReadLimits
 from brokerha.nodes.reads.routing import RoutingLimits
 from brokerha.nodes.worker.guarding import MACHINE_SHARE, GuardLimits
 from brokerha.replication.site.config import FeedConfig
 from brokerha.replication.worker.config import WorkerConfig
 from brokerha.sync.config import ACKNOWLEDGE, SPLIT_RECOVERY, SyncConfig
-from brokerha.transactions.config import LOST_BACKUP, TxConfig
+from brokerha.transactions.config import TxConfig
 from brokerha.transports.rabbitmq.addresses import is_embedded, parse_addresses
 from brokerha.transports.topology import CLASSIC, QUORUM
 
@@ -47,9 +46,6 @@ _MASTER = MasterConfig(_SYNC)
 _GUARD = GuardLimits()
 _POOL = ReadLimits()
 _ROUTING = RoutingLimits()
-
-FAIL_OVER = ("automatic", "manual")
-SYNC_LOST = ("read-only", "idle")
 
 
 # fmt: off
@@ -74,56 +70,60 @@ class ClusterConfig:
         "three it is changed by a command (brokerha split-recovery), which goes before this.")
     acknowledge: str = word(_SYNC.acknowledge, ACKNOWLEDGE,
         "Which masters must hold a transaction before it is ordered: all, those that are heard (present), or a majority.")
-    max_peer_lag_s: float = number(_SYNC.max_peer_lag_ms / 1000, SECONDS, 0.1, 3_600,
+    max_peer_lag_s: float = at_run_time(_SYNC.max_peer_lag_ms / 1000,
         "The masters that hear each other go on without one of which nothing was heard, or which held up the order, for this long, "
         "and take it back when it is heard again. With split-recovery = quorum if they are a majority of three or more; with simple "
         "and smart in any case; none does not wait so long. With quorum a master whose inbox is gone is missed after two "
         "round-timeout-ms: its process has ended. At least two idle-round-ms and a round-timeout-ms.")
-    round_timeout_ms: int = number(_SYNC.round_timeout_ms, MS, 1, 600_000,
+    suspect_after_ms: int = at_run_time(_SYNC.suspect_after_ms,
+        "With split-recovery = quorum: the same while something waits for a master. One that was silent for longer and came back is "
+        "given up to twice as long for a while. At most max-peer-lag-s; at least an idle-round-ms, a round-timeout-ms and two retransmit-ms, "
+        "and where masters have backups twice fail-over-after-ms.")
+    round_timeout_ms: int = at_run_time(_SYNC.round_timeout_ms,
         "A master that is silent for this long is late: rounds complete with its last known counter.")
-    idle_round_ms: int = number(_SYNC.idle_round_ms, MS, 1, 600_000,
+    idle_round_ms: int = at_run_time(_SYNC.idle_round_ms,
         "Time between posts while there is nothing to agree on.")
-    post_gap_ms: int = number(_SYNC.post_gap_ms, MS, 0, 10_000,
+    post_gap_ms: int = at_run_time(_SYNC.post_gap_ms,
         "Least time between two posts to one master; a turn gathers what came in meanwhile anyway.")
-    retransmit_ms: int = number(_SYNC.retransmit_ms, MS, 1, 600_000,
+    retransmit_ms: int = at_run_time(_SYNC.retransmit_ms,
         "Entries that a master has not confirmed are sent again after this long.")
-    fetch_after_ms: int = number(_SYNC.fetch_after_ms, MS, 1, 600_000,
+    fetch_after_ms: int = at_run_time(_SYNC.fetch_after_ms,
         "Bodies that did not come are asked for after this long, then ever less often.")
-    post_window: int = number(_SYNC.post_window, "transactions", 1, 100_000,
+    post_window: int = at_run_time(_SYNC.post_window,
         "Entries of one master in one post.")
-    queue_window: int = number(_SYNC.queue_window, "transactions", 1, 1_000_000,
+    queue_window: int = at_run_time(_SYNC.queue_window,
         "Own transactions that may be under way to an agreement; those beyond it wait.")
-    accept_limit: int = number(_MASTER.accept_limit, "transactions", 1, 10_000_000,
+    accept_limit: int = at_run_time(_MASTER.accept_limit,
         "Accepted transactions that may wait to be synchronised; more are refused until there is room.")
 
     # ---- workers of a site, and how they are trusted
 
-    heartbeat_ms: int = number(_WORKER.heartbeat_ms, MS, 1, 600_000,
+    heartbeat_ms: int = at_run_time(_WORKER.heartbeat_ms,
         "How often a worker tells its master that it lives and how far it is.")
-    dead_after_ms: int = number(_FEED.dead_after_ms, MS, 2, 600_000,
+    dead_after_ms: int = at_run_time(_FEED.dead_after_ms,
         "A worker that is silent for this long is dead, and another one executes. At least two heartbeats.")
-    min_in_sync: int = number(-1, "workers", -1, 100,
+    min_in_sync: int = at_run_time(-1,
         "A master with fewer workers in sync than this takes no writes until they are back. -1: two where the site has two or more, "
         "else one. 0: it always takes them.")
-    apply_limit: int = number(1_000_000, "transactions", 1, 1_000_000_000,
+    apply_limit: int = at_run_time(1_000_000,
         "Synchronised transactions that may wait for the workers of a site; while there are more, further writes of its clients are "
         "refused, so that who does not wait for `applied` is not ahead of the site without a bound.")
-    probe_turn: int = number(10_000, "transactions", 1, 10_000_000,
+    probe_turn: int = at_run_time(10_000,
         "The workers in sync of a site take turns in executing transactions; a turn has so many.")
-    protect_single_worker: bool = setting(True,
+    protect_single_worker: bool = at_run_time(True,
         "Whether the last worker in sync of a site is never switched off or removed, and answers reads while it makes a backup.")
-    full_replication_factor: float = number(1.3, "times", 1, 1_000,
+    full_replication_factor: float = at_run_time(1.3,
         "A worker that is behind takes a snapshot instead of replaying only if the replay would take this many times longer")
-    min_replay_s: float = number(600, SECONDS, 0, 86_400,
+    min_replay_s: float = at_run_time(600,
         "... and longer than this.")
-    scrub_every_s: float = number(600, SECONDS, 0, 31_536_000,
+    scrub_every_s: float = at_run_time(600,
         "Pause between two looks of a worker at all of its data, which find silent damage. 0: never.")
-    scrub_items_per_s: int = number(20_000, "items", 1, 100_000_000,
+    scrub_items_per_s: int = at_run_time(20_000,
         "Most quads and keys that such a look reads in a second.")
-    memory_limit_mb: int = number(-1, "MiB", -1, 100_000_000,
+    memory_limit_mb: int = at_run_time(-1,
         "A worker whose process takes more memory than this ends, to be started again; 0: never. -1: three quarters of the memory "
         "of its machine, divided by the workers of its master. Nodes that are embedded in a program refuse reads instead.")
-    store_patience_s: float = number(_GUARD.store_patience_s, SECONDS, 1, 86_400,
+    store_patience_s: float = at_run_time(_GUARD.store_patience_s,
         "A worker whose store has not come back from a write after this time ends, to be started again, if its copy is damaged, it "
         "takes more than half of its memory, or it only waits.")
 
@@ -132,40 +132,40 @@ class ClusterConfig:
     sync_n: int = number(-1, "backups", -1, 9,
         "Backups of a master that must hold a write before anybody hears of it. -1: one where the master has a backup, else none. "
         "With 0 a backup may lack what was acknowledged, so that fail-over is by hand.")
-    sync_timeout_ms: int = number(5_000, MS, 10, 600_000,
+    sync_timeout_ms: int = at_run_time(5_000,
         "Writes that not enough backups have confirmed after this long are answered with an unknown outcome, and no new ones are "
         "taken until backups are back.")
-    sync_lost: str = word("read-only", SYNC_LOST,
+    sync_lost: str = at_run_time("read-only",
         "What a primary without enough backups does: stay readable and keep trying (read-only), or wait for a primary to be "
         "declared (idle).")
-    fail_over: str = word("automatic", FAIL_OVER,
+    fail_over: str = at_run_time("automatic",
         "Whether a backup takes over by itself, or by hand (brokerha promote).")
-    fail_over_after_ms: int = number(3_000, MS, 100, 600_000,
+    fail_over_after_ms: int = at_run_time(3_000,
         "A primary that its backups have not heard for this long is replaced. Heartbeats go out four times as often.")
     on_role_change: str = setting("",
         "Program that each process of a master starts when it becomes primary or stops being it, with four arguments: node, master, "
         "role (primary, backup or idle), view. Its exit code is logged, and nothing waits for it.",
         default_text="none", example='"/usr/local/bin/role-changed"')
-    lost_backup: str = word("continue", LOST_BACKUP,
+    lost_backup: str = at_run_time("continue",
         "When a backup is lost while a transaction is prepared: go on with the others if they are enough for sync-n (continue), or "
         "roll back (abort).")
 
     # ---- transactions of several steps
 
-    tx_timeout_s: float = number(60, SECONDS, 0.1, 3_600,
+    tx_timeout_s: float = at_run_time(60,
         "An open transaction in which nothing happens for this long is rolled back. Prepared ones with an xid never are.")
-    tx_timeout_max_s: float = number(3_600, SECONDS, 0.1, 86_400,
+    tx_timeout_max_s: float = at_run_time(3_600,
         "Longest time-out that a client may ask for.")
-    tx_open_limit: int = number(1_000, "transactions", 1, 2_000,
+    tx_open_limit: int = at_run_time(1_000,
         "Open transactions of one master; more are refused.")
 
     # ---- how long the log is, and backups of the data
 
-    tx_log_max_size: int = number(100_000, "transactions", 1_000, inf,
+    tx_log_max_size: int = at_run_time(100_000,
         "Transactions that a journal keeps; older ones are forgotten when nobody needs them any more.")
-    tx_log_max_depth_h: float = number(168, "hours", 0.01, inf,
+    tx_log_max_depth_h: float = at_run_time(168,
         "Transactions older than this are forgotten too; ids stay known for this long.")
-    tx_log_hard_limit: int = number(0, "transactions", 0, inf,
+    tx_log_hard_limit: int = at_run_time(0,
         "With more transactions than this a journal forgets what a slow worker still needs; the worker takes a snapshot. 0: four "
         "times tx-log-max-size.")
     backup_folder: Path = setting(Path(),
@@ -174,16 +174,16 @@ class ClusterConfig:
 
     # ---- reads
 
-    read_threads: int = number(_POOL.threads, "threads", 1, 256,
+    read_threads: int = at_run_time(_POOL.threads,
         "Reads that a worker evaluates at once.")
-    read_queue: int = number(_POOL.queue, "reads", 1, 100_000,
+    read_queue: int = at_run_time(_POOL.queue,
         "Reads that a worker holds, waiting or running; it refuses more.")
-    read_limit_mb: int = number(_POOL.result_bytes // MIB, "MiB", 1, 1_024,
+    read_limit_mb: int = at_run_time(_POOL.result_bytes // MIB,
         "Largest result of a read; a larger one is an error.")
-    read_stuck_limit: int = number(_POOL.stuck, "reads", 0, 1_024,
+    read_stuck_limit: int = at_run_time(_POOL.stuck,
         "Reads that go on after their time because nothing can stop them; with so many a worker ends, to be started again. 0: twice "
         "read-threads. Each worker after the first of a site bears read-threads more, so that not all end at once.")
-    read_patience_ms: int = number(_ROUTING.patience_ms, MS, 10, 600_000,
+    read_patience_ms: int = at_run_time(_ROUTING.patience_ms,
         "A worker that has not answered a read after this long, or after four times what such reads take, is not waited for alone: "
         "another one is asked too.")
 
@@ -214,9 +214,9 @@ class ClusterConfig:
         "Type of the queues of writes and reads in the broker. quorum: replicated, so that they outlive a node of a cluster of "
         "brokers; each message then waits for its disks. classic: on one node. auto: quorum where broker names several addresses. "
         "RabbitMQ cannot change a queue that is there: drain it and delete it first.")
-    log_stream: bool = setting(True,
+    log_stream: bool = at_run_time(True,
         "Whether each master publishes its log to the stream brokerha.NODE.log. Not with embedded://.")
-    publish_changes: bool = setting(False,
+    publish_changes: bool = at_run_time(False,
         "Whether the changes of applied transactions are published to the exchange brokerha.changes, by the first master of each "
         "broker. Needs log-stream. Not with embedded://.")
 
@@ -326,6 +326,8 @@ class ClusterConfig:
 
     def sync_config(self, master_id: NodeId) -> SyncConfig:
         """How a master takes part in the sync protocol."""
+        # Where a backup may take over it has twice the time that it waits before it does.
+        fails_over_ms = 2 * self.fail_over_after_ms if self.backups and self.fail_over == "automatic" else 0
         return SyncConfig(
             node=master_id,
             members=tuple(master.id for master in self.masters),
@@ -334,6 +336,7 @@ class ClusterConfig:
             round_timeout_ms=self.round_timeout_ms,
             idle_round_ms=self.idle_round_ms,
             max_peer_lag_ms=round(self.max_peer_lag_s * 1000),
+            suspect_after_ms=max(self.suspect_after_ms, fails_over_ms),
             post_gap_ms=self.post_gap_ms,
             retransmit_ms=self.retransmit_ms,
             fetch_after_ms=self.fetch_after_ms,

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from string import Template
 
-from brokerha.model.settings import SETTINGS
 from brokerha.nodes.config.cluster import sections
 from brokerha.nodes.config.settings import WORDS, Setting, in_file
 
@@ -29,8 +28,7 @@ def _table(rows: Iterable[Setting]) -> str:
     lines = ["| key | type | default | unit | bounds | at run time | meaning |", "|---|---|---|---|---|---|---|"]
     for row in rows:
         default = "required" if row.is_required else row.default_text or f"`{in_file(row.default).strip(chr(34))}`"
-        limits = SETTINGS.get(row.name)
-        effect = "" if limits is None else "at once" if limits.is_live else "next start"
+        effect = "" if row.is_live is None else "at once" if row.is_live else "next start"
         cells = (f"`{row.name}`", WORDS[row.type], default, row.unit, row.bounds, effect, row.meaning)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -1,13 +1,13 @@
 """What a setting of the cluster file is: its name, its type, its bounds, its default, and what is said about it.
 
-    round_timeout_ms: int = number(500, MS, 1, 600_000, "A master that is silent for this long is late.")
+    round_timeout_ms: int = at_run_time(500, "A master that is silent for this long is late.")
 
 The sections of the cluster file are frozen dataclasses (cluster.py, nodes.py), and their fields are the one table of settings: reading,
 checks of single values, defaults, names in the environment and the reference page come from it, so none of them can fall behind the others.
 
 >>> @dataclass(frozen=True)
 ... class Lamp:
-...     glow_ms: int = number(20, MS, 1, 60, "How long it glows.")
+...     glow_ms: int = number(20, "milliseconds", 1, 60, "How long it glows.")
 >>> settings_of(Lamp)["glow-ms"].checked(0, "lamp.toml:3")
 Traceback (most recent call last):
 brokerha.model.errors.ConfigurationError: lamp.toml:3: glow-ms = 0 is out of bounds: write a whole number of milliseconds, 1 to 60
@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar, get_type_hints
 
 from brokerha.model.errors import ConfigurationError
+from brokerha.model.settings import SETTINGS, Limits
 
 WORDS = {str: "text", Path: "path", bool: "true or false", int: "whole number", float: "number"}
 """How types are called towards the user."""
-MS = "milliseconds"
-SECONDS = "seconds"
 _ABOUT = "setting"
+_AT_RUN_TIME = "at run time"
 T = TypeVar("T")
 N = TypeVar("N", int, float)
 
@@ -58,6 +58,8 @@ class Setting:
     """What the reference page says where the default depends on other values."""
     example: str = ""
     """What an error message proposes where there is no default."""
+    is_live: bool | None = None
+    """Whether a running node puts a change into force; else it counts from its next start. None: it cannot be changed at run time."""
 
     @property
     def is_required(self) -> bool:
@@ -146,6 +148,11 @@ def word(default: str, choices: tuple[str, ...], meaning: str, **about: Any) -> 
     return setting(default, meaning, choices=choices, **about)
 
 
+def at_run_time(default: T, meaning: str) -> T:
+    """A setting that can also be changed while the cluster runs: its unit, bounds and words stand in model/settings.py, where every store judges by them."""
+    return setting(default, meaning, **{_AT_RUN_TIME: True})
+
+
 def required(meaning: str, example: str, *, is_secret: bool = False) -> Any:
     """A field of a section that must be written."""
     return dataclasses.field(repr=not is_secret, metadata={_ABOUT: {"meaning": meaning, "example": example}})
@@ -158,9 +165,17 @@ def settings_of(section: type) -> dict[str, Setting]:
     for each in dataclasses.fields(section):
         if _ABOUT in each.metadata:
             default = None if each.default is dataclasses.MISSING else each.default
-            about = each.metadata[_ABOUT]
-            found.append(Setting(each.name.replace("_", "-"), each.name, hints[each.name], default, **about))
+            name, about = each.name.replace("_", "-"), dict(each.metadata[_ABOUT])
+            if about.pop(_AT_RUN_TIME, False):
+                about |= _at_run_time(SETTINGS[name])
+            found.append(Setting(name, each.name, hints[each.name], default, **about))
     return {each.name: each for each in sorted(found, key=lambda each: not each.is_required)}
+
+
+def _at_run_time(limits: Limits) -> dict[str, Any]:
+    low = -math.inf if limits.low is None else limits.low
+    high = math.inf if limits.high is None else limits.high
+    return {"unit": limits.unit, "low": low, "high": high, "choices": limits.choices, "is_live": limits.is_live}
 
 
 def in_file(value: object) -> str:

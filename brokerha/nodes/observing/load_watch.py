@@ -27,11 +27,6 @@ class LoadTimes(NamedTuple):
     seconds: dict[str, float]
     """By the name of the phase."""
 
-    @property
-    def bytes_per_s(self) -> float:
-        """Rate at which the chunks came and were kept."""
-        return self.total_bytes / max(self.seconds.get(Phase.FETCHING.value, 0.0), 0.001)
-
 
 class LoadWatch:
     """Follows the phases of one worker's loads."""

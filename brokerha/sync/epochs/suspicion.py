@@ -1,6 +1,7 @@
 """When a master begins an epoch change (rule R8): who is missing, and who wants to come back.
 
-    silent     nothing new was heard of a member, directly or through another one, for `max_peer_lag`
+    silent     nothing new was heard of a member, directly or through another one, for `max_peer_lag`; while something waits for it, for
+               `suspect_ms`, or for up to `MOST_PATIENCE` times that where it was silent of late and came back (quorum only)
     gone       the same for two round time-outs, and the broker says that its inbox is gone (quorum only)
     stuck      the head of the queue has not moved for that long: its culprits count as silent
     joining    a master outside says that it hears this one (Join): it is taken back after a short while, with others that come
@@ -28,6 +29,12 @@ MOST_LAGS = 4
 """A master that does not keep up is taken back after so many lags at the latest."""
 
 
+KEPT_LAGS = 60
+"""For so many lags a master that was silent and came back is given more time."""
+MOST_PATIENCE = 2
+"""How much more, at most. Who was silent for longer than that was missed rightly, and nothing is learned from it."""
+
+
 class Suspicion:
     """What one master notes of the others. Times are milliseconds of the monotonic clock."""
 
@@ -48,6 +55,8 @@ class Suspicion:
         """When this epoch began; None for the one in which the process did."""
         self._reached: dict[NodeId, tuple[Lsn, int]] = {}
         """How far each master that is on its way has come, and since when."""
+        self._pauses: dict[NodeId, tuple[int, int]] = {}
+        """How long each master was silent that came back soon, and when."""
         self._asked_ms: dict[NodeId, int] = {}
         """When the broker was last asked who reads the inbox of a member that is silent."""
         self.gone: frozenset[NodeId] = frozenset()
@@ -59,7 +68,9 @@ class Suspicion:
         """Take note of a turn, with the head of the queue as it is after it."""
         gap = mono_ms - self._looked_ms if self._looked_ms is not None else 0
         self._looked_ms = mono_ms
-        lost = gap if gap > self._config.heard_ms else 0
+        # While something waits, turns come every `retransmit_ms`.
+        longest_ms = self._config.heard_ms if self._head is None else self._config.suspect_ms // 2
+        lost = gap if gap > longest_ms else 0
         for peer in peers.peers.values():
             peer.known_ms = mono_ms if peer.known_ms is None else peer.known_ms + lost
         if self.gone:
@@ -126,6 +137,28 @@ class Suspicion:
         self.gone |= {peer.node}
         return True
 
+    def on_silence_over(self, node: NodeId, silent_ms: int, mono_ms: int) -> None:
+        """A master, not begun anew, speaks after it said nothing for so long: it may stand still for that long once more."""
+        was_listening = self._looked_ms is not None and mono_ms - self._looked_ms <= self._config.heard_ms
+        if was_listening and silent_ms < MOST_PATIENCE * self._config.suspect_ms:
+            pause_ms, at_ms = self._pauses.get(node, (0, 0))
+            is_kept = pause_ms > silent_ms and mono_ms - at_ms < KEPT_LAGS * self.lag_ms
+            self._pauses[node] = (pause_ms if is_kept else silent_ms, mono_ms)
+
+    def missed_at_ms(self, peer: Peer) -> int | None:
+        """When a member is missed if nothing is heard of it until then and the queue does not move; None before anybody looked."""
+        if peer.known_ms is None:
+            return None
+        latest_ms = peer.known_ms + self.lag_ms
+        if self._head is None or not self._config.is_quorum:
+            return latest_ms
+        pause_ms, at_ms = self._pauses.get(peer.node, (0, 0))
+        if peer.known_ms - at_ms > KEPT_LAGS * self.lag_ms:
+            pause_ms = 0
+        least_ms = self._config.suspect_ms
+        patience_ms = min(max(least_ms, 2 * pause_ms), MOST_PATIENCE * least_ms)
+        return min(latest_ms, max(peer.known_ms + patience_ms, self._head_ms + self._config.round_timeout_ms))
+
     def _look_at_ms(self, peer: Peer) -> int | None:
         """When to ask next whether anybody reads a member's inbox: sooner where something waits for it."""
         if not self._config.is_quorum or peer.known_ms is None:
@@ -135,8 +168,8 @@ class Suspicion:
 
     def silent(self, peers: PeerTable, mono_ms: int) -> list[NodeId]:
         """Members of which nothing new was heard for too long."""
-        known = {node: peer.known_ms for node, peer in peers.peers.items()}
-        return [node for node, at_ms in known.items() if at_ms is not None and mono_ms - at_ms >= self.lag_ms]
+        missed = {node: self.missed_at_ms(peer) for node, peer in peers.peers.items()}
+        return [node for node, at_ms in missed.items() if at_ms is not None and mono_ms >= at_ms]
 
     def missing(self, peers: PeerTable, culprits: list[NodeId], mono_ms: int) -> list[NodeId]:
         """Members to go on without: silent, or what the queue has waited for all the time (``culprits``)."""
@@ -161,7 +194,7 @@ class Suspicion:
 
     def deadline_ms(self, peers: PeerTable) -> int | None:
         """When something may be due."""
-        due = [peer.known_ms + self.lag_ms for peer in peers.peers.values() if peer.known_ms is not None]
+        due = [at for peer in peers.peers.values() if (at := self.missed_at_ms(peer)) is not None]
         due += [at for peer in peers.peers.values() if (at := self._look_at_ms(peer)) is not None]
         if self._head is not None:
             due.append(self._head_ms + self.lag_ms)

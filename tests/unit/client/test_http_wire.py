@@ -57,7 +57,7 @@ def test_a_batch_without_an_answer_is_sent_again_in_its_order(served: Served, fa
 
 
 def test_a_read_is_asked_again_after_a_fault(served: Served) -> None:
-    served.front.keys["t", b"k"] = b"v"
+    served.front.put("t", b"k", b"v")
     served.network.faults = [CUT, GATEWAY]
 
     with brokerha.connect(served.url, timeout=10) as db:
@@ -171,7 +171,7 @@ def test_a_write_that_may_have_arrived_is_never_unreachable(served: Served) -> N
 def test_a_node_that_hangs_does_not_use_up_the_time_of_the_others(served: Served) -> None:
     with serving(FakeFront(threaded=True)) as [hanging]:
         hanging.network.faults = [HANG] * 3
-        served.front.keys["t", b"k"] = b"v"
+        served.front.put("t", b"k", b"v")
         with brokerha.connect(f"{hanging.url},{served.url}", timeout=3) as db:
             assert db.get("t", "k") == b"v"
 

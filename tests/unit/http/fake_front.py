@@ -1,19 +1,23 @@
-"""A front that keeps a small real model in memory: what a door test sees is what a node would answer.
+"""A front over a worker's own store: what a door test sees is what a node would answer.
 
 Everything is applied at once, in the calling thread or in one of its own; knobs make it slow, silent, read-only or full. It is
-a model and no node: one copy, no order to agree on, no durability.
+no node: one copy, and no order to agree on.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from pyoxigraph import Store
+import msgpack
 
 from brokerha.model import states
 from brokerha.model.errors import (
@@ -23,32 +27,39 @@ from brokerha.model.errors import (
     NotFound,
     OutcomeUnknown,
     ReadOnly,
-    Rejected,
     TimedOut,
 )
 from brokerha.model.fingerprints import packed
 from brokerha.model.numbers import Numbers
-from brokerha.model.operations import (
-    ON_QUEUES,
-    LoggedRow,
-    Operation,
-    pack_operations,
-    unpack_operations,
-)
+from brokerha.model.operations import LoggedRow, Operation, pack_operations
 from brokerha.model.requests import APPLIED_LEVEL, READS_INSIDE, REFUSED, REJECTED_STATUS, UNKNOWN, WAIT, Reply
+from brokerha.nodes.front.checking import checked_body
 from brokerha.ports.front import Readers, ReadOutcome
-from tests.unit.http.fake_data import Data
-from tests.unit.http.fake_rdf import check
+from brokerha.stores.execution.worker_store import WorkerStore
 from tests.unit.http.fake_transactions import FakeTransactions
+
+IN_MEMORY = Path("/dev/shm")
+"""Where a store costs no time of a disk."""
+
+
+def _work_off(work: queue.SimpleQueue[Callable[[], None]]) -> None:
+    """What a thread of a front does; it does not keep the front."""
+    while True:
+        work.get()()
+
+
+def _close(store: WorkerStore, directory: TemporaryDirectory[str]) -> None:
+    store.close()
+    directory.cleanup()
 
 
 class FakeFront:
-    """One node with all data in dictionaries."""
+    """One node with one copy of all data."""
 
     def __init__(self, role: str = "master", node_id: str = "m1", *, threaded: bool = False) -> None:
         self.role = role
         self.node_id = node_id
-        self.data = Data()
+        self._store: WorkerStore | None = None
         self.transactions = FakeTransactions(node_id)
         self.results: list[tuple[str, str, str]] = []
         self.rewinds: list[list[int]] = []
@@ -76,23 +87,51 @@ class FakeFront:
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._threaded = threaded
         if threaded:
-            threading.Thread(target=self._run, daemon=True).start()
+            threading.Thread(target=_work_off, args=(self._work,), daemon=True).start()
+
+    # ---- its content
 
     @property
-    def repositories(self) -> dict[str, Store]:
-        return self.data.repositories
+    def store(self) -> WorkerStore:
+        """Its copy; opened when it is first needed."""
+        if self._store is None:
+            directory = TemporaryDirectory(prefix="brokerha-front-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None)
+            self._store = WorkerStore(Path(directory.name), cluster="orders", node=self.node_id)
+            weakref.finalize(self, _close, self._store, directory)
+        return self._store
+
+    def found(self, kind: str, name: str = "", **arguments: Any) -> tuple[str, bytes]:
+        """Content type and body of one read of the copy."""
+        answer = self.store.read(kind, name, arguments)
+        return answer.content_type, b"".join(answer.pieces)
+
+    @property
+    def repositories(self) -> dict[str, list[str]]:
+        """The quads of each, as lines of N-Quads."""
+        names = json.loads(self.found("repositories")[1])
+        return {name: self.found("statements", name, accept="application/n-quads", context=[])[1].decode().splitlines() for name in names}
 
     @property
     def keys(self) -> dict[tuple[str, bytes], bytes]:
-        return self.data.keys
+        """Values by table and key."""
+        tables = json.loads(self.found("tables")[1])
+        return {(table, key): value for table in tables for key, value in msgpack.unpackb(self.found("range", table)[1])}
 
     @property
     def checks(self) -> dict[str, dict[str, str]]:
-        return self.data.checks
+        """The control suite, by name."""
+        return {check["name"]: check for check in json.loads(self.found("control")[1])["checks"]}
 
-    def _run(self) -> None:
-        while True:
-            self._work.get()()
+    @property
+    def queues(self) -> dict[str, list[tuple[str, str, bytes]]]:
+        """The messages of each queue."""
+        names = json.loads(self.found("queues")[1])
+        return {name: [tuple(row) for row in msgpack.unpackb(self.found("queue", name)[1])] for name in names}
+
+    def put(self, table: str, key: bytes, value: bytes) -> None:
+        """Have a value, by a transaction that nobody counts."""
+        lsn = self.store.applied().lsn + 1
+        self.store.execute(lsn, [(f"given-{lsn}", lsn, pack_operations([("put", table, key, value)]))])
 
     def _do(self, work: Callable[[], None]) -> None:
         if self._threaded:
@@ -124,10 +163,7 @@ class FakeFront:
     ) -> Future[Reply]:
         if self.role == "worker":
             raise ReadOnly(self.writable()[1])
-        body = operations if isinstance(operations, bytes) else pack_operations(list(operations))
-        listed = unpack_operations(body)
-        for operation in listed:
-            check(operation)
+        body = checked_body(operations)
         txid = txid or self.new_txid()
         # What it is when it takes the write in counts, whatever a test makes of it afterwards.
         is_dead = self.is_dead
@@ -144,12 +180,12 @@ class FakeFront:
             elif self.refusal is not None:
                 future.set_result(Reply(1, txid, REFUSED, 0, type(self.refusal).__name__, str(self.refusal)))
             else:
-                future.set_result(self._apply(txid, body, listed, level))
+                future.set_result(self._apply(txid, body, level))
 
         self._do(answer)
         return future
 
-    def _apply(self, txid: str, body: bytes, operations: list[Operation], level: str) -> Reply:
+    def _apply(self, txid: str, body: bytes, level: str) -> Reply:
         with self._lock:
             if txid in self.bodies:
                 lsn, known = self.bodies[txid]
@@ -159,14 +195,8 @@ class FakeFront:
             else:
                 lsn = len(self.results) + 1
                 self.bodies[txid] = (lsn, body)
-                has_queues = any(operation[0] in ON_QUEUES for operation in operations)
-                before = self.data.copied() if has_queues else self.data
-                try:
-                    self.data.execute(txid, operations)
-                    self.results.append((txid, "applied", ""))
-                except Rejected as error:
-                    self.data = before
-                    self.results.append((txid, "rejected", str(error)))
+                (result,) = self.store.execute(self.store.applied().lsn + 1, [(txid, lsn, body)])
+                self.results.append((txid, result.outcome, result.reason))
         _, outcome, reason = self.results[lsn - 1]
         if outcome == "rejected":
             return Reply(1, txid, REJECTED_STATUS, lsn, "Rejected", reason)
@@ -198,16 +228,12 @@ class FakeFront:
                     future.set_exception(OutcomeUnknown(txid))
 
         if action == "operations":
-            self.check([tuple(operation) for operation in arguments["operations"]])
+            checked_body(arguments["operations"])
         self._do(answer)
         return future
 
-    def check(self, operations: list[Operation]) -> None:
-        for operation in unpack_operations(pack_operations(operations)):
-            check(operation)
-
     def apply_transaction(self, txid: str, operations: list[Operation]) -> tuple[int, str]:
-        reply = self._apply(txid, pack_operations(operations), operations, APPLIED_LEVEL)
+        reply = self._apply(txid, pack_operations(operations), APPLIED_LEVEL)
         return reply.lsn, reply.reason
 
     # ---- reads
@@ -237,18 +263,13 @@ class FakeFront:
         return future
 
     def _read_inside(self, kind: str, name: str, arguments: dict[str, Any]) -> tuple[str, bytes]:
-        """A read that names a transaction sees its operations, on a copy that is thrown away."""
+        """A read that names a transaction sees its operations too."""
         txid = arguments.pop("tx", None)
-        if txid is None:
-            return self.data.read(kind, name, arguments, len(self.results))
-        if kind not in READS_INSIDE:
-            raise InvalidRequest(f"{kind} shows no transaction")
-        before, self.data = self.data, self.data.copied()
-        try:
-            self.data.execute(txid, self.transactions.pending(txid))
-            return self.data.read(kind, name, arguments, len(self.results))
-        finally:
-            self.data = before
+        if txid is not None:
+            if kind not in READS_INSIDE:
+                raise InvalidRequest(f"{kind} shows no transaction")
+            arguments |= {"pending": pack_operations(self.transactions.pending(txid)), "txid": txid}
+        return self.found(kind, name, **arguments)
 
     # ---- questions
 
@@ -269,8 +290,8 @@ class FakeFront:
         lsn = len(self.results)
         row = {
             "id": self.node_id, "role": self.role, **states.describe("ok"), "master": "m1", "received_lsn": lsn,
-            "applied_lsn": lsn, "lag_entries": 0, "lag_s": 0.0, "stale_s": 0.0, "fingerprint": self.data.fingerprint(),
-            "items": len(self.keys), "incoming": 0, "in_doubt": 0, "seen_s": 0.0,
+            "applied_lsn": lsn, "lag_entries": 0, "lag_s": 0.0, "stale_s": 0.0, "fingerprint": self.store.applied().fingerprint,
+            "items": self.store.applied().items, "incoming": 0, "in_doubt": 0, "seen_s": 0.0,
         }  # fmt: skip
         return {"cluster": "orders", "epoch": 1, "state": "ok", "nodes": [row]}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from brokerha.model.errors import Aborted, InvalidRequest, NotFound, WrongState
 from brokerha.model.operations import Operation
+from brokerha.nodes.front.checking import checked_body
 
 Message = tuple[str, str, bytes]
 
@@ -87,7 +88,7 @@ class FakeTransactions:
 
     def _operations(self, front: Any, txid: str, tx: OpenTx, arguments: dict[str, Any]) -> dict[str, Any]:
         operations = [tuple(operation) for operation in arguments["operations"]]
-        front.check(operations)
+        checked_body(operations)
         return {"count": self._number(tx, arguments["first"], operations)}
 
     def _accept(self, front: Any, txid: str, tx: OpenTx, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -95,7 +96,7 @@ class FakeTransactions:
         del tx.operations[first:]
         locked = {each[2] for other in self.open.values() for each in other.operations if each[0] == "accept"}
         queue = arguments["queue"]
-        free = [message for message in front.data.queues.get(queue, []) if message[0] not in locked]
+        free = [message for message in front.queues.get(queue, []) if message[0] not in locked]
         taken = free[: arguments["count"]]
         count = self._number(tx, first, [("accept", queue, message[0]) for message in taken])
         return {"messages": taken, "count": count, "txid": txid}

@@ -67,7 +67,7 @@ def test_a_read_is_answered_without_the_node_and_counts_as_one_of_its_own() -> N
 
 def test_what_no_near_worker_answers_goes_to_the_node() -> None:
     front = Apart()
-    front.data.keys["t", b"a"] = b"far"
+    front.put("t", b"a", b"far")
     answer = node_of(front, Near(None)).get("/kv/t/a")
     assert (answer.status, answer.body, front.counted) == (200, b"far", 0)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from math import inf
 from pathlib import Path
 
 import pytest
@@ -44,12 +43,12 @@ def of(settings: NodeSettings, name: str) -> tuple[str, str, str]:
     return report["value"], report["in_force"], report["source"]
 
 
-def test_the_table_of_settings_is_that_of_the_cluster_file():
+def test_every_setting_at_run_time_is_one_of_the_cluster_file_and_no_other():
     keys = sections()["cluster"]
+    assert {name for name, key in keys.items() if key.is_live is not None} == SETTINGS.keys()
     for name, limits in SETTINGS.items():
-        key = keys[name]
-        assert (key.type, key.unit, key.choices) == (limits.type, limits.unit, limits.choices), name
-        assert (key.low, key.high) == (-inf if limits.low is None else limits.low, inf if limits.high is None else limits.high), name
+        assert (keys[name].type, keys[name].unit, keys[name].is_live) == (limits.type, limits.unit, limits.is_live), name
+        assert keys[name].checked(keys[name].default, name) == keys[name].default
 
 
 def test_a_live_one_reaches_the_configurations_that_parts_hold(file: ClusterConfig):

@@ -187,7 +187,7 @@ def test_empty_rounds_follow_when_everything_is_past_the_missing_counters() -> N
     table.crash("m3")
     table.pass_ms(5)
     table.write("m1", "after")
-    table.settle(50, step_ms=100)
+    table.settle(15, step_ms=100)
     assert table.queue("m1") == table.queue("m2") == []
     assert culprits(table.cores["m1"], table.now.mono_ms) == ["m3"]
     table.start("m3")

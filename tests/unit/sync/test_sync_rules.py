@@ -181,7 +181,7 @@ def test_culprits_are_named() -> None:
     assert culprits(table.cores["m1"], table.now.mono_ms) == []
     table.crash("m3")
     table.write("m1", "x")
-    table.settle(30, step_ms=100)
+    table.settle(15, step_ms=100)
     assert culprits(table.cores["m1"], table.now.mono_ms) == ["m3"]
 
 

@@ -33,11 +33,16 @@ def test_a_check_is_added_as_a_write_and_listed(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected", "text"),
-    [("ask", True, "true"), ("select", [["<urn:a>", None]], '[["<urn:a>", null]]'), ("select", "[]", "[]")],
+    ("kind", "query", "expected", "text"),
+    [
+        ("ask", "ASK { ?s ?p ?o }", True, "true"),
+        ("select", "SELECT ?s ?x { ?s ?p ?o OPTIONAL { ?s <urn:x> ?x } }", [["<urn:a>", None]], '[["<urn:a>", null]]'),
+        ("select", "SELECT ?s { ?s <urn:x> ?o }", "[]", "[]"),
+    ],
 )
-def test_an_expectation_may_be_what_its_text_stands_for(node: Node, kind: str, expected: object, text: str) -> None:
-    assert put(node, kind=kind, expected=expected) == 204
+def test_an_expectation_may_be_what_its_text_stands_for(node: Node, kind: str, query: str, expected: object, text: str) -> None:
+    node.front.submit([("add", "main", "<urn:a> <urn:p> <urn:o> .")])
+    assert put(node, kind=kind, text=query, expected=expected) == 204
     assert node.front.checks["empty"]["expected"] == text
 
 

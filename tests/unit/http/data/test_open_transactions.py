@@ -33,7 +33,7 @@ def test_a_transaction_is_begun_filled_and_committed(node: Node) -> None:
     assert (first.json["count"], second.json["count"], before) == (1, 2, 404)
     assert (done.status, done.json["state"], done.headers["brokerha-lsn"]) == (200, "committed", "1")
     assert node.front.keys == {("t", b"k"): b"v"}
-    assert node.front.data.queues["q"][0][2] == b"m"
+    assert node.front.queues["q"][0][2] == b"m"
 
 
 def test_operations_that_come_again_with_their_number_are_taken_once(node: Node) -> None:
@@ -44,7 +44,7 @@ def test_operations_that_come_again_with_their_number_are_taken_once(node: Node)
     node.ask("POST", f"{tx}/commit")
 
     assert [answer.json["count"] for answer in answers] == [1, 1]
-    assert len(node.front.data.queues["q"]) == 1
+    assert len(node.front.queues["q"]) == 1
 
 
 def test_reads_inside_show_the_operations_so_far_and_others_do_not(node: Node) -> None:

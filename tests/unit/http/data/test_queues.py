@@ -18,14 +18,14 @@ def test_a_message_is_published_with_its_content_type_and_named_after_its_transa
     assert answer.status == 201
     assert answer.json == {"txid": "k1", "id": "k1.1", "lsn": 1}
     assert (answer.headers["brokerha-tx"], answer.headers["brokerha-lsn"]) == ("k1", "1")
-    assert node.front.data.queues == {"inbox": [("k1.1", "text/plain", b"\xff1")]}
+    assert node.front.queues == {"inbox": [("k1.1", "text/plain", b"\xff1")]}
 
 
 def test_publishing_again_with_the_same_key_publishes_once(node: Node) -> None:
     for _ in range(2):
         node.ask("POST", "/queues/inbox", b"1", {"Idempotency-Key": "k1"})
 
-    assert len(node.front.data.queues["inbox"]) == 1
+    assert len(node.front.queues["inbox"]) == 1
 
 
 def test_looking_takes_nothing_and_goes_on_after_a_message(node: Node) -> None:
@@ -56,7 +56,7 @@ def test_taking_is_a_committed_transaction_of_its_own(node: Node) -> None:
 
     assert [message["body"] for message in answer.json["messages"]] == ["a", "b"]
     assert answer.json["lsn"] == 4
-    assert [row[2] for row in node.front.data.queues["q"]] == [b"c"]
+    assert [row[2] for row in node.front.queues["q"]] == [b"c"]
     assert not node.front.transactions.open
 
 
@@ -106,7 +106,7 @@ def test_a_failure_before_the_commit_gives_the_messages_back(node: Node, monkeyp
 
     assert node.ask("POST", "/queues/q/accept").status == 503
     assert not transactions.open
-    assert len(node.front.data.queues["q"]) == 1
+    assert len(node.front.queues["q"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from brokerha.http.operating.families import exposition, numbers_of
 from brokerha.model.errors import NotReady
+from brokerha.model.fingerprints import packed
 from brokerha.model.numbers import Histogram, Numbers
 from tests.unit.http.asking import Node
 from tests.unit.http.fake_front import FakeFront
@@ -177,3 +178,18 @@ def test_what_reads_metrics_finds_the_numbers_that_they_were_written_from() -> N
     histogram.observe(1.0)
     numbers: Numbers = {"turns_total": 3, ("http_requests_total", "GET", "200"): 7, **histogram.numbers("fsync_duration_seconds")}
     assert numbers_of(exposition(numbers).decode()) == numbers
+
+
+def test_the_log_with_effects_is_what_a_store_can_apply(node: Node) -> None:
+    for number in range(3):
+        node.ask("PUT", "/kv/t/k", str(number).encode(), Idempotency_Key=f"t{number + 1}")
+
+    answer = node.get("/cluster/log?from=2&to=9&effects=1", Accept="application/x-msgpack")
+
+    assert msgpack.unpackb(answer.body) == [
+        ["t2", 1002, "applied", "", b"", packed(2)],
+        ["t3", 1003, "applied", "", b"", packed(3)],
+    ]
+    assert answer.headers["content-type"] == "application/x-msgpack"
+    assert node.get("/cluster/log?effects=1", Accept="application/json").status == 406
+    assert node.get("/cluster/log?from=5&to=4&effects=1").status == 400

@@ -5,7 +5,6 @@ from __future__ import annotations
 from urllib.parse import quote, urlencode
 
 import pytest
-from pyoxigraph import NamedNode, Quad
 
 from tests.unit.http.asking import FORM, QUERY, UPDATE, Node
 
@@ -65,8 +64,7 @@ def test_the_accept_header_of_a_query_goes_to_the_store_as_it_is(node: Node) -> 
 
 def test_the_dataset_of_a_query_is_chosen_by_the_protocol(node: Node) -> None:
     for graph in ("urn:g1", "urn:g2", "urn:g3"):
-        quad = Quad(NamedNode("urn:s"), NamedNode("urn:p"), NamedNode(graph), NamedNode(graph))
-        node.front.repositories["main"].add(quad)
+        node.front.submit([("add", "main", f"<urn:s> <urn:p> <{graph}> <{graph}> .")])
     query = quote("SELECT ?o { { ?s ?p ?o } UNION { GRAPH ?g { ?s ?p ?o } } }")
     dataset = "default-graph-uri=urn:g1&default-graph-uri=urn:g2&named-graph-uri=urn:g3"
 

@@ -105,7 +105,9 @@ def test_they_are_kept_and_those_for_a_restart_count_from_then(cluster: Embedded
     until(lambda: all(setting(master, "read-threads")["value"] == "3" for master in cluster.masters.values()))
     assert setting(cluster.masters["m1"], "post-window")["in_force"] == "4000"
     assert cluster.masters["m1"].config.retention.max_size == 2000
-    until(lambda: cluster.workers["w1"]._settings.restart_for() == ["post-window", "read-threads"])
+    of_worker = cluster.workers["w1"]._settings
+    assert of_worker is not None
+    until(lambda: of_worker.restart_for() == ["post-window", "read-threads"])
     for node in ("m1", "w1", "m3"):
         cluster.stop_node(node)
         cluster.start_node(node)
@@ -181,6 +183,7 @@ def test_a_process_that_takes_over_has_them_in_force(pair: EmbeddedCluster) -> N
     until(lambda: other.config.master.retention.max_size == 2000)
     pair.stop_node(first.node_id)
     until(lambda: acting(pair) is other)
+    assert other.master is not None
     assert other.master.config.retention.max_size == 2000
     pair.start_node(first.node_id)
     again = pair.processes[first.node_id]

@@ -29,7 +29,7 @@ def test_each_phase_is_timed_until_the_load_is_open() -> None:
     assert told == [False] * 4
     assert watch.note(None, 4900)
     assert watch.last is not None
-    assert (watch.last.lsn, watch.last.bytes_per_s) == (40, 1_000_000)
+    assert (watch.last.lsn, watch.last.total_bytes) == (40, 3_000_000)
     assert watch.metrics() == {
         "loads_total": 1,
         "load_last_bytes": 3_000_000,

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from brokerha.model.epochs import first_epoch
 from brokerha.model.ids import NodeId
 from brokerha.sync.config import SyncConfig
-from brokerha.sync.epochs.suspicion import HELD_LAGS, MOST_LAGS, Head, Suspicion
+from brokerha.sync.epochs.suspicion import HELD_LAGS, KEPT_LAGS, MOST_LAGS, MOST_PATIENCE, Head, Suspicion
 from brokerha.sync.peers import PeerTable
 
 MEMBERS = ("m1", "m2", "m3")
-CONFIG = SyncConfig("m1", MEMBERS, max_peer_lag_ms=1000, idle_round_ms=200, round_timeout_ms=100)
+CONFIG = SyncConfig(
+    "m1",
+    MEMBERS,
+    max_peer_lag_ms=2000,
+    suspect_after_ms=1,
+    idle_round_ms=200,
+    round_timeout_ms=100,
+    retransmit_ms=100,
+)
 STEP_MS = 100
 LAG_MS = CONFIG.lag_ms
+SUSPECT_MS = CONFIG.suspect_ms
+ANY_SIDE = replace(CONFIG, split_recovery="simple")
+HEAD: Head = (4, 0, "t")
 
 
 class Watch:
     """One master that looks every 100 ms, and hears whom the test says."""
 
-    def __init__(self) -> None:
-        self.peers = PeerTable(CONFIG, {}, first_epoch(MEMBERS))
-        self.suspicion = Suspicion(CONFIG)
+    def __init__(self, config: SyncConfig = CONFIG) -> None:
+        self.peers = PeerTable(config, {}, first_epoch(MEMBERS))
+        self.suspicion = Suspicion(config)
         self.ms = 10_000
 
     def look(self, for_ms: int, *heard: NodeId, head: Head | None = None) -> None:
@@ -38,7 +51,7 @@ class Watch:
 
 
 def test_a_master_is_missed_at_the_lag_or_two_heartbeats_and_a_round_when_that_is_longer() -> None:
-    assert CONFIG.lag_ms == 1000
+    assert CONFIG.lag_ms == 2000
     assert SyncConfig("m1", MEMBERS, max_peer_lag_ms=1).lag_ms == 2500
 
 
@@ -83,7 +96,7 @@ def test_what_was_not_listened_to_proves_nothing() -> None:
     watch.look(400, "m2", "m3")
     watch.look(STEP_MS, "m2", "m3", head=(4, 0, "t"))
     watch.ms += 60_000
-    watch.look(LAG_MS - STEP_MS, head=(4, 0, "t"))
+    watch.look(SUSPECT_MS - STEP_MS, head=(4, 0, "t"))
     # Then nobody is missing, by silence or by the queue
     assert watch.missing("m2") == []
     watch.look(2 * STEP_MS, head=(4, 0, "t"))
@@ -112,6 +125,84 @@ def test_one_that_is_silent_and_a_culprit_is_named_once() -> None:
     watch = Watch()
     watch.look(LAG_MS + 300, "m2", head=(4, 0, "t"))
     assert watch.missing("m3", "m2") == ["m3", "m2"]
+
+
+class TestWhileSomethingWaits:
+    """A member that is there posts again and again then, so that a short silence says much."""
+
+    def test_one_is_missed_long_before_the_lag(self) -> None:
+        watch = Watch()
+        watch.look(STEP_MS, "m2", "m3")
+        watch.look(SUSPECT_MS - STEP_MS, "m2", head=HEAD)
+        assert watch.missing() == []
+        watch.look(STEP_MS, "m2", head=HEAD)
+        assert watch.missing() == ["m3"]
+
+    def test_one_that_was_silent_before_has_a_moment_to_speak(self) -> None:
+        watch = Watch()
+        watch.look(STEP_MS, "m2", "m3")
+        watch.look(SUSPECT_MS + STEP_MS, "m2")
+        watch.look(STEP_MS, "m2", head=HEAD)
+        assert watch.missing() == []
+        watch.look(CONFIG.round_timeout_ms, "m2", head=HEAD)
+        assert watch.missing() == ["m3"]
+
+    def test_where_any_side_may_go_on_the_lag_counts(self) -> None:
+        watch = Watch(ANY_SIDE)
+        watch.look(STEP_MS, "m2", "m3")
+        watch.look(LAG_MS - STEP_MS, "m2", head=HEAD)
+        assert watch.missing() == []
+
+    def test_one_that_stood_still_and_came_back_is_given_twice_that_time(self) -> None:
+        watch = Watch()
+        watch.look(STEP_MS, "m2", "m3")
+        watch.suspicion.on_silence_over("m3", 400, watch.ms)
+        # A shorter one later takes nothing from it
+        watch.suspicion.on_silence_over("m3", 300, watch.ms)
+        watch.look(800 - STEP_MS, "m2", head=HEAD)
+        assert watch.missing() == []
+        watch.look(STEP_MS, "m2", head=HEAD)
+        assert watch.missing() == ["m3"]
+
+    def test_but_no_more_than_twice_what_others_are_given(self) -> None:
+        watch = Watch()
+        watch.look(STEP_MS, "m2", "m3")
+        watch.suspicion.on_silence_over("m3", MOST_PATIENCE * SUSPECT_MS - 1, watch.ms)
+        watch.look(MOST_PATIENCE * SUSPECT_MS - STEP_MS, "m2", head=HEAD)
+        assert watch.missing() == []
+        watch.look(STEP_MS, "m2", head=HEAD)
+        assert watch.missing() == ["m3"]
+
+    def test_that_is_forgotten_after_a_while(self) -> None:
+        watch = Watch()
+        watch.look(STEP_MS, "m2", "m3")
+        watch.suspicion.on_silence_over("m3", 400, watch.ms)
+        watch.look(KEPT_LAGS * LAG_MS + STEP_MS, "m2", "m3")
+        watch.look(SUSPECT_MS, "m2", head=HEAD)
+        assert watch.missing() == ["m3"]
+
+    def test_one_that_was_away_for_longer_was_missed_rightly(self) -> None:
+        watch = Watch()
+        watch.look(STEP_MS, "m2", "m3")
+        watch.suspicion.on_silence_over("m3", MOST_PATIENCE * SUSPECT_MS, watch.ms)
+        watch.look(SUSPECT_MS, "m2", head=HEAD)
+        assert watch.missing() == ["m3"]
+
+    def test_who_did_not_listen_itself_learns_nothing_of_the_others(self) -> None:
+        watch = Watch()
+        watch.look(STEP_MS, "m2", "m3")
+        watch.ms += 700
+        watch.suspicion.on_silence_over("m3", 700, watch.ms)
+        watch.look(2 * STEP_MS, "m2", "m3", head=HEAD)
+        watch.look(SUSPECT_MS, "m2", head=HEAD)
+        assert watch.missing() == ["m3"]
+
+    def test_an_own_pause_is_nobody_elses_silence(self) -> None:
+        watch = Watch()
+        watch.look(2 * STEP_MS, "m2", "m3", head=HEAD)
+        watch.ms += SUSPECT_MS - 2 * STEP_MS
+        watch.look(SUSPECT_MS - STEP_MS, head=HEAD)
+        assert watch.missing() == []
 
 
 def test_one_that_wants_to_come_back_is_taken_after_a_short_while_with_others_that_do() -> None:
@@ -192,7 +283,7 @@ def test_it_wants_to_be_woken_for_whatever_comes_first() -> None:
     assert watch.suspicion.deadline_ms(watch.peers) == watch.ms + CONFIG.gone_ms
     # Where the broker is not asked, the lag counts, of the member or of the head
     asked_nobody = SyncConfig(
-        "m1", MEMBERS, split_recovery="simple", max_peer_lag_ms=1000, idle_round_ms=200, round_timeout_ms=100
+        "m1", MEMBERS, split_recovery="simple", max_peer_lag_ms=LAG_MS, idle_round_ms=200, round_timeout_ms=100
     )
     watch.suspicion = Suspicion(asked_nobody)
     watch.look(STEP_MS, "m2", "m3", head=(4, 0, "t"))
@@ -204,7 +295,7 @@ def test_it_wants_to_be_woken_for_whatever_comes_first() -> None:
 
 
 def test_a_member_that_reads_on_its_way_is_waited_for_as_long_as_it_gets_on_but_not_for_ever() -> None:
-    watch = Watch()
+    watch = Watch(ANY_SIDE)
     watch.suspicion.begin(MEMBERS, MEMBERS, watch.ms)
     began_ms = watch.ms
     # Given that m3 says again and again how far it is, and gets on
