@@ -1,11 +1,9 @@
 """What programs import to use a cluster: one `Client`, whatever wire leads to it.
 
-    client.py       Client: update, load, put, delete, status; Session: reads its own writes
+    client.py       Client: update, load, put, delete, status, tpc_begin to tpc_recover (PEP 249); Session: reads its own writes
     reads.py        query, get, range, size, queue: of a client, and inside of a transaction
     transactions.py Transaction: several stores at once, step by step, at one master
-    queues.py       publish, accept (at most once), consume (at least once), transaction
-    two_phase.py    tpc_begin, tpc_prepare, tpc_commit, tpc_rollback, tpc_recover: PEP 249
-    calls.py        what every call goes through: its time, its transaction id, its wire
+    calls.py        what every call goes through: its time, its transaction id, its wire; writes, transactions, queues
     pipeline.py     many writes at once, bounded, in order
     exporting.py    all keys of a range at one moment
     loading.py      long RDF input as transactions of bounded size

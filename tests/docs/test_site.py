@@ -29,7 +29,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_page_outside_of_docs_and_a_source_file_have_their_place(site: Path):
-    for page in ("index", "docs/tutorial", "brokerha/sync/PROTOCOL", "brokerha/sync/core.py", "brokerha/nodes/config"):
+    for page in ("index", "docs/tutorial", "brokerha/sync/PROTOCOL", "brokerha/sync/core.py", "brokerha/spark"):
         assert (site / f"{page}.html").is_file(), page
     assert (site / "docs/pictures/page-healthy.png").is_file()
 

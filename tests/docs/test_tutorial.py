@@ -1,8 +1,12 @@
-"""docs/tutorial.md as a newcomer follows it: every command in its order, over a RabbitMQ; only addresses and installing are this machine's."""
+"""docs/tutorial.md as a newcomer follows it: every command in its order, over a RabbitMQ; only addresses and installing are this machine's.
+
+Somebody else may follow it on this machine at the same time: `pkill` ends what this test has started.
+"""
 
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import signal
 import subprocess
@@ -17,7 +21,12 @@ from tests.support.broker_source import BrokerSource
 from tests.support.free_ports import free_ports
 
 PAGE = "docs/tutorial.md"
-VHOST = "tutorial"
+PKILL = """#!/bin/sh
+for pattern; do :; done
+for pid in $(pgrep -f "$pattern"); do
+    if [ "$pid" != $$ ] && grep -qs '%s' "/proc/$pid/environ"; then kill $([ "$1" = -9 ] && echo -9) "$pid"; fi
+done
+"""
 SITES = ("paris", "lyon", "nice")
 PATIENCE_S = 90.0
 NOT_OURS = ("sudo ", "python3 -m venv", ".venv/bin/pip", ". .venv")
@@ -44,13 +53,16 @@ def test_three_sites_one_of_which_dies_and_heals(broker: BrokerSource, tmp_path:
             text = text.replace(f"127.0.0.1:{7201 + place}", f"127.0.0.1:{first + place}")
         return text
 
-    url = broker.create_vhost(VHOST)
+    vhost = f"tutorial-{secrets.token_hex(3)}"
+    url = broker.create_vhost(vhost)
     written = "amqp://guest:guest@127.0.0.1:5672/orders"
     (tmp_path / "cluster.toml").write_text(placed(the_block(PAGE, "toml", "[cluster]")).replace(written, url), "utf-8")
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "brokerha").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m brokerha "$@"\n', "utf-8")
-    (programs / "brokerha").chmod(0o755)
+    (programs / "pkill").write_text(PKILL % programs, "utf-8")
+    for program in programs.iterdir():
+        program.chmod(0o755)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
     environment.pop("BROKERHA_URL", None)
 
@@ -93,8 +105,8 @@ def test_three_sites_one_of_which_dies_and_heals(broker: BrokerSource, tmp_path:
         assert not (tmp_path / "var").exists()
     finally:
         up.kill()
-        subprocess.run(["pkill", "-9", "-f", "brokerha node (paris|lyon|nice)"], check=False)
-        broker.delete_vhost(VHOST)
+        subprocess.run([programs / "pkill", "-9", "-f", "brokerha node (paris|lyon|nice)"], check=False)
+        broker.delete_vhost(vhost)
 
 
 def _await_text(file: Path, text: str, process: subprocess.Popen[bytes]) -> None:

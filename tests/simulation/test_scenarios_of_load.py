@@ -84,20 +84,6 @@ class TestPoison:
 class TestWaitingClients:
     """A client never has to guess."""
 
-    def test_a_client_waits_through_a_split_and_gets_its_outcome(self) -> None:
-        # Given a client that waits at a master which is cut off from the others
-        scene = Scene()
-        scene.isolate("m1")
-        write = scene.write("m1", "t1")
-        scene.run(10_000)
-        assert not write.is_done
-        # When the split is over within its time
-        scene.heal()
-        # Then it gets its outcome
-        assert scene.until(lambda: write.is_done) < 2_000
-        assert write.acknowledged == "applied"
-        scene.agree()
-
     def test_a_client_whose_time_was_over_asks_again_by_the_transaction_id(self) -> None:
         # Given a client that was told "unknown" during the split, before anybody went on without its master
         scene = Scene(max_peer_lag_ms=60_000, suspect_after_ms=60_000)

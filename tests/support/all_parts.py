@@ -96,7 +96,7 @@ _NOT_COUNTED = (
 )
 """They run thousands of clusters, in half the time when nobody counts branches; what they reach is reached by others too."""
 _ON_BOTH = (
-    "tests/system/test_broker_cluster.py",
+    "tests/system/nemesis/test_nemesis.py",
     "tests/system/test_log_stream.py",
     "tests/system/test_amqp_door.py",
     "tests/contracts/test_transports.py",

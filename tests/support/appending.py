@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,11 +22,11 @@ ROLLED_BACK = 0.1
 """Share of transactions that are rolled back although nothing was wrong."""
 
 
-def value_of(db: Client | Transaction, register: Register) -> Version:
+def value_of(db: Client | Transaction, register: Register, repository: str) -> Version:
     """What a register holds."""
     if not register.startswith("urn:"):
         return version_of(db.get(TABLE, register))
-    found: Any = db.query("main", f"SELECT ?o {{ <{register}> <urn:holds> ?o }}")
+    found: Any = db.query(repository, f"SELECT ?o {{ <{register}> <urn:holds> ?o }}")
     return version_of(found[0]["o"].value.encode()) if found else ()
 
 
@@ -33,14 +34,14 @@ def version_of(value: bytes | None) -> Version:
     return tuple(map(int, value.split())) if value else ()
 
 
-def append(tx: Transaction, register: Register, version: Version) -> None:
+def append(tx: Transaction, register: Register, version: Version, repository: str) -> None:
     """Make this its version."""
     text = " ".join(map(str, version))
     if not register.startswith("urn:"):
         tx.put(TABLE, register, text)
     else:
         tx.update(
-            "main",
+            repository,
             f"DELETE {{ <{register}> <urn:holds> ?o }} INSERT {{ <{register}> <urn:holds> '{text}' }} "
             f"WHERE {{ OPTIONAL {{ <{register}> <urn:holds> ?o }} }}",
         )
@@ -49,12 +50,13 @@ def append(tx: Transaction, register: Register, version: Version) -> None:
 class Appending:
     """Threads that run transactions at one level, and what they did."""
 
-    def __init__(self, level: str, seed: int) -> None:
+    def __init__(self, level: str, seed: int, place: str = "", repository: str = "main") -> None:
+        """``place`` is the name of registers of its own, so that nothing is read that another history has left; the level without it."""
         self.level = level
-        # Of its own, so that nothing is read that another history has left.
-        self.registers = [f"{name}:{level}" for name in REGISTERS]
+        self.repository = repository
+        self.registers = [f"{name}:{place or level}" for name in REGISTERS]
         self.history: list[Ran] = []
-        self.errors: dict[str, int] = {}
+        self.errors: Counter[str] = Counter()
         self._seed = seed
         self._numbers = itertools.count(1)
         self._unknown: list[Ran] = []
@@ -74,7 +76,7 @@ class Appending:
 
     def last(self, db: Client) -> dict[Register, Version]:
         """What the registers hold; what nobody was told of took place if it is there."""
-        last = {register: value_of(db, register) for register in self.registers}
+        last = {register: value_of(db, register, self.repository) for register in self.registers}
         for ran in self._unknown:
             ran.committed = any(number in last[register] for register, number in ran.appends)
         return last
@@ -90,12 +92,12 @@ class Appending:
                         if chance.random() < ROLLED_BACK:
                             tx.rollback()
                             ran.committed = False
-                except OutcomeUnknown:
+                except OutcomeUnknown as error:
                     self._unknown.append(ran)
+                    self.errors[type(error).__name__] += 1
                 except BrokerhaError as error:
                     ran.committed = False
-                    name = type(error).__name__
-                    self.errors[name] = self.errors.get(name, 0) + 1
+                    self.errors[type(error).__name__] += 1
                     if not isinstance(error, Aborted):
                         self._stopped.wait(0.05)
                 self.history.append(ran)
@@ -104,11 +106,11 @@ class Appending:
         held: dict[Register, Version] = {}
         # Some look at much and write little, so that a skew can come about.
         for register in chance.sample(self.registers, chance.randint(1, 4)):
-            held[register] = value_of(tx, register)
+            held[register] = value_of(tx, register, self.repository)
             ran.reads.append((register, held[register]))
         for register in chance.sample(list(held), min(len(held), chance.randint(0, 2))):
             for _ in range(chance.randint(1, 2)):
                 number = next(self._numbers)
                 held[register] += (number,)
-                append(tx, register, held[register])
+                append(tx, register, held[register], self.repository)
                 ran.appends.append((register, number))

@@ -62,6 +62,20 @@ class BrokerCluster:
         kill_members(self._folder)
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def cut_off(self, place: int) -> None:
+        """Part this node from all others, as a network does that is cut between them; clients reach all of them."""
+        node, others = self._parted(place)
+        node.ctl("eval", f"[begin erlang:set_cookie(N, parted), erlang:disconnect_node(N) end || N <- {others}].")
+
+    def join_again(self, place: int) -> None:
+        """End `cut_off`."""
+        node, others = self._parted(place)
+        node.ctl("eval", f"[erlang:set_cookie(N, erlang:get_cookie()) || N <- {others}].")
+
+    def _parted(self, place: int) -> tuple[PrivateBroker, str]:
+        node = self.nodes[place]
+        return node, "[" + ", ".join(f"'{other.name}'" for other in self.nodes if other is not node) + "]"
+
     def create_vhost(self, name: str) -> str:
         """Make a virtual host; its URL names all nodes."""
         self.nodes[0].create_vhost(name)

@@ -24,11 +24,10 @@ PLACES = (
 )
 """Folders and files, relative to the root."""
 LONGEST = (
-    "tests/system/test_broker_cluster.py",
+    "tests/system/nemesis/test_nemesis.py",
     "tests/system/test_supervisord.py",
     "tests/system/test_pipeline_load.py",
     "tests/system/test_pipeline_archive.py",
-    "tests/system/test_faults.py",
     "tests/system/test_hostile_bodies.py",
     "tests/system/test_pipeline_audit.py",
     "tests/system/test_pipeline_history.py",
@@ -48,7 +47,6 @@ LONGEST = (
     "tests/system/test_deterministic_updates.py",
     "tests/system/test_reads_survive.py",
     "tests/system/test_backups_lost.py",
-    "tests/system/test_bank.py",
 )
 """Longest first. Nothing depends on it but time; a file that is not named comes after these, as it was collected."""
 

@@ -216,8 +216,27 @@ class PrivateBroker:
 
     def restart(self) -> None:
         """Starts the node again on the same ports and data: after kill(), or after a clean stop if it still runs."""
-        self._stop_node()
+        self.end()
         self._start_node()
+
+    def end(self) -> None:
+        """Stops the node as an operator does, until restart(); fine if it does not run."""
+        if self._node is None:
+            return
+        if self._node.poll() is None:
+            os.killpg(self._node.pid, signal.SIGCONT)  # A frozen node would not hear the request.
+            self._node.terminate()  # The shell script passes it on and waits for a clean stop.
+            with contextlib.suppress(subprocess.TimeoutExpired):  # Not clean then: kill() is as safe, less polite.
+                self._node.wait(timeout=_STOPPED_WITHIN_S)
+        self.kill()
+
+    def drain(self) -> None:
+        """Puts the node into maintenance mode, until revive() or restart(): its clients are sent away, its queues are led by others."""
+        self._run("rabbitmq-upgrade", "drain")
+
+    def revive(self) -> None:
+        """Ends the maintenance mode."""
+        self._run("rabbitmq-upgrade", "revive")
 
     def freeze(self) -> None:
         """SIGSTOP: the node keeps its connections and says nothing more, until thaw()."""
@@ -263,15 +282,18 @@ class PrivateBroker:
 
     def ctl(self, *arguments: str) -> str:
         """Runs rabbitmqctl against this node, for what the management interface cannot do. Returns its output."""
-        command = [*self._inside, str(self._scripts / "rabbitmqctl"), "-q", *arguments]
+        return self._run("rabbitmqctl", "-q", *arguments)
+
+    def _run(self, script: str, *arguments: str) -> str:
+        command = [*self._inside, str(self._scripts / script), *arguments]
         try:
             done = subprocess.run(
                 command, env=self._environment(), capture_output=True, text=True, timeout=_CTL_WITHIN_S, check=True
             )
         except subprocess.CalledProcessError as failure:
-            raise BrokerError(f"rabbitmqctl {' '.join(arguments)}: {failure.stderr or failure.stdout}") from failure
+            raise BrokerError(f"{script} {' '.join(arguments)}: {failure.stderr or failure.stdout}") from failure
         except subprocess.TimeoutExpired as failure:
-            raise BrokerError(f"rabbitmqctl {' '.join(arguments)}: no answer in {_CTL_WITHIN_S:.0f} s") from failure
+            raise BrokerError(f"{script} {' '.join(arguments)}: no answer in {_CTL_WITHIN_S:.0f} s") from failure
         return done.stdout
 
     def _running_node(self) -> subprocess.Popen[bytes]:
@@ -395,16 +417,6 @@ class PrivateBroker:
     def _last_words(self) -> str:
         paths = [self.folder / "out", *sorted((self.folder / "log").glob("*.log"))]
         return "\n".join(path.read_text(encoding="utf-8", errors="replace")[-2000:] for path in paths if path.is_file())
-
-    def _stop_node(self) -> None:
-        if self._node is None:
-            return
-        if self._node.poll() is None:
-            os.killpg(self._node.pid, signal.SIGCONT)  # A frozen node would not hear the request.
-            self._node.terminate()  # The shell script passes it on and waits for a clean stop.
-            with contextlib.suppress(subprocess.TimeoutExpired):  # Not clean then: kill() is as safe, less polite.
-                self._node.wait(timeout=_STOPPED_WITHIN_S)
-        self.kill()
 
 
 class _Ports(NamedTuple):

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 import msgpack
 
 from tests.system.processes import ProcessCluster
+from tests.system.tx_site import TxSite
 from tests.system.writers import Writer
 
+Cluster = ProcessCluster | TxSite
 
-def copies(cluster: ProcessCluster) -> set[tuple[object, object, object]]:
+
+def copies(cluster: Cluster) -> set[tuple[object, object, object]]:
     """(LSN, count, fingerprint) of every worker, by its own word."""
     found: set[tuple[object, object, object]] = set()
     for worker in cluster.workers:
@@ -23,7 +26,7 @@ def copies(cluster: ProcessCluster) -> set[tuple[object, object, object]]:
     return found
 
 
-def await_equal(cluster: ProcessCluster, within_s: float) -> float:
+def await_equal(cluster: Cluster, within_s: float) -> float:
     """Seconds until all copies are equal; fails after ``within_s``."""
     started = time.monotonic()
     while len(found := copies(cluster)) > 1:
@@ -33,13 +36,13 @@ def await_equal(cluster: ProcessCluster, within_s: float) -> float:
     return time.monotonic() - started
 
 
-def books(cluster: ProcessCluster, worker: str) -> dict[bytes, bytes]:
-    """All keys and values that one worker holds."""
+def books(cluster: Cluster, worker: str, table: str = "books") -> dict[bytes, bytes]:
+    """All keys and values of a table that one worker holds."""
     found: dict[bytes, bytes] = {}
     after = ""
     while True:
         response = cluster._http.get(
-            f"{cluster.url(worker)}/kv/books", params={"from": after, "limit": 1000}, headers={"Accept": "application/x-msgpack"}
+            f"{cluster.url(worker)}/kv/{table}", params={"from": after, "limit": 1000}, headers={"Accept": "application/x-msgpack"}
         )
         response.raise_for_status()
         rows = msgpack.unpackb(response.content)
@@ -50,7 +53,7 @@ def books(cluster: ProcessCluster, worker: str) -> dict[bytes, bytes]:
         after = fresh[-1][0].decode()
 
 
-def counter(cluster: ProcessCluster, worker: str, name: str) -> int:
+def counter(cluster: Cluster, worker: str, name: str) -> int:
     query = f"SELECT ?v WHERE {{ <urn:counter:{name}> <urn:value> ?v }}"
     response = cluster._http.get(
         f"{cluster.url(worker)}/repositories/main", params={"query": query}, headers={"Accept": "application/sparql-results+json"}
@@ -61,11 +64,11 @@ def counter(cluster: ProcessCluster, worker: str, name: str) -> int:
     return values[0]
 
 
-def check_books(cluster: ProcessCluster, writers: Sequence[Writer]) -> tuple[int, int]:
+def check_books(cluster: Cluster, writers: Sequence[Writer]) -> tuple[int, int]:
     """Each worker holds every acknowledged write once, and nothing else; how many puts and counts that were."""
     expected = {key: value for writer in writers for key, value in writer.acknowledged.items()}
     for worker in cluster.workers:
-        held = books(cluster, worker)
+        held = books(cluster, worker, writers[0].table)
         lost = expected.keys() - held.keys()
         assert not lost, f"{worker} lost {len(lost)} acknowledged writes, such as {sorted(lost)[:3]}"
         assert held == expected

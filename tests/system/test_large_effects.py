@@ -22,7 +22,7 @@ WAIT_S = 60.0
 
 @pytest.fixture(scope="module")
 def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TxSite]:
-    with tx_site(broker, tmp_path_factory.mktemp("large"), "large", backups=1, others=True) as running:
+    with tx_site(broker, tmp_path_factory.mktemp("large"), "large", backups=1, others=1) as running:
         yield running
 
 

@@ -21,7 +21,7 @@ both = pytest.mark.parametrize("master", ["m1", "m2"], ids=["with backups", "wit
 
 @pytest.fixture(scope="module")
 def module_site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TxSite]:
-    with tx_site(broker, tmp_path_factory.mktemp("tx"), "prepare-binds", others=True) as running:
+    with tx_site(broker, tmp_path_factory.mktemp("tx"), "prepare-binds", others=1) as running:
         yield running
 
 

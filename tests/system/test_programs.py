@@ -16,6 +16,7 @@ from typing import Any
 
 import pika
 import pytest
+from pika.exceptions import ChannelClosedByBroker
 
 import brokerha
 from brokerha.embedded import EmbeddedCluster
@@ -148,6 +149,14 @@ def test_they_do_what_the_page_says_and_end_when_told_to(
 def test_those_that_go_on_for_ever_end_in_order(cluster: EmbeddedCluster, vhost_url: str):
     with pika.BlockingConnection(pika.URLParameters(vhost_url)) as connection:
         connection.channel().queue_declare("shop-orders", durable=True)
+
+    def is_read(queue: str) -> bool:
+        with pika.BlockingConnection(pika.URLParameters(vhost_url)) as connection:
+            try:
+                return bool(connection.channel().queue_declare(queue, passive=True).method.consumer_count)
+            except ChannelClosedByBroker:  # There is no such queue yet.
+                return False
+
     running = [
         start("brokerha.programs.consumers.changes", "--broker", vhost_url, "--queue", "f"),
         start("brokerha.programs.consumers.queue_worker", "--cluster", vhost_url),
@@ -156,7 +165,11 @@ def test_those_that_go_on_for_ever_end_in_order(cluster: EmbeddedCluster, vhost_
     ]
     try:
         with brokerha.connect(vhost_url) as db:
+            # A program that is still being loaded is ended by SIGTERM as any process is.
             until(lambda: db.get("load", "key-10"), "the load generator has not begun")
+            until(db.open_transactions, "the worker takes nothing")
+        until(lambda: is_read("shop-orders"), "the bridge has not begun")
+        until(lambda: is_read("f"), "the follower has not begun")
     finally:
         for process in running:
             process.terminate()

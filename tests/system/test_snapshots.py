@@ -18,7 +18,7 @@ from tests.system.tx_site import TxSite, tx_site
 
 @pytest.fixture(scope="module")
 def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TxSite]:
-    with tx_site(broker, tmp_path_factory.mktemp("snapshots"), "snapshots", others=True) as running:
+    with tx_site(broker, tmp_path_factory.mktemp("snapshots"), "snapshots", others=1) as running:
         yield running
 
 

@@ -24,7 +24,7 @@ both = pytest.mark.parametrize("master", ["m1", "m2"], ids=["with backups", "wit
 
 @pytest.fixture(scope="module")
 def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TxSite]:
-    with tx_site(broker, tmp_path_factory.mktemp("tx"), "tx-queues", others=True, settings=SHORT_MAX) as running:
+    with tx_site(broker, tmp_path_factory.mktemp("tx"), "tx-queues", others=1, settings=SHORT_MAX) as running:
         yield running
 
 

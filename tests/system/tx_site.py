@@ -4,7 +4,8 @@
         with site.client() as db: ...              # over AMQP: whoever is primary answers
         site.kill("m1"); site.await_primary("m1b", "m1c"); site.start("m1")
 
-With ``others`` there is a second master m2 without backups, with one worker w3. Nothing starts a process again but the test.
+With ``others`` there are so many masters more without backups, m2, m3 and so on, with one worker each, from w3 on. Nothing starts a process again
+but the test.
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ class TxSite:
         broker: str,
         *,
         backups: int = 2,
-        others: bool = False,
+        others: int = 0,
         settings: str = SETTINGS,
     ) -> None:
         self.folder = folder
         self.broker = broker
         self.source = source
         self.processes = list(PROCESSES[: 1 + backups])
-        self.workers = ["w1", "w2", "w3"] if others else ["w1", "w2"]
-        self.masters = ["m1", "m2"] if others else ["m1"]
+        self.masters = [f"m{1 + n}" for n in range(1 + others)]
+        self.workers = [f"w{1 + n}" for n in range(2 + others)]
         self.nodes = [*self.processes, *self.masters[1:], *self.workers]
         first = free_ports(len(self.nodes))
         self.ports = {node: first + n for n, node in enumerate(self.nodes)}
@@ -68,20 +69,28 @@ class TxSite:
         text = f'[cluster]\nname = "tx"\nbroker = "{self.broker}"\ndata = "{self.folder / "var"}"\n{settings}'
         for node in self.nodes:
             kind = "worker" if node in self.workers else "master" if node in self.masters else "backup"
-            master = "m2" if node == "w3" else "m1"
-            belongs = "" if kind == "master" else f'master = "{master}"\n'
+            belongs = "" if kind == "master" else f'master = "{self.master_of(node)}"\n'
             text += f'[[{kind}]]\nid = "{node}"\nhttp = "127.0.0.1:{self.ports[node]}"\n{belongs}'
         return text
+
+    def master_of(self, node: str) -> str:
+        """The master that a node is, backs up or works for."""
+        if node in self.workers[2:]:
+            return self.masters[self.workers.index(node) - 1]
+        return node if node in self.masters else "m1"
 
     # ---- processes
 
     def start(self, *nodes: str) -> None:
         """Start processes; does not wait for them."""
         for node in nodes:
-            command = [sys.executable, "-m", "brokerha", "node", node, "-c", str(self.path)]
             self._running[node] = subprocess.Popen(
-                command, stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+                self.command(node), stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
             )
+
+    def command(self, node: str) -> list[str]:
+        """What runs a node."""
+        return [sys.executable, "-m", "brokerha", "node", node, "-c", str(self.path)]
 
     def kill(self, *nodes: str) -> None:
         """SIGKILL; returns when all are gone."""

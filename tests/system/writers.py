@@ -30,14 +30,19 @@ AGAIN = (errors.OutcomeUnknown, errors.NotReady, errors.Unreachable)
 class Writer:
     """One thread with one client."""
 
-    def __init__(self, name: str, connect: Callable[[], Any], is_pipeline: bool = False) -> None:
+    def __init__(
+        self, name: str, connect: Callable[[], Any], is_pipeline: bool = False, table: str = "books", pause_s: float = 0.0
+    ) -> None:
+        """It writes to ``table``, and rests for ``pause_s`` after each answer."""
         self.name = name
+        self.table = table
         self.acknowledged: dict[bytes, bytes] = {}
         self.counted = 0
         self.resent = 0
         self.fault: BaseException | None = None
         self._connect = connect
         self._is_pipeline = is_pipeline
+        self._pause_s = pause_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"writer {name}", daemon=True)
 
@@ -58,7 +63,7 @@ class Writer:
             with self._connect() as db:
                 self._insist(lambda key: db.update("main", f"INSERT DATA {{ <urn:counter:{self.name}> <urn:value> 0 }}", key=key, timeout=5), "first")
                 number = 0
-                while not self._stop.is_set():
+                while not self._stop.wait(self._pause_s):
                     number += 1
                     if number % 10 == 0:
                         self._insist(lambda key: db.update("main", COUNT % {"name": self.name}, key=key, timeout=5), f"count-{number}")
@@ -72,7 +77,7 @@ class Writer:
 
     def _put(self, db: Any, number: int) -> None:
         item = f"{self.name}-{number}".encode()
-        self._insist(lambda key: db.put("books", item, item * 3, key=key, timeout=5), f"put-{number}")
+        self._insist(lambda key: db.put(self.table, item, item * 3, key=key, timeout=5), f"put-{number}")
         self.acknowledged[item] = item * 3
 
     def _write_many(self, db: Any, number: int) -> None:
@@ -85,7 +90,7 @@ class Writer:
             futures: dict[str, Future[Any]] = {}
             with contextlib.suppress(*AGAIN), db.pipeline(window=20, timeout=5) as pipeline:
                 for key, item in items.items():
-                    futures[key] = pipeline.put("books", item, item * 3, key=f"{self.name}.{key}")
+                    futures[key] = pipeline.put(self.table, item, item * 3, key=f"{self.name}.{key}")
             for key, future in futures.items():
                 try:
                     future.result(30)
@@ -108,10 +113,10 @@ class Writer:
                 return
 
 
-def doors(broker: str, urls: list[str]) -> list[Writer]:
+def doors(broker: str, urls: list[str], **options: Any) -> list[Writer]:
     """One writer for each door, and one that may use every master."""
-    writers = [Writer(f"http{n}", partial(brokerha.connect, url)) for n, url in enumerate(urls, 1)]
-    writers.append(Writer("amqp", lambda: brokerha.connect(broker)))
-    writers.append(Writer("pipe", lambda: brokerha.connect(broker), is_pipeline=True))
-    writers.append(Writer("anymaster", lambda: brokerha.connect(",".join(urls))))
+    writers = [Writer(f"http{n}", partial(brokerha.connect, url), **options) for n, url in enumerate(urls, 1)]
+    writers.append(Writer("amqp", lambda: brokerha.connect(broker), **options))
+    writers.append(Writer("pipe", lambda: brokerha.connect(broker), is_pipeline=True, **options))
+    writers.append(Writer("anymaster", lambda: brokerha.connect(",".join(urls)), **options))
     return writers

@@ -24,7 +24,7 @@ from brokerha.cli.common.output import Format
 from brokerha.cli.data.read_write import placed, write_raw
 
 if TYPE_CHECKING:
-    from brokerha.client.queues import Consumed
+    from brokerha.client.calls import Consumed
     from brokerha.client.reads import QueueMessage
 
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Queue; it begins with its first message.")]

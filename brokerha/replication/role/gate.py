@@ -87,6 +87,8 @@ class Gate:
         self._replies: deque[_HeldReply] = deque()
         self._marks: deque[tuple[int, int]] = deque()
         """(number, since when) of turns that wait; tells for how long nothing got through."""
+        self._oldest: tuple[int, int] | None = None
+        """The first of them. Other threads ask for it (metrics, states), so questions read this alone and change nothing."""
         self._free_messages: list[Outgoing] = []
         self._free_replies: list[Reply | TxReply] = []
         self._looked_ms = -1
@@ -103,13 +105,13 @@ class Gate:
     ) -> None:
         """Take in what a turn shows; ``number`` is that of the journal's last record after it."""
         if self.is_through(number):
-            self._let_through()
             self._free_messages.extend(messages)
             self._free_replies.extend(replies)
             self._free_replies.extend(tx_replies)
             return
         if len(self._marks) < MARKS_LIMIT and (not self._marks or self._marks[-1][0] < number):
             self._marks.append((number, now.mono_ms))
+            self._oldest = self._marks[0]
         self._messages.extend((number, message) for message in messages)
         while len(self._messages) > self.config.messages_limit:
             self._messages.popleft()
@@ -132,6 +134,7 @@ class Gate:
         if 0 < self.config.sync_n <= len(self._confirmed):
             numbers = sorted(self._confirmed.values(), reverse=True)
             self.passed = max(self.passed, numbers[self.config.sync_n - 1])
+            self._let_through()
 
     def forget(self, process: NodeId) -> None:
         """What this backup confirmed counts no longer: it begins with another copy. What passed stays passed."""
@@ -141,8 +144,6 @@ class Gate:
 
     def release(self) -> Released:
         """What may be shown since the last call."""
-        if self._messages or self._replies or self._marks:
-            self._let_through()
         if not self._free_messages and not self._free_replies:
             return Released()
         messages = tuple(self._free_messages)
@@ -154,7 +155,6 @@ class Gate:
     def expire(self, now: Instant) -> Expired:
         """Replies that have waited for ``timeout_ms``, as unknown ones."""
         self._looked_ms = now.mono_ms
-        self._let_through()
         late: list[Reply | TxReply] = []
         while self._replies and self._replies[0].since_ms + self.config.timeout_ms <= now.mono_ms:
             late.append(self._unknown(self._replies.popleft(), f"waited for {self.config.timeout_ms} ms"))
@@ -168,8 +168,8 @@ class Gate:
 
     def blocked_ms(self, now: Instant) -> int:
         """How long the oldest turn that is not through has been waiting; 0 when none waits."""
-        self._let_through()
-        return max(0, now.mono_ms - self._marks[0][1]) if self._marks else 0
+        oldest = self._oldest
+        return max(0, now.mono_ms - oldest[1]) if oldest is not None else 0
 
     def is_lost(self, now: Instant) -> bool:
         """Whether sync-N was not reached in time: no new writes should be let in."""
@@ -181,9 +181,10 @@ class Gate:
 
     def reason(self, now: Instant) -> str:
         """Why nothing gets through; empty when something does."""
-        if not self.is_lost(now):
+        oldest = self._oldest
+        if oldest is None or now.mono_ms - oldest[1] < self.config.timeout_ms:
             return ""
-        return f"for {self.blocked_ms(now)} ms {self._missing_text(self._marks[0][0])}"
+        return f"for {now.mono_ms - oldest[1]} ms {self._missing_text(oldest[0])}"
 
     def deadline_ms(self) -> int | None:
         """When `expire` has something to do next, or when sync-N counts as lost."""
@@ -207,10 +208,11 @@ class Gate:
             self._free_replies.append(self._replies.popleft().reply)
         while self._marks and self._marks[0][0] <= self.passed:
             self._marks.popleft()
+        self._oldest = self._marks[0] if self._marks else None
 
     def _missing_text(self, number: int) -> str:
         """Who is missing for a number."""
-        have = sum(1 for confirmed in self._confirmed.values() if confirmed >= number)
+        have = sum(1 for confirmed in list(self._confirmed.values()) if confirmed >= number)
         names = ", ".join(self.missing(number)) or "none is known"
         return f"{have} of sync-n {self.config.sync_n} backups hold record {number}; missing: {names}"
 

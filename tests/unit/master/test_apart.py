@@ -7,36 +7,19 @@ from dataclasses import replace
 import pytest
 
 from brokerha.master.apart import apart_state, is_alone, news_ms
-from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model import states
-from brokerha.model.ids import NodeId
-from brokerha.model.requests import ACCEPTED, REFUSE, REFUSED, WAIT, Reply, Submit
+from brokerha.model.requests import ACCEPTED, REFUSE, REFUSED, WAIT, Reply
 from brokerha.model.wire.epoch_messages import EpochPrepare
 from brokerha.model.wire.messages import Post
-from brokerha.sync.config import SyncConfig
-from tests.unit.master.test_state_words import ROW
-from tests.unit.master.test_state_words import Bench as Quorum
+from tests.unit.master.one_of_three import ROW, OneOfThree
 
 
-class Bench(Quorum):
-    """m1 of three masters, or of those that are named, with writers."""
-
-    def __init__(self, *members: NodeId) -> None:
-        super().__init__()
-        if members:
-            self.core = MasterCore(MasterConfig(SyncConfig("m1", members)), self.journal.state(), self.journal)
-            self.run()
+class Bench(OneOfThree):
+    """It, with writers that may not want to wait."""
 
     def submit(self, txid: str, apart: str = WAIT, body: bytes = b"body") -> list[Reply]:
-        """Hand a write in, and carry everything out; returns the replies of this turn."""
-        self.number += 1
-        self.core.step(Submit(self.number, txid, body, ACCEPTED, apart=apart), self.now())
-        replies: list[Reply] = []
-        while ready := self.core.take_ready(self.now()):
-            if ready.records:
-                self.journal.append(ready.records)
-            replies.extend(ready.replies)
-        return replies
+        """Hand a write in; what is answered at once."""
+        return self.write(txid, ACCEPTED, body=body, apart=apart)
 
     def found(self) -> str:
         """The word of the state that it is apart in; empty when it is not apart."""
@@ -121,7 +104,7 @@ def test_a_member_that_others_hear_keeps_nobody_from_agreeing(bench: Bench) -> N
 
 def test_a_majority_of_which_most_is_heard_of_through_one_is_one() -> None:
     # Given m1 of five masters, which hears m2 alone, and m2 passes on what the others say
-    bench = Bench("m1", "m2", "m3", "m4", "m5")
+    bench = Bench(("m1", "m2", "m3", "m4", "m5"))
     others = ("m2", "m3", "m4", "m5")
     bench.post(*others)
     for _ in range(4):

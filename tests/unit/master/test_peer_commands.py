@@ -7,69 +7,18 @@ from typing import Any
 
 import pytest
 
-from brokerha.master.core import MasterConfig, MasterCore
-from brokerha.master.site_commands import SiteCommands
 from brokerha.model import states
-from brokerha.model.epochs import FIRST, REMOVE, Change, Configuration, Epoch
+from brokerha.model.epochs import REMOVE, Change, Configuration, Epoch
 from brokerha.model.errors import InvalidRequest, NotReady
-from brokerha.model.ids import Instant, NodeId
-from brokerha.model.requests import Reply, Submit
-from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, Notice, Row
-from brokerha.model.wire.messages import Envelope, Message, Outgoing, Post
-from brokerha.sync.config import SyncConfig
-from tests.support.logs import memory_log
+from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, Notice
+from brokerha.model.wire.messages import Post
 from tests.unit.master.one_master import OneMaster
-
-ROW = Row("", "", 1, 1, FIRST, FIRST, 0, {}, 0, 0, (), known={"m1": "journal-of-m1"})
-OTHERS = ("m2", "m3")
-
-
-class Bench:
-    """m1 of three masters, which hears what a test lets the others say."""
-
-    def __init__(self) -> None:
-        self.ms, self.number = 100_000, 0
-        self.replies: list[Reply] = []
-        self.sent: list[Outgoing] = []
-        self.journal = memory_log("m1", "journal-of-m1")
-        self.core = MasterCore(MasterConfig(SyncConfig("m1", ("m1", *OTHERS))), self.journal.state(), self.journal)
-        self.run()
-
-    def now(self) -> Instant:
-        return Instant(self.ms, self.ms * 1000)
-
-    def run(self) -> None:
-        self.core.wake(self.now())
-        while ready := self.core.take_ready(self.now()):
-            if ready.records:
-                self.journal.append(ready.records)
-            self.replies += ready.replies
-            self.sent += ready.messages
-
-    def say(self, sender: NodeId, message: Message) -> None:
-        self.core.step(Envelope("c", sender, 1, message), self.now())
-        self.run()
-
-    def post(self, *senders: NodeId, **fields: Any) -> None:
-        for sender in senders:
-            self.number += 1
-            given = {"node": sender, "journal": f"journal-of-{sender}", "number": self.number, **fields}
-            self.say(sender, Post(replace(ROW, **given), (), ()))
-
-    def do(self, command: str, /, **arguments: Any) -> dict[str, Any]:
-        return SiteCommands(self.core, protect_single_worker=True).run(command, arguments, self.now())
-
-    def write(self, txid: str, level: str = "synchronised") -> list[Reply]:
-        """What is answered at once."""
-        before = len(self.replies)
-        self.core.step(Submit(len(self.replies) + 100, txid, b"body", level), self.now())
-        self.run()
-        return self.replies[before:]
+from tests.unit.master.one_of_three import OTHERS, OneOfThree
 
 
 @pytest.fixture
-def bench() -> Bench:
-    made = Bench()
+def bench() -> OneOfThree:
+    made = OneOfThree()
     made.post(*OTHERS)
     return made
 
@@ -78,7 +27,7 @@ def of(rows: list[dict[str, Any]], node: str) -> dict[str, Any]:
     return next(row for row in rows if row["node"] == node)
 
 
-def test_all_masters_are_listed_with_what_is_known_of_them(bench: Bench) -> None:
+def test_all_masters_are_listed_with_what_is_known_of_them(bench: OneOfThree) -> None:
     answer = bench.do("peers")
     assert [row["node"] for row in answer["peers"]] == answer["masters"] == ["m1", "m2", "m3"]
     assert answer["change"] is None
@@ -89,7 +38,7 @@ def test_all_masters_are_listed_with_what_is_known_of_them(bench: Bench) -> None
     assert of(bench.do("peers")["peers"], "m3")["other_journal"] == "another"
 
 
-def test_a_wish_is_answered_at_once_and_shown_until_it_is_over(bench: Bench) -> None:
+def test_a_wish_is_answered_at_once_and_shown_until_it_is_over(bench: OneOfThree) -> None:
     answer = bench.do("peer-add", node="m4")
     assert (answer["kind"], answer["state"], answer["changed"]) == ("add", "under way", True)
     assert "not heard" in answer["stage"]
@@ -101,7 +50,7 @@ def test_a_wish_is_answered_at_once_and_shown_until_it_is_over(bench: Bench) -> 
         bench.do("peer-remove", node="m3")
 
 
-def test_what_is_so_already_changes_nothing(bench: Bench) -> None:
+def test_what_is_so_already_changes_nothing(bench: OneOfThree) -> None:
     assert bench.do("peer-add", node="m2") | {"stage": ""} == {
         "master": "m1", "kind": "add", "node": "m2", "state": "done", "stage": "", "forced": False, "changed": False,
         "masters": ["m1", "m2", "m3"],
@@ -109,14 +58,14 @@ def test_what_is_so_already_changes_nothing(bench: Bench) -> None:
     assert not bench.do("peer-remove", node="m9")["changed"]
 
 
-def test_a_master_that_was_taken_out_is_named_when_it_is_to_come_back(bench: Bench) -> None:
+def test_a_master_that_was_taken_out_is_named_when_it_is_to_come_back(bench: OneOfThree) -> None:
     retired = Configuration(("m1", "m2", "m3"), retired=(("m4", "old"),))
     bench.core.sync.epoch = replace(bench.core.sync.epoch, configuration=retired)
     assert "empty data directory" in bench.do("peer-add", node="m4")["stage"]
 
 
 @pytest.mark.parametrize("node", ["", "M4", None, 4])
-def test_a_name_that_is_no_node_id_is_refused(bench: Bench, node: object) -> None:
+def test_a_name_that_is_no_node_id_is_refused(bench: OneOfThree, node: object) -> None:
     with pytest.raises(InvalidRequest, match="a node id"):
         bench.do("peer-add", node=node)
 
@@ -133,13 +82,13 @@ def test_a_worker_is_no_master_and_nobody_takes_itself_out() -> None:
 # ---- one that is taken out
 
 
-def test_who_is_being_taken_out_takes_no_writes(bench: Bench) -> None:
+def test_who_is_being_taken_out_takes_no_writes(bench: OneOfThree) -> None:
     bench.say("m2", EpochPrepare((2, "m2"), Change(REMOVE, "m1", "journal-of-m1")))
     (reply,) = bench.write("t1")
     assert (reply.error, reply.reason) == ("ReadOnly", "m1 is being taken out of the cluster: write to another master")
 
 
-def test_who_was_taken_out_says_so_refuses_and_answers_who_waits(bench: Bench) -> None:
+def test_who_was_taken_out_says_so_refuses_and_answers_who_waits(bench: OneOfThree) -> None:
     # Given a write that waits for its place
     assert bench.write("t1") == []
     # When m2 says that m1 was taken out
@@ -167,7 +116,7 @@ def test_who_was_taken_out_says_so_refuses_and_answers_who_waits(bench: Bench) -
 
 def test_a_joiner_waits_to_be_added_then_says_what_it_has_to_take_over() -> None:
     # Given a master with an empty journal that is told of an epoch without it
-    bench = Bench()
+    bench = OneOfThree()
     bench.say("m2", EpochInstall(Epoch(3, "m2", OTHERS, configuration=Configuration(OTHERS))))
     assert bench.core.state(bench.now())[0] == states.WAITING_TO_BE_ADDED
     (reply,) = bench.write("t1")
@@ -181,7 +130,7 @@ def test_a_joiner_waits_to_be_added_then_says_what_it_has_to_take_over() -> None
     assert (word, reason) == (states.JOINING, "7,000 transactions to take over from m2")
 
 
-def test_a_stranger_that_takes_itself_for_a_founder_is_told_who_the_masters_are(bench: Bench) -> None:
+def test_a_stranger_that_takes_itself_for_a_founder_is_told_who_the_masters_are(bench: OneOfThree) -> None:
     bench.sent.clear()
     bench.post("m4")
     assert [out.message for out in bench.sent if out.to == "m4"] == [EpochInstall(bench.core.sync.epoch)]
@@ -191,7 +140,7 @@ def test_a_stranger_that_takes_itself_for_a_founder_is_told_who_the_masters_are(
     assert [out for out in bench.sent if out.to == "m4"] == []
 
 
-def test_one_that_is_only_listened_to_is_not_told_that_it_is_known(bench: Bench) -> None:
+def test_one_that_is_only_listened_to_is_not_told_that_it_is_known(bench: OneOfThree) -> None:
     bench.do("peer-add", node="m4")
     bench.post("m4")
     posts = [out.message for out in bench.sent if isinstance(out.message, Post)]

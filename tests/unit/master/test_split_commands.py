@@ -7,29 +7,25 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from brokerha.master.core import MasterConfig, MasterCore
+from brokerha.master.core import MasterCore
 from brokerha.model import states
 from brokerha.model.epochs import FIRST
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.records import Rewound
 from brokerha.model.wire.epoch_messages import EpochPrepare, EpochReport
 from brokerha.nodes.observing.split_log import SplitLog
-from brokerha.sync.config import SyncConfig
 from brokerha.sync.round import RoundResult
 from tests.unit.master.one_master import OneMaster
-from tests.unit.master.test_peer_commands import OTHERS, ROW, Bench
+from tests.unit.master.one_of_three import OTHERS, ROW, OneOfThree
 from tests.unit.sync.reports import row
 
 
-class ModeBench(Bench):
+class ModeBench(OneOfThree):
     """m1, whose file says smart, and two others that say what a test lets them say."""
 
     def __init__(self, mode: str = "smart") -> None:
-        super().__init__()
+        super().__init__(mode=mode)
         self.mode = mode
-        config = MasterConfig(SyncConfig("m1", ("m1", *OTHERS), split_recovery=mode))
-        self.core = MasterCore(config, self.journal.state(), self.journal)
-        self.run()
         self.hear(*OTHERS)
 
     def hear(self, *senders: str, **fields: Any) -> None:

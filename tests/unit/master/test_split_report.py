@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from brokerha.log.disks import FileDisk
-from brokerha.log.log import Log
 from brokerha.master import split_report
 from brokerha.master.command_arguments import check_command
 from brokerha.master.split_report import EFFECTS, Facts, listed, shown
@@ -20,19 +16,12 @@ from brokerha.ports.journal import Journal
 from tests.support.logs import memory_log
 from tests.unit.log.turns import Author, fingerprint_after
 
-Open = Callable[[], Journal]
 NAMES = tuple("abcdefghijk")
 
 
-@pytest.fixture(params=["memory", "lmdb"])
-def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    made: Journal = (
-        memory_log("m1", "journal-of-m1")
-        if request.param == "memory"
-        else Log(FileDisk(tmp_path / "journal"), "orders", "m1")
-    )
-    yield made
-    made.close()
+@pytest.fixture
+def journal() -> Journal:
+    return memory_log("m1", "journal-of-m1")
 
 
 def went_back(journal: Journal, *, keeps_content: bool = False) -> int:

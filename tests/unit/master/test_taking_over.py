@@ -6,72 +6,42 @@ from dataclasses import replace
 
 import pytest
 
-from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model import states
-from brokerha.model.epochs import FIRST
-from brokerha.model.ids import Instant, NodeId
-from brokerha.model.requests import APPLIED_LEVEL, REJECTED_STATUS, SYNCHRONISED, Reply, Submit
-from brokerha.model.wire.epoch_messages import Row, State, StateWanted, Tail
-from brokerha.model.wire.messages import Envelope, LoadFrom, Message, Outgoing, Post, Progress
+from brokerha.model.epochs import FIRST, EpochId
+from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.requests import APPLIED_LEVEL, REJECTED_STATUS, SYNCHRONISED, Submit
+from brokerha.model.wire.epoch_messages import State, StateWanted, Tail
+from brokerha.model.wire.messages import LoadFrom, Progress
 from brokerha.replication.site.config import FeedConfig, Standing
-from brokerha.sync.config import SyncConfig
-from tests.support.logs import memory_log
+from tests.unit.master.one_of_three import OTHERS, OneOfThree
 
-ROW = Row("", "", 1, 1, (2, "m2"), (2, "m2"), 0, {}, 0, 50, ("m2", "m3"), known={"m1": "journal-of-m1"})
 LAST = (99, "t45", "m2")
 FIRST_PAGE = State(45, b"", LAST, b"fingerprint", 7, (("waits", 41),), (), b"next")
 LAST_PAGE = replace(FIRST_PAGE, cursor=b"next", ids=(("fails", 42),), rejections=((42, "no place"),), next_cursor=b"")
 
 
-class Bench:
-    """m1 of three masters, with one worker at LSN 0; the others are in a later epoch and hold LSN 40 to 50."""
+class Bench(OneOfThree):
+    """It, with one worker at LSN 0; the others are in a later epoch and hold LSN 40 to 50."""
 
     def __init__(self) -> None:
-        self.ms = 100_000
-        self.number = 0
-        self.sent: list[Outgoing] = []
-        self.replies: list[Reply] = []
-        self.journal = memory_log("m1", "journal-of-m1")
         feed = FeedConfig(("w1",), others=("w2", "w3"))
-        self.core = MasterCore(
-            MasterConfig(SyncConfig("m1", ("m1", "m2", "m3")), feed), self.journal.state(), self.journal
-        )
-        self.run()
+        super().__init__(feed=feed)
         self.ms += feed.dead_after_ms
         self.hear_worker()
-        self.post(FIRST)
-
-    def now(self) -> Instant:
-        return Instant(self.ms, self.ms * 1000)
-
-    def run(self) -> None:
-        self.core.wake(self.now())
-        while ready := self.core.take_ready(self.now()):
-            if ready.records:
-                self.journal.append(ready.records)
-            self.sent += ready.messages
-            self.replies += ready.replies
-
-    def say(self, sender: NodeId, message: Message) -> None:
-        self.core.step(Envelope("c", sender, 1, message), self.now())
-        self.run()
+        self.say_where_they_are(FIRST, 0)
 
     def hear_worker(self) -> None:
         self.say("w1", Progress("copy-of-w1", 0, "", 0, "on", "", 0, "basic", 1))
 
-    def post(self, epoch: tuple[int, str] = (2, "m2")) -> None:
-        """Both others say where they are."""
-        for sender in ("m2", "m3"):
-            self.number += 1
-            lsn = 0 if epoch == FIRST else 50
-            row = replace(ROW, node=sender, journal=f"journal-of-{sender}", number=self.number, epoch=epoch, lsn=lsn)
-            self.say(sender, Post(replace(row, promised=epoch), (), ()))
+    def say_where_they_are(self, epoch: EpochId = (2, "m2"), lsn: Lsn = 50) -> None:
+        """Both others do."""
+        self.post(*OTHERS, epoch=epoch, promised=epoch, lsn=lsn, heard=OTHERS)
 
     def leave_behind(self) -> NodeId:
         """Both others say that they hold what comes next no more; returns who is asked for its state."""
         for _ in range(2):
             for sender in ("m2", "m3"):
-                self.post()
+                self.say_where_they_are()
                 self.say(sender, Tail(1, (), 40))
         return next(out.to for out in reversed(self.sent) if isinstance(out.message, StateWanted))
 

@@ -31,19 +31,6 @@ def test_one_that_was_away_asks_to_be_taken_back_and_what_it_had_is_synchronised
     assert join.row.node == "m3"
 
 
-def test_what_only_the_one_outside_had_and_others_accepted_again_is_there_once() -> None:
-    # Given a client that sent the same transaction to the next master when m3 did not answer
-    table = EpochTable()
-    table.write("m3", "same")
-    table.round("m3")
-    table.lose()
-    table.write("m1", "same")
-    table.live(2 * LAG_MS, without("m3"))
-    table.live(LAG_MS)
-    assert table.queue("m1") == table.queue("m2") == table.queue("m3") == ["same"]
-    assert table.cores["m3"].pending == set()
-
-
 def test_a_body_of_the_recovered_list_is_fetched_by_those_that_lack_it() -> None:
     # Given an entry of m3 whose body came to m1 only
     table = EpochTable()

@@ -279,3 +279,16 @@ def test_every_reply_comes_exactly_once_whatever_happens(seed: int) -> None:
     assert sorted(answered) == list(range(1, 200))
     assert shown == sorted(set(shown))
     assert len(shown) + gate.dropped + gate.held[0] == 199
+
+
+def test_who_only_asks_moves_nothing() -> None:
+    # Metrics and states are asked for by other threads, between any two steps of the loop: what they moved, it would move too.
+    gate = a_gate(timeout_ms=100)
+    hold(gate, 5, 6)
+    gate.confirm("b1", VIEW, 5)
+    before = gate.held
+    assert gate.blocked_ms(at(150)) == 150
+    assert gate.is_lost(at(150))
+    assert gate.reason(at(150)).startswith("for 150 ms 0 of sync-n 1 backups hold record 6")
+    assert gate.held == before
+    assert numbers(gate.release()) == ([5], [5], [5])

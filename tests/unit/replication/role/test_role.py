@@ -247,6 +247,23 @@ def test_a_candidate_that_was_stopped_asks_anew() -> None:
     assert pass_time(role, 130_000, since_ms=60_000).messages
 
 
+def test_a_vote_that_was_granted_is_not_taken_back_by_a_refusal_that_comes_late() -> None:
+    role = a_role(processes=("m1", "b1", "b2", "b3"))
+    pass_time(role, 5000)
+    role.on_vote("b2", granted(21), at(5000))
+    role.on_vote("b2", refused(21), at(5000))
+    assert role.take(at(5000)).change is None
+    role.on_vote("b3", granted(21), at(5000))
+    assert state_of(role) is RoleState.PRIMARY
+
+
+def test_who_does_not_rest_is_not_resumed() -> None:
+    role = elected()
+    role.resume(at(5000))
+    assert role.take(at(5000)).change is None
+    assert state_of(role) is RoleState.PRIMARY
+
+
 def test_a_process_that_acts_or_rests_says_why() -> None:
     role = elected()
     assert role.explain(at(5000)) == "primary of view 21: elected by b1, b2"

@@ -99,15 +99,6 @@ def test_nobody_is_left_out_without_whom_there_is_no_majority() -> None:
     assert table.queue("m1") == table.queue("m3") == ["a"]
 
 
-def test_a_link_that_is_down_between_two_leaves_out_nobody() -> None:
-    table = EpochTable()
-    table.write("m1", "a")
-    table.write("m3", "b")
-    table.live(4 * LAG_MS, lambda sender, out: {sender, out.to} != {"m1", "m3"})
-    assert proposers(table) == set()
-    assert sorted(table.queue("m1")) == ["a", "b"]
-
-
 # ---- what becomes of an attempt
 
 
@@ -187,23 +178,6 @@ def test_one_that_leads_to_nothing_ends_and_the_next_ones_have_more_patience() -
     table.live(20 * LAG_MS)
     assert len({table.cores[name].epoch.id for name in table.names}) == 1
     assert not table.is_frozen("m1")
-
-
-def test_a_proposer_that_dies_after_the_promises_leaves_nobody_frozen() -> None:
-    # Given two that have promised to the third one, which is gone
-    table = EpochTable()
-    table.attempt("m1")
-    table.deliver()
-    table.round("m2", "m3")
-    table.crash("m1")
-    assert table.is_frozen("m2")
-    assert table.is_frozen("m3")
-    table.write("m2", "a")
-    table.live(4 * LAG_MS)
-    # Then they decide without it
-    assert table.cores["m2"].epoch == table.cores["m3"].epoch
-    assert table.members("m2") == ("m2", "m3")
-    assert table.queue("m2") == table.queue("m3") == ["a"]
 
 
 def test_a_proposer_that_restarts_in_the_middle_begins_with_another_number() -> None:

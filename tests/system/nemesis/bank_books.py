@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from tests.system.bank import TOTAL, Changes, Look
+from tests.system.nemesis.bank import TOTAL, Changes, Look
 
 COMMITTED, ABORTED, UNKNOWN, GIVEN_UP = "committed", "aborted", "unknown", "given up"
 FAULTS_LIMIT: Final = 20

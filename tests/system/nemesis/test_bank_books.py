@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.system.bank import Changes, Look
-from tests.system.bank_books import ABORTED, COMMITTED, GIVEN_UP, UNKNOWN, Attempt, BankBooks
+from tests.system.nemesis.bank import Changes, Look
+from tests.system.nemesis.bank_books import ABORTED, COMMITTED, GIVEN_UP, UNKNOWN, Attempt, BankBooks
 
 OPENING = Look(1, {"east/1": 50, "west/1": 40, "notes": 10})
 GOOD = Look(5, {"east/1": 45, "west/1": 45, "notes": 10})

@@ -1,7 +1,7 @@
 """A bank over all kinds of stores: its accounts, the transfers between them, and what a reader sees of it at one moment.
 
     tables    east, west        a key for each account, its value the balance as text
-    graph     main              <urn:account:N> <urn:balance> balance
+    graph     bank              <urn:account:N> <urn:balance> balance
     queues    notes, parcels    each message is money: its body is an amount
     table     ledger            one key for each transfer that took place: what it changed
 
@@ -23,6 +23,8 @@ from brokerha.client.transactions import Transaction
 from brokerha.model.etags import etag_of
 
 TABLES: Final = ("east", "west")
+REPOSITORY: Final = "bank"
+"""Of its own: a transfer within the graph is guarded against every change of it."""
 QUEUES: Final = ("notes", "parcels")
 ACCOUNTS: Final = 8
 """In each table and in the graph."""
@@ -62,7 +64,7 @@ class Look(NamedTuple):
 def open_bank(db: Client) -> None:
     """The first transaction: all accounts and notes. Sent again under its key it does nothing."""
     triples = " . ".join(f"<urn:account:{n}> <urn:balance> {OPENING}" for n in range(ACCOUNTS))
-    operations: list[tuple[Any, ...]] = [("update", "main", f"INSERT DATA {{ {triples} }}")]
+    operations: list[tuple[Any, ...]] = [("create-repository", REPOSITORY), ("update", REPOSITORY, f"INSERT DATA {{ {triples} }}")]
     operations += [("put", table, b"%d" % n, b"%d" % OPENING) for table in TABLES for n in range(ACCOUNTS)]
     operations += [("publish", QUEUES[n % 2], "text/plain", b"%d" % NOTE) for n in range(NOTES)]
     db.write(operations, key="bank-opens", timeout=60)
@@ -78,7 +80,7 @@ def look(db: Client, timeout: float = 10.0) -> Look:
     """All places at one LSN, by one read."""
     wanted: list[tuple[str, str, dict[str, Any]]] = [("range", table, {"limit": LOOK_MOST}) for table in TABLES]
     wanted += [("queue", queue, {"limit": LOOK_MOST}) for queue in QUEUES]
-    wanted.append(("query", "main", {"query": GRAPH_BALANCES, "accept": "application/sparql-results+json"}))
+    wanted.append(("query", REPOSITORY, {"query": GRAPH_BALANCES, "accept": "application/sparql-results+json"}))
     answers = db.together(wanted, timeout=timeout)
     places: dict[str, int] = {}
     for table, answer in zip(TABLES, answers, strict=False):
@@ -121,7 +123,7 @@ def from_table_to_table(tx: Transaction, draw: random.Random) -> Changes:
 def from_graph_to_table(tx: Transaction, draw: random.Random) -> Changes:
     """The graph's balance is changed by what the update itself finds, the key's is guarded."""
     number, amount = draw.randrange(ACCOUNTS), draw.randint(-50, 50)
-    tx.update("main", GRAPH_ADD.format(number, -amount))
+    tx.update(REPOSITORY, GRAPH_ADD.format(number, -amount))
     table, other = draw.choice(TABLES), draw.randrange(ACCOUNTS)
     add_to_key(tx, table, other, amount)
     return {f"graph/{number}": -amount, f"{table}/{other}": amount}
@@ -132,12 +134,12 @@ def within_graph(tx: Transaction, draw: random.Random) -> Changes:
     source, target = draw.sample(range(ACCOUNTS), 2)
     amount = draw.randint(1, 50)
     query = {"query": GRAPH_BALANCES, "accept": "application/sparql-results+json"}
-    answer = tx.read("query", "main", query)
+    answer = tx.read("query", REPOSITORY, query)
     rows = json.loads(answer.body)["results"]["bindings"]
     balances = {row["account"]["value"]: int(row["balance"]["value"]) for row in rows}
-    tx.expect_unchanged("graph", "main", answer.lsn)
+    tx.expect_unchanged("graph", REPOSITORY, answer.lsn)
     for number, change in ((source, -amount), (target, amount)):
-        tx.update("main", GRAPH_SET.format(number, balances[f"urn:account:{number}"] + change))
+        tx.update(REPOSITORY, GRAPH_SET.format(number, balances[f"urn:account:{number}"] + change))
     return {f"graph/{source}": -amount, f"graph/{target}": amount}
 
 
@@ -182,6 +184,6 @@ TRANSFERS: Final[tuple[Callable[[Transaction, random.Random], Changes], ...]] = 
 def add_to_key(tx: Transaction, table: str, number: int, change: int) -> None:
     """Change a balance, if it still is what the transaction saw."""
     value = tx.get(table, b"%d" % number)
-    assert value is not None
+    assert value is not None, f"{table}/{number} is not there for {tx.txid}"
     tx.expect_key(table, b"%d" % number, etag_of(value))
     tx.put(table, b"%d" % number, b"%d" % (int(value) + change))

@@ -1,0 +1,279 @@
+"""The faults that a nemesis has: each is a context, inside of which it lasts; at its end it is over, though not all may be well yet.
+
+    with FAULTS["pause"](site, draw) as what:       # "m1b is frozen"
+        time.sleep(2)
+
+``draw`` chooses whom it strikes, and nothing else does: the same seed strikes the same ones. Only who is primary is asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final
+from urllib.parse import urlsplit
+
+from tests.support.private_broker import PrivateBroker
+from tests.system.nemesis.site import NemesisSite
+
+Fault = Callable[[NemesisSite, random.Random], AbstractContextManager[str]]
+AHEAD_S: Final = (-3600.0, -30.0, -2.0, 2.0, 30.0, 3600.0)
+STORM: Final = 150
+"""Connections of a storm, of each kind."""
+
+
+def one_node(site: NemesisSite, draw: random.Random) -> str:
+    """Any process; the primary more often than others."""
+    return site.await_primary() if draw.random() < 0.3 else draw.choice(site.nodes)
+
+
+def one_journal(site: NemesisSite, draw: random.Random) -> str:
+    """A process of a master."""
+    return draw.choice([*site.processes, *site.masters[1:]])
+
+
+def one_broker(site: NemesisSite, draw: random.Random) -> tuple[str, PrivateBroker]:
+    place = draw.randrange(len(site.brokers.nodes))
+    return f"broker node {place + 1}", site.brokers.nodes[place]
+
+
+@contextmanager
+def kill(site: NemesisSite, draw: random.Random) -> Iterator[str]:
+    nodes = [one_node(site, draw)] if (chance := draw.random()) < 0.7 else draw.sample(site.nodes, 3 if chance < 0.9 else len(site.nodes))
+    site.ended_by_itself()
+    nodes = [node for node in nodes if node in site._running]
+    site.kill(*nodes)
+    yield f"kill -9 of {', '.join(nodes)}"
+    site.wake()
+
+
+@contextmanager
+def stop(site: NemesisSite, draw: random.Random) -> Iterator[str]:
+    node = one_node(site, draw)
+    site.stop(node)
+    yield f"{node} stopped"
+    site.wake()
+
+
+@contextmanager
+def pause(site: NemesisSite, draw: random.Random) -> Iterator[str]:
+    node = one_node(site, draw)
+    site.freeze(node)
+    try:
+        yield f"{node} frozen"
+    finally:
+        site.thaw(node)
+
+
+@contextmanager
+def clock(site: NemesisSite, draw: random.Random) -> Iterator[str]:
+    node, ahead_s = one_node(site, draw), draw.choice(AHEAD_S)
+    site.harm(node, ahead_s)
+    try:
+        yield f"the clock of {node} set by {ahead_s:+g} s"
+    finally:
+        site.harm(node)
+
+
+@contextmanager
+def disk_full(site: NemesisSite, draw: random.Random) -> Iterator[str]:
+    node = one_node(site, draw)
+    site.fill_disk(node, is_full=True)
+    try:
+        yield f"the disk of {node} full"
+    finally:
+        site.fill_disk(node, is_full=False)
+
+
+@contextmanager
+def slow_disk(site: NemesisSite, draw: random.Random) -> Iterator[str]:
+    node, slower_s = one_journal(site, draw), draw.choice((0.02, 0.2, 1.0))
+    site.harm(node, slower_s=slower_s)
+    try:
+        yield f"each fsync of {node} {slower_s:g} s slower"
+    finally:
+        site.harm(node)
+
+
+@contextmanager
+def bad_disk(site: NemesisSite, draw: random.Random) -> Iterator[str]:
+    node = one_journal(site, draw)
+    site.harm(node, fails=True)
+    try:
+        yield f"each fsync of {node} fails"
+    finally:
+        site.harm(node)
+        # What it does not know to be on the disk it must not go on from: it ends, or says that it cannot go on.
+        site.ended_by_itself()
+        if node in site._running:
+            site.kill(node)
+        site.ended = [each for each in site.ended if not each.startswith(f"{node} ")]
+        site.wake()
+
+
+@contextmanager
+def rolling_restart(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
+    for node in site.nodes:
+        site.stop(node)
+        site.start(node)
+        site.await_ready(node)
+    yield "all processes restarted, one after the other"
+
+
+@contextmanager
+def broker_restart(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
+    site.kill_brokers()
+    yield "kill -9 of all broker nodes"
+    site.start_brokers()
+
+
+@contextmanager
+def broker_kill(site: NemesisSite, draw: random.Random) -> Iterator[str]:
+    name, broker = one_broker(site, draw)
+    broker.kill()
+    yield f"kill -9 of {name}"
+    broker.restart()
+
+
+@contextmanager
+def broker_stop(site: NemesisSite, draw: random.Random) -> Iterator[str]:
+    name, broker = one_broker(site, draw)
+    broker.end()
+    yield f"{name} stopped"
+    broker.restart()
+
+
+@contextmanager
+def broker_freeze(site: NemesisSite, draw: random.Random) -> Iterator[str]:
+    name, broker = one_broker(site, draw)
+    broker.freeze()
+    try:
+        yield f"{name} frozen"
+    finally:
+        broker.thaw()
+
+
+@contextmanager
+def broker_drain(site: NemesisSite, draw: random.Random) -> Iterator[str]:
+    name, broker = one_broker(site, draw)
+    broker.drain()
+    try:
+        yield f"{name} drained"
+    finally:
+        broker.revive()
+
+
+@contextmanager
+def broker_partition(site: NemesisSite, draw: random.Random) -> Iterator[str]:
+    place = draw.randrange(len(site.brokers.nodes))
+    site.brokers.cut_off(place)
+    try:
+        yield f"broker node {place + 1} cut off from the others"
+    finally:
+        site.brokers.join_again(place)
+
+
+@contextmanager
+def connections(site: NemesisSite, draw: random.Random) -> Iterator[str]:
+    name, broker = one_broker(site, draw)
+    count = broker.close_all_connections()
+    yield f"{count} connections closed, by {name}"
+
+
+@contextmanager
+def storm(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
+    places = [("127.0.0.1", broker.amqp_port) for broker in site.brokers.nodes]
+    places += [("127.0.0.1", urlsplit(site.url(node)).port or 0) for node in site.nodes]
+    with contextlib.ExitStack() as opened:
+        for place in places:
+            for _ in range(STORM):
+                with contextlib.suppress(OSError):
+                    # Begun and never ended, as a client does that hangs.
+                    connection = opened.enter_context(socket.create_connection(place, timeout=1))
+                    connection.sendall(b"AMQP\0\0\x09\x01" if place[1] in {b.amqp_port for b in site.brokers.nodes} else b"GET /kv/x HTTP/1.1\r\nHost")
+        yield f"{STORM} connections to each of {len(places)} doors"
+
+
+@contextmanager
+def purge(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
+    names = site.brokers.nodes[0].purge_queues(site.vhost)
+    yield f"{len(names)} queues emptied"
+
+
+@contextmanager
+def delete(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
+    names = site.brokers.nodes[0].delete_queues(site.vhost)
+    yield f"all {len(names)} queues deleted"
+
+
+@contextmanager
+def backup(site: NemesisSite, draw: random.Random) -> Iterator[str]:
+    name, node = f"backup-{draw.getrandbits(32)}", draw.choice(site.workers)
+    site.do("backup", name)
+    site.kill(node)
+    shutil.rmtree(site.folder / "var" / node)
+    yield f"{name} made, {node} killed and its data lost"
+    site.run("restore", name, "--into", str(site.folder / "var" / node))
+    shutil.rmtree(site.folder / "var" / "backups" / name)
+    site.wake()
+
+
+@contextmanager
+def membership(site: NemesisSite, draw: random.Random) -> Iterator[str]:
+    site.add_later()
+    if is_killed := draw.random() < 0.3:
+        site.kill(draw.choice(site.masters[1:]))
+    yield f"m4 added{' and another one killed' if is_killed else ''}"
+    site.wake()
+    site.remove_later()
+
+
+@contextmanager
+def roles(site: NemesisSite, draw: random.Random) -> Iterator[str]:
+    """Primaries by hand, backups paused, workers switched off: whoever is asked may refuse, and then says why."""
+    kind = draw.choice(("promote", "pause", "off"))
+    if kind == "promote":
+        node = draw.choice(site.processes)
+        site.typed("promote", node)
+        yield f"{node} promoted"
+    elif kind == "pause":
+        primary = site.await_primary()
+        node = draw.choice([each for each in site.processes if each != primary])
+        site.do("node", "pause", node)
+        yield f"{node} paused"
+        # The coin is of the primary of that moment: another one asks for another coin.
+        site.until(lambda: not (site.typed("node", "coin", node).returncode or site.typed("node", "continue", node).returncode), f"{node} goes on", 90)
+    else:
+        node = draw.choice(site.workers[:2])
+        site.do("worker", "off", node, "--force")
+        yield f"{node} switched off"
+        site.do("worker", "on", node)
+
+
+FAULTS: Final[dict[str, Fault]] = {
+    "kill": kill,
+    "stop": stop,
+    "pause": pause,
+    "clock": clock,
+    "disk full": disk_full,
+    "slow disk": slow_disk,
+    "bad disk": bad_disk,
+    "rolling restart": rolling_restart,
+    "broker restart": broker_restart,
+    "broker kill": broker_kill,
+    "broker stop": broker_stop,
+    "broker freeze": broker_freeze,
+    "broker drain": broker_drain,
+    "broker partition": broker_partition,
+    "connections": connections,
+    "storm": storm,
+    "purge": purge,
+    "delete": delete,
+    "backup": backup,
+    "membership": membership,
+    "roles": roles,
+}

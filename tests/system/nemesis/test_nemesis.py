@@ -1,0 +1,36 @@
+"""The nemesis for a minute: one fault of each kind that harms what speaks to the broker, over everything that is done with a cluster.
+
+The long form: ``make nemesis`` (tests/system/nemesis).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system.nemesis.faults import FAULTS
+from tests.system.nemesis.running import run
+from tests.system.nemesis.schedule import schedule
+
+SEED = 1
+SHORT = ("kill", "stop", "pause", "clock", "disk full", "broker restart", "broker kill", "broker drain", "connections", "purge", "delete")
+
+
+def test_a_seed_repeats_its_schedule_and_each_family_comes_before_one_comes_again() -> None:
+    families = tuple(FAULTS)
+    one, again, other = (list(itertools.islice(schedule(seed, families), 3 * len(families))) for seed in (7, 7, 8))
+    assert one == again
+    assert one != other
+    assert {step.family for step in one[: len(families)]} == set(families)
+    assert {step.also for step in one} > {""}
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_nothing_that_is_promised_is_broken_whatever_happens(tmp_path: Path, covered: Callable[[str], None]) -> None:
+    page = run(tmp_path, SEED, 0, SHORT)
+    assert not page.violations, page.text()
+    covered(page.summary())
