@@ -145,7 +145,7 @@ def create_app(
     prefix: str = "",
     local_reads: LocalReads | None = None,
 ) -> Outside:
-    """The application of one node; without a guard everybody may everything. Nothing of it runs before a server calls it."""
+    """The application of one node; without a guard every request is allowed. Nothing of it runs before a server calls it."""
     door = Door(front, limits or HttpLimits(), origins, local_reads)
     routes = [Route(path, Endpoint(door, path, methods, guard)) for path, methods in PATHS.items()]
     # The router alone: what its application adds, catching errors, `Endpoint` does.

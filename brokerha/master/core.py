@@ -363,7 +363,7 @@ class MasterCore:
         self.go_on_after(rebased.lsn)
 
     def forget_results(self, lsn: Lsn) -> None:
-        """What was executed after an LSN is void, with the records of this turn; all of it is written before them."""
+        """Results after an LSN become void with the records of this turn; older results are written before them."""
         self._written_executed = min(self._written_executed, lsn)
 
     def go_on_after(self, lsn: Lsn) -> None:

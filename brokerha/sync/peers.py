@@ -139,7 +139,7 @@ class PeerTable:
             self.outside.pop(node, None)
 
     def founders(self) -> list[tuple[NodeId, str]]:
-        """Journals by node, without those that are only listened to: by being told that it is known one would be a master at once."""
+        """Journals by node, without guests: a guest that learned that it is known would count itself as a master."""
         return [(node, name) for node, name in self.journals.items() if node not in self.guests]
 
     def givers(self) -> tuple[NodeId, ...]:

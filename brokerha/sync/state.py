@@ -45,7 +45,7 @@ class SyncState:
     gone_back: Lsn | None = None
     """To where the queue went back last, since this process began."""
     reads: Epoch | None = None
-    """For which epoch that was, until it or another one is installed: what was added since is of its queue."""
+    """The epoch that the queue was cut back for, until an epoch is installed: entries added since then belong to its queue."""
 
     def __init__(self, config: SyncConfig, state: MasterState, history: History, epoch: Epoch) -> None:
         self.config = config

@@ -48,7 +48,7 @@ def make(
         str, typer.Option("--worker", metavar="ID", help="Worker that makes it; the least busy one without it.")
     ] = "",
 ) -> Answer:
-    """Back the whole content up; the word make may be left out. The site goes on reading and writing meanwhile.
+    """Back the whole content up; you can leave out the word make. The site goes on reading and writing meanwhile.
 
     A worker that is in sync makes it in the backup folder of its machine, reads it again, and only then gives it its name. Ctrl-C ends
     the command, not the backup. --timeout-s is for each question, not for the whole.

@@ -42,7 +42,7 @@ def restore(
     ] = False,
     nodes: Annotated[
         list[str] | None,
-        typer.Option("--node", metavar="ID", help="Make the directory of this node of the cluster file; may be repeated."),
+        typer.Option("--node", metavar="ID", help="Make the directory of this node of the cluster file; can be repeated."),
     ] = None,
     to_lsn: Annotated[
         int | None,
@@ -76,7 +76,7 @@ def restore(
 ) -> int:
     """Make directories of nodes from a backup: of one worker (--into), of some nodes (--node), or of a whole cluster (--all).
 
-    The cluster file may name another cluster, other nodes and other places than those that were backed up. Exit code 2 when
+    The cluster file can name another cluster, other nodes and other places than those that were backed up. Exit code 2 when
     something is in the way or the backup is damaged; then nothing was changed.
     """
     from brokerha.nodes.restoring import Restoring

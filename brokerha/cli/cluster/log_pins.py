@@ -56,7 +56,7 @@ def pin(
 ) -> Answer:
     """Have the masters hold their logs from an LSN on; again with the same name to move the pin or to prolong it.
 
-    It is remembered over restarts. A pin may make a log grow up to tx-log-hard-limit; then it is dropped. Exit code 2 when a
+    It is remembered over restarts. A pin can make a log grow up to tx-log-hard-limit; then it is dropped. Exit code 2 when a
     master refuses.
     """
     told = _everywhere(cluster, "pin", master, name=name, lsn=lsn, for_s=for_s)

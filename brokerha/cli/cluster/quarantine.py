@@ -122,7 +122,7 @@ def drop(
     everything: Annotated[bool, typer.Option("--all", help="All that is in quarantine.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask.")] = False,
 ) -> None:
-    """Remove messages for good. Nobody else has them."""
+    """Remove messages for good. There is no other copy of them."""
     _named(ids, everything)
     if everything and not yes:
         raise typer.BadParameter("--all removes every message for good: write --yes as well, after `brokerha quarantine list`")

@@ -99,7 +99,7 @@ def add(
     users_file: UsersFile,
     name: NameArgument,
     role: Annotated[
-        str, typer.Option("--role", metavar="none|read|write|admin", help="Each may what those before it may; none: only what --repository says.")
+        str, typer.Option("--role", metavar="none|read|write|admin", help="Each role includes the ones before it; none: only what --repository says.")
     ],
     repository: Annotated[
         list[str] | None, typer.Option("--repository", metavar="NAME=ROLE", help="The role in one repository instead; again for each.")
@@ -111,7 +111,7 @@ def add(
 ) -> None:
     """Add a user, or give one that is there other roles, another password or one more token.
 
-    The roles are those of this command: what was said of repositories before is forgotten.
+    The roles are those of this command: roles by repository from before are forgotten.
     The password is read from standard input; at a terminal it is asked for. The token is written to standard output, this once.
     """
     from brokerha.http.guard.users import NONE, ROLES, Token, User, hash_password, hash_token

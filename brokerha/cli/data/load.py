@@ -48,7 +48,7 @@ def load(
 ) -> int:
     """Load RDF files into a repository, as many transactions.
 
-    With --key K a load that was interrupted can be run again: what was done is not done twice.
+    With --key K you can run an interrupted load again: nothing is done twice.
     """
     for name in files:
         _check_readable(name)

@@ -39,7 +39,7 @@ PrefixOption = Annotated[
 ]
 RangeOption = Annotated[
     str | None,
-    typer.Option("--range", metavar="FROM..TO", help="Keys from FROM on and before TO; either may be left out."),
+    typer.Option("--range", metavar="FROM..TO", help="Keys from FROM on and before TO; leave out either."),
 ]
 SnapshotOption = Annotated[
     str | None, typer.Option("--snapshot", metavar="NAME", help="As that snapshot shows them (brokerha snapshot list).")

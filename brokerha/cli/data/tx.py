@@ -26,7 +26,7 @@ SILENT = frozenset({states.UNREACHABLE, states.WAITING_FOR_PRIMARY})
 app = Group("Transactions that are not over: list, show, commit, rollback, forget.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="TXID|XID", help="Transaction id, or xid as tx list shows it.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do it although its coordinator may have decided otherwise.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do it although its coordinator can have decided otherwise.")]
 
 
 @app.command("list")
@@ -46,7 +46,7 @@ def list_transactions(cluster: Cluster) -> Answer:
 
 @app.command()
 def show(cluster: Cluster, name: NameArgument) -> Answer:
-    """Show what became of a transaction. Exit code 2 when nobody knows it."""
+    """Show what became of a transaction. Exit code 2 when no master knows it."""
     row = _found(cluster, name) or {}
     answer = {**(cluster.client.outcome(row.get("txid", name)) or {}), **row}
     if not answer:

@@ -47,7 +47,7 @@ def node(
         str, typer.Option("--http", metavar="HOST:PORT", help="With --role: where it listens for HTTP; nowhere without it.")
     ] = "",
 ) -> int:
-    """Run one node in the foreground: what a supervisor starts. The word run may be left out: brokerha node ID.
+    """Run one node in the foreground: what a supervisor starts. You can leave out the word run: brokerha node ID.
 
     The cluster file gives it its role. A worker that was added at run time (brokerha worker add) is not in the file:
     --role worker --master ID say what it is.

@@ -146,7 +146,7 @@ def archive(
 ) -> int:
     """Bring an archive of the log up to date: a Delta table, each transaction once, from where the last run ended.
 
-    It may be killed at any time; the next run goes on. Exit code 1: archived, but the masters do not keep their log for the next run.
+    You can kill it at any time; the next run goes on. Exit code 1: archived, but the masters do not keep their log for the next run.
     """
     if from_lsn is not None and to_lsn is not None and from_lsn > to_lsn:
         raise typer.BadParameter(f"there is nothing from LSN {from_lsn} to LSN {to_lsn}")

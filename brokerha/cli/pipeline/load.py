@@ -111,7 +111,7 @@ def load(
 ) -> int:
     """Load large files by Spark, as many transactions.
 
-    A load that was interrupted is started again with the same command; what was done is not done twice.
+    Start an interrupted load again with the same command; nothing is done twice.
     """
     program = job("load")
     from brokerha.pipeline.loading import LoadOptions

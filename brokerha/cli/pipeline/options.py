@@ -36,7 +36,7 @@ MemoryOption = Annotated[
     str, typer.Option("--spark-memory", metavar="SIZE", help="Memory of Spark's driver, such as 2g.")
 ]
 ConfOption = Annotated[
-    list[str], typer.Option("--spark-conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+    list[str], typer.Option("--spark-conf", metavar="KEY=VALUE", help="A setting of Spark; can be repeated.")
 ]
 
 DEFAULT_MASTER = ""

@@ -1,6 +1,6 @@
 """Who stands at the door: finds the user of a request, and refuses who is nobody or may not.
 
-Without users everybody may everything, which is for loopback. A page of another site never changes anything, with users or
+Without users every request is allowed, which is for loopback. A page of another site never changes anything, with users or
 without: browsers say where a request comes from, and send along what they know.
 
 The role itself stands beside each method of each path (app.py); what the path is about (`Place`) says whose role counts there. Probes are

@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 NONE, READ, WRITE, ADMIN = "none", "read", "write", "admin"
 ROLES = (NONE, READ, WRITE, ADMIN)
-"""Each may what those before it may; the first is for who may only what is named."""
+"""Each role includes the ones before it; the first is for users who only have roles by repository."""
 REPOSITORIES_LIMIT = 1000
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**14, 8, 1
 SCRYPT_MEMORY_BYTES = 32 * 1024 * 1024

@@ -240,7 +240,7 @@ class Coin:
     lineage: int = 0
     """Of the log to follow."""
     agreed_lsn: Lsn = 0
-    """Up to here the log that a copy of an older lineage followed is this one: whoever is beyond cannot go over,"""
+    """The last LSN that the log of an older lineage has in common with this one: a copy beyond it cannot go over,"""
     fingerprint: str = ""
     """but with this content, which the log has there: the copy stands there from then on. Empty for none."""
 

@@ -134,7 +134,7 @@ class MasterNode:
         self._door_reads = 0
         """Reads that a door answered through `readers`."""
         self._ended = ""
-        """Why it answers nobody any more; empty as long as it does. Whoever got hold of it before may still come."""
+        """Why it refuses calls since it was retired; empty while it serves. Callers that hold an old reference can still call."""
         state = journal.state()
         self._txid_prefix = f"{self.node_id}.{state.journal[:8]}.{state.next_incarnation:x}."
         self._txid_numbers = itertools.count(1)

@@ -144,7 +144,7 @@ class Recent:
 
 
 class Patience:
-    """How long one waits for a worker before another is asked the same, by kind of read, and how often one may do so.
+    """Hedged reads: the delay before a second worker is asked the same, by kind of read, and the budget for doing so.
 
     The patience with a kind of read is four times what the slowest twentieth of its recent answers took, and never below a floor. Slow
     queries therefore get a long patience by themselves, and a `get` that hangs is noticed at once.

@@ -204,7 +204,7 @@ class Site:
         self._take_back_vote(node)
 
     def dismiss(self, node: NodeId, progress: Progress) -> None:
-        """Whoever still follows without being a worker here stops: nobody brings it along, and its reads would grow old."""
+        """Tell a node that follows without being a worker here to stop: it gets no more lines, and its reads would grow old."""
         if progress.follows != "idle":
             self._orders.append(Outgoing(node, Idle(self.view, "it is no worker of this master")))
 

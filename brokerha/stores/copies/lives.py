@@ -1,4 +1,4 @@
-"""Whether the processes that had a copy open came to a good end: so that one whose data kills its process does not do so for ever.
+"""Whether the last processes that had a copy open closed it cleanly, so that data that kills its process is not opened for ever.
 
 LMDB and RocksDB end the process on some damage, when it is read. A supervisor starts it again, it reads again. So a small
 file in the directory of the worker counts the lives that ended badly, one after the other, without a whole look at all
