@@ -14,24 +14,21 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
-from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from brokerha.cli.bench.load import KINDS, TIMEOUT_MS, Load, Make, put
+from brokerha.cli.bench.load import KINDS, Load, Make, put
 from brokerha.cli.bench.options import BenchOptions
 from brokerha.cli.bench.site import Site, is_in_sync, running
 from brokerha.cli.common import exits
 from brokerha.cli.common.command import Answer
 from brokerha.cli.common.output import columns
-from brokerha.model.errors import NotReady
-from brokerha.model.operations import Operation, pack_operations
+from brokerha.client import Client
+from brokerha.model.operations import Operation
 from brokerha.ports.copies import CHUNK_BYTES
 from brokerha.transports.tools import yardstick
 
 if TYPE_CHECKING:
-    from brokerha.model.requests import Reply
     from brokerha.ports.wire import Wire
 
 Figures = dict[str, float]
@@ -73,7 +70,9 @@ def copy(options: BenchOptions) -> Answer:
     with running(options.broker, workers=3, settings=COPY_SETTINGS) as site, site.wire() as wire:
         site.until_in_sync()
         began_s = time.perf_counter()
-        _fill(wire, _triples(options.triples))
+        with Client(wire).pipeline(window=UNDER_WAY, ack="applied", timeout=HEALED_S) as pipeline:
+            for operation in _triples(options.triples):
+                pipeline.write([operation])
         exits.say(f"{options.triples:,} triples written in {time.perf_counter() - began_s:.0f} s")
         first = 1
         for number in range(1, options.rounds + 1):
@@ -100,21 +99,6 @@ def _triples(count: int) -> Iterator[Operation]:
             for n in numbers
         )
         yield ("add", "main", text)
-
-
-def _fill(wire: Wire, operations: Iterator[Operation]) -> None:
-    """Write all of them, some under way at once. Raises NotReady."""
-    count = 0
-    waiting: list[Future[Reply]] = []
-    while True:
-        for operation in islice(operations, UNDER_WAY - len(waiting)):
-            count += 1
-            waiting += wire.submit([(f"fill-{count}", pack_operations([operation]))], "applied", 1, TIMEOUT_MS)
-        if not waiting:
-            return
-        reply = waiting.pop(0).result(TIMEOUT_MS / 1000 + 10)
-        if reply.status != "applied":
-            raise NotReady(f"a write of the bench was {reply.status}: {reply.reason}")
 
 
 def _copied(site: Site, wire: Wire, window: int, first: int) -> tuple[Figures, int]:

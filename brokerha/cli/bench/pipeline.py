@@ -1,6 +1,6 @@
 """How fast the pipeline reads, archives, audits and rebuilds, beside one simple loop over the same entries (``brokerha bench pipeline``).
 
-    folder/log ──generated──┬─> plain loop, one process                 each step in a process of its own (bench_pipeline_steps):
+    folder/log ──generated──┬─> plain loop, one process                 each step in a process of its own (pipeline_steps.py):
                             └─> Spark with 1 core, with 2 cores         seconds, until Spark was there, processor time, memory
 
 **Memory** is the sum of all processes of a step: driver, JVM, Python workers, each with its share of what they have in common (PSS), looked at

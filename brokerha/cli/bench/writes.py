@@ -20,15 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brokerha.cli.bench import core
-from brokerha.cli.bench.load import KINDS, Make, measure, put
+from brokerha.cli.bench.load import KINDS, VALUE, Make, measure
 from brokerha.cli.bench.options import BenchOptions
 from brokerha.cli.bench.site import START_S, running
 from brokerha.cli.common import exits
 from brokerha.cli.common.command import Answer
 from brokerha.cli.common.output import columns
-from brokerha.model.errors import NotReady
+from brokerha.client import Client
 from brokerha.model.numbers import Numbers
-from brokerha.model.operations import pack_operations
 from brokerha.transports.tools import yardstick
 
 if TYPE_CHECKING:
@@ -124,15 +123,6 @@ def _cluster(broker: str, masters: int) -> Iterator[tuple[Wire, Callable[[], Cou
             yield FrontWire(cluster, [f"m{n}" for n in numbers]), dict
 
 
-def _first_write(wire: Wire) -> None:
-    """A cluster that has carried out one write is up. Raises NotReady."""
-    timeout_ms = int(START_S * 1000)
-    (answer,) = wire.submit([("bench-first", pack_operations([put(0)]))], "applied", 1, timeout_ms)
-    reply = answer.result(START_S + 5)
-    if reply.status != "applied":
-        raise NotReady(f"the cluster did not take its first write: {reply.status} {reply.reason}")
-
-
 def _rows(
     wire: Wire, what: str, make: Make, options: BenchOptions, counters: Callable[[], Counted], raw: dict[int, float]
 ) -> Iterator[dict[str, Any]]:
@@ -189,7 +179,8 @@ def writes(options: BenchOptions) -> Answer:
                 f"raw publish and confirm, window {window}: {rate.per_second:,.0f}/s p50 {rate.p50_ms:.2f} p99 {rate.p99_ms:.2f} ms"
             )
     with _cluster(options.broker, options.masters) as (wire, counters):
-        _first_write(wire)
+        # A cluster that has carried out one write is up.
+        Client(wire).put("bench", b"first", VALUE, timeout=START_S)
         for what, make in KINDS:
             answer["writes"] += _rows(wire, what, make, options, counters, raw)
     answer["idle_share"] = _idle_share()

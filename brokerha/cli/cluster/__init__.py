@@ -2,9 +2,7 @@
 
     status.py       ``brokerha status``: one row for each node, the state of the whole as exit code
     agreement.py    ``brokerha wait`` and ``brokerha verify``: do all copies hold what they should?
-    deep.py         the deep half of ``brokerha verify --deep``
     log.py          ``brokerha log``: the synchronised queue, as every master holds it
-    log_pins.py     ``brokerha log pins``, ``pin``, ``unpin``
     peer.py         ``brokerha peer``: the masters of the cluster, and changing them while it runs
     worker.py       ``brokerha worker``: workers at run time, and what a person decides about their content
     promote.py      ``brokerha promote NODE``: make one process of a master its primary, by hand

@@ -5,7 +5,7 @@ fingerprint of its content at that LSN; two copies agree when they have equal fi
 copies are seen at different LSNs, so what each of them showed is remembered until all have been seen at one LSN.
 
 `verify` waits for copies that are in sync and for those that are just being judged. All others (off, loading, out of sync, not
-heard) are named and not waited for. With ``--deep`` every worker first looks at its data itself (deep.py).
+heard) are named and not waited for.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brokerha.cli.cluster import deep as deep_look
 from brokerha.cli.common import exits, output
+from brokerha.cli.common.access import until_reached
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer
 from brokerha.cli.common.options import FormatOption
-from brokerha.cli.common.output import Format
+from brokerha.cli.common.output import Format, columns
+from brokerha.cli.common.progress import progress
 from brokerha.model import states
-from brokerha.model.errors import Aborted, Rejected, TimedOut
+from brokerha.model.errors import Aborted, BrokerhaError, NotReady, Rejected, TimedOut, Unreachable
 from brokerha.model.operations import REJECTED
 
 if TYPE_CHECKING:
@@ -159,7 +161,7 @@ def verify(
     --deep finds damage that fingerprints do not show. It reads everything at the rate of scrub-items-per-s, so it takes its time;
     --timeout-s is then for each question. With --url it is the workers of that master.
     """
-    looks = deep_look.look_at_all(cluster) if deep else None
+    looks = look_at_all(cluster) if deep else None
     deadline, seen = Deadline(cluster.timeout_s), _Seen()
     while True:
         answer = cluster.client.status(timeout=deadline.left_s)
@@ -225,7 +227,7 @@ def _verdict(lsn: int, found: Mapping[str, str], homes: Mapping[str, str]) -> di
 
 def _show(verdict: Mapping[str, Any], looks: list[dict[str, Any]] | None, chosen: Format) -> int:
     if looks is not None and chosen is Format.TABLE:
-        output.write({}, looks, chosen, deep_look.COLUMNS)
+        output.write({}, looks, chosen, LOOK_COLUMNS)
     copies: Sequence[Mapping[str, Any]] = verdict["copies"]
     whole = verdict if looks is None else {**verdict, "deep": looks}
     output.write(whole, copies, chosen, {"id": "COPY", "fingerprint": "FINGERPRINT"})
@@ -270,3 +272,108 @@ def _remedy(verdict: Mapping[str, Any]) -> str:
     if not good:
         return "no content has the most copies: brokerha verify --deep shows which are damaged"
     return f"replace each by a copy of another worker: brokerha worker copy {min(differ)}"
+
+
+# ---- verify --deep: every worker looks at all of its own data first
+#
+# Each master starts a scrub at each of its workers; all run at the same time, at the rate of the setting ``scrub-items-per-s``,
+# while reads and writes go on. A worker that is not in sync is named and not looked at. A copy that is found damaged is
+# taken out and replaced by its master, whether or not anybody waits here.
+
+POLL_S = 0.5
+EQUAL = "equal"
+"""The fingerprint computed from the data is the one that the log says."""
+DAMAGED = "damaged"
+"""It is not; the reason has both."""
+UNKNOWN = "unknown"
+"""Nothing can be said: not in sync, too far behind to compare, or the work could not be done."""
+LOOK_COLUMNS = columns("id=COPY", "master", "result", "lsn", "items", "reason")
+
+
+@dataclass(slots=True)
+class _Look:
+    """One worker's scrub."""
+
+    master: str
+    worker: str
+    request: str = ""
+    done: int = 0
+    total: int = 0
+    row: dict[str, Any] | None = None
+    """What came out; None while it runs."""
+
+    def end(self, result: str, reason: str = "", lsn: int | None = None, items: int | None = None) -> None:
+        """Nothing more is expected."""
+        self.row = {
+            "id": self.worker, "master": self.master, "result": result, "lsn": lsn, "items": items, "reason": reason,
+        }  # fmt: skip
+
+
+def look_at_all(cluster: Cluster) -> list[dict[str, Any]]:
+    """Have every worker look at its data, wait for all; a row for each. Raises Unreachable when no master answers."""
+    looks, silent = _begin(cluster)
+    running = [look for look in looks if look.row is None]
+    # How much there is to look at comes with the first reports, and a bar needs it.
+    while any(look.row is None and not look.total for look in running):
+        _follow_all(cluster, running)
+    done = 0
+    with progress(f"{len(running)} copies", sum(look.total for look in running), "items") as meter:
+        while any(look.row is None for look in running):
+            _follow_all(cluster, running)
+            meter.advance(sum(look.done for look in running) - done)
+            done = sum(look.done for look in running)
+    rows = [look.row for look in looks if look.row is not None]
+    rows += [
+        {"id": None, "master": master, "result": UNKNOWN, "lsn": None, "items": None, "reason": reason}
+        for master, reason in silent.items()
+    ]
+    return rows
+
+
+def _begin(cluster: Cluster) -> tuple[list[_Look], dict[str, str]]:
+    answers, silent = cluster.worker_lists()
+    looks = []
+    for name, answer in answers.items():
+        for worker in answer["workers"]:
+            look = _Look(name, worker["id"])
+            looks.append(look)
+            if not worker["alive"] or worker["state"] not in states.SERVING:
+                why = worker["reason"] or ("" if worker["alive"] else "not heard")
+                look.end(UNKNOWN, f"{worker['state']}: {why}" if why else worker["state"])
+                continue
+            try:
+                task = cluster.command(name, "scrub", worker=look.worker)
+            except NotReady as error:
+                look.end(UNKNOWN, str(error))
+            else:
+                look.request = task["request"]
+                _take(look, task)
+    return looks, silent
+
+
+def _follow_all(cluster: Cluster, looks: list[_Look]) -> None:
+    time.sleep(POLL_S)
+    for look in looks:
+        if look.row is None:
+            _follow(cluster, look)
+
+
+def _follow(cluster: Cluster, look: _Look) -> None:
+    """Ask how far one is; a master that is away for longer than a question may take ends it."""
+    try:
+        _take(look, until_reached(cluster.timeout_s, POLL_S)(cluster.command, look.master, "task", request=look.request))
+    except Unreachable as error:
+        look.end(UNKNOWN, f"its master does not answer any more: {error}")
+    except BrokerhaError as error:
+        look.end(UNKNOWN, f"its master was started again meanwhile: {error}")
+
+
+def _take(look: _Look, task: dict[str, Any]) -> None:
+    look.done, look.total = task["done"], task["total"] or look.total
+    answer = task["answer"]
+    if task["state"] == "failed":
+        look.end(DAMAGED if answer.get("damaged") else UNKNOWN, task["reason"])
+    elif task["state"] == "done" and answer.get("is_compared", True):
+        look.end(EQUAL, "", answer.get("lsn"), answer.get("items"))
+    elif task["state"] == "done":
+        look.end(UNKNOWN, "the log went on too far meanwhile to compare: try again", answer.get("lsn"), answer.get("items"))

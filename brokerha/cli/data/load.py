@@ -7,6 +7,7 @@ same load can be run again, and what was done before is not done twice.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -52,55 +53,33 @@ def load(
     """
     for name in files:
         _check_readable(name)
-    done = _Done()
-    for number, name in enumerate(files, 1):
-        own_key = f"{key}.file{number}" if key and len(files) > 1 else key
+    done: dict[int, Loaded] = {}
+    for number, name in enumerate(files):
+        own_key = f"{key}.file{number + 1}" if key and len(files) > 1 else key
         with opened(name) as source, progress(name, source.size_bytes, "bytes") as meter:
-            follower = _Follower(done, source, meter)
+            read_bytes = 0
+
+            def take(loaded: Loaded, number: int = number, source: Source = source, meter: Meter = meter) -> None:
+                nonlocal read_bytes
+                done[number] = loaded
+                if source.size_bytes is not None:
+                    before, read_bytes = read_bytes, source.raw.tell()
+                    meter.advance(read_bytes - before)
+
             try:
                 cluster.client.load(
-                    repository, source.content, syntax or _syntax_of(name),
-                    graph=graph, ack=ack, key=own_key, on_progress=follower.take,
-                )  # fmt: skip
+                    repository, source.content, syntax or _syntax_of(name), graph=graph, ack=ack, key=own_key, on_progress=take
+                )
             except BrokerhaError:
-                if done.transactions:
-                    exits.say(f"{_words(done)} were done before this error:")
+                if done:
+                    exits.say(f"{_words(_total(done))} were done before this error:")
                 raise
-    data = {"transactions": done.transactions, "statements": done.statements, "lsn": done.lsn or None}
-    code = Answer(data, text=f"{_words(done)}, up to LSN {done.lsn:,}").write(chosen)
+    total = _total(done)
+    data = {"transactions": total.transactions, "statements": total.statements, "lsn": total.lsn or None}
+    code = Answer(data, text=f"{_words(total)}, up to LSN {total.lsn:,}").write(chosen)
     if chosen is Format.TABLE:
         exits.say(SPELLING)
     return code
-
-
-class _Done:
-    """What was done, over all files."""
-
-    def __init__(self) -> None:
-        self.transactions = 0
-        self.statements = 0
-        self.lsn = 0
-
-
-class _Follower:
-    """Adds up what one file brings, and moves the meter by how far the file was read."""
-
-    def __init__(self, done: _Done, source: Source, meter: Meter) -> None:
-        self._done = done
-        self._source = source
-        self._meter = meter
-        self._transactions = self._statements = self._read_bytes = 0
-
-    def take(self, loaded: Loaded) -> None:
-        """One more transaction of this file is done."""
-        self._done.transactions += loaded.transactions - self._transactions
-        self._done.statements += loaded.statements - self._statements
-        self._done.lsn = max(self._done.lsn, loaded.lsn)
-        self._transactions, self._statements = loaded.transactions, loaded.statements
-        if self._source.size_bytes is not None:
-            read_bytes = self._source.raw.tell()
-            self._meter.advance(read_bytes - self._read_bytes)
-            self._read_bytes = read_bytes
 
 
 def _check_readable(name: str) -> None:
@@ -115,5 +94,13 @@ def _syntax_of(name: str) -> str:
     return STANDARD_INPUT_FORMAT if name == STANDARD_INPUT else plain_suffix(name)
 
 
-def _words(done: _Done) -> str:
-    return f"{output.counted(done.statements, 'statement')} in {output.counted(done.transactions, 'transaction')}"
+def _total(done: Mapping[int, Loaded]) -> Loaded:
+    from brokerha.client.loading import Loaded
+
+    files = done.values()
+    lsn = max((each.lsn for each in files), default=0)
+    return Loaded(sum(each.statements for each in files), sum(each.transactions for each in files), lsn)
+
+
+def _words(total: Loaded) -> str:
+    return f"{output.counted(total.statements, 'statement')} in {output.counted(total.transactions, 'transaction')}"

@@ -13,10 +13,12 @@ extra ``spark`` is installed the log is archived, and the archive audits all cop
 from __future__ import annotations
 
 import contextlib
+import itertools
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,12 +26,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from brokerha.cli.common import exits
-from brokerha.cli.demo import archive, data
+from brokerha.cli.demo import archive
 from brokerha.embedded import EmbeddedCluster
-from brokerha.model.errors import BrokerhaError, TimedOut
+from brokerha.model.errors import BrokerhaError, InvalidRequest, TimedOut
 from brokerha.model.operations import Operation
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.stores.rdf.change import check_nquads
 from brokerha.transports.rabbitmq.addresses import is_embedded, parse_addresses
 
 if TYPE_CHECKING:
@@ -96,8 +99,8 @@ def demo_config(broker: str, folder: Path) -> ClusterConfig:
 
 def run(input_file: Path | None, broker: str) -> int:
     """Carry the demonstration out; returns 0 when all copies are equal and complete, else 2."""
-    lines = list(data.file_lines(input_file) if input_file else data.built_in_lines())
-    texts = data.pieces(lines)
+    lines = list(file_lines(input_file) if input_file else built_in_lines())
+    texts = pieces(lines)
     statements, total = len(set(lines)), len(texts) + len(MASTERS)
     what = str(input_file) if input_file else "Unicode character database of this Python"
     exits.say(f"{statements:,} statements ({what}) in {len(texts):,} transactions")
@@ -114,7 +117,7 @@ def run(input_file: Path | None, broker: str) -> int:
             _show(copies)
             exits.say(
                 f"{len(tally.acknowledged):,} of {total:,} transactions acknowledged as applied, "
-                f"{rate:,.0f} transactions ({rate * data.LINES:,.0f} statements) per second"
+                f"{rate:,.0f} transactions ({rate * LINES:,.0f} statements) per second"
             )
             # Blank nodes and literals of a file may become equal when they are stored; the built-in data are counted exactly.
             problems = tally.failures[:5] + _differences(copies, None if input_file else statements + 2 * len(MASTERS))
@@ -225,3 +228,53 @@ def _differences(copies: Sequence[Copy], expected: int | None) -> list[str]:
     if expected is not None and counts != [expected]:
         found.append(f"expected {expected} statements, found {counts}")
     return found
+
+
+# ---- data: a file of yours, or the Unicode character database that every Python carries
+#
+# Each piece is one transaction: N-Triples or N-Quads lines that belong together. The built-in data are four statements about
+# each named character outside the ideographs, from `unicodedata`.
+
+CHARACTERS = 6_000
+"""Characters of the built-in data: about 24,000 statements, a few seconds of work for six copies."""
+LINES = 40
+"""Statements in one transaction."""
+BASE = "urn:unicode:"
+LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
+
+
+def built_in_lines(characters: int = CHARACTERS) -> Iterator[str]:
+    """N-Triples lines about the first named characters."""
+    named = (c for c in map(chr, range(0x10FFFF)) if unicodedata.name(c, ""))
+    for character in itertools.islice(named, characters):
+        subject = f"<{BASE}U{ord(character):04X}>"
+        yield f'{subject} <{LABEL}> "{unicodedata.name(character)}" .'
+        yield f'{subject} <{BASE}category> "{unicodedata.category(character)}" .'
+        yield f'{subject} <{BASE}direction> "{unicodedata.bidirectional(character)}" .'
+        yield f'{subject} <{BASE}combining> "{unicodedata.combining(character)}" .'
+
+
+def file_lines(path: Path) -> Iterator[str]:
+    """Lines of a file of yours. Raises InvalidRequest, naming the file."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                text = line.strip()
+                if text and not text.startswith("#"):
+                    yield text
+    except OSError as error:
+        raise InvalidRequest(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{path} is not UTF-8: byte {error.start}") from None
+
+
+def pieces(lines: Iterable[str], size: int = LINES) -> list[str]:
+    """Texts of ``size`` lines each, checked. Raises InvalidRequest with the place of the first bad line."""
+    listed = list(lines)
+    texts = ["\n".join(listed[at : at + size]) + "\n" for at in range(0, len(listed), size)]
+    for number, text in enumerate(texts):
+        try:
+            check_nquads(text)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"statements {number * size + 1} to {number * size + size}: {error}") from None
+    return texts

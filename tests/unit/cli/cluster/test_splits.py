@@ -204,6 +204,6 @@ def test_what_comes_to_nothing_is_told_with_what_it_waited_for(run: Run, sites: 
     assert ran.code == 2
     assert "none is not in force everywhere: not heard: m3" in ran.err
     sites.stages = [("under way", "not heard: m3")]
-    ran = run("split-recovery", "none", "--wait-s", "0.01")
+    ran = run("split-recovery", "none", "--wait-s", "1")
     assert ran.code == 2
     assert "none is not in force everywhere yet: not heard: m3" in ran.err

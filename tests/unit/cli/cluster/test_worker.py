@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from brokerha.cli.cluster import deep
+from brokerha.cli.cluster import agreement
 from brokerha.model.errors import InvalidRequest, NotFound, NotReady, Unreachable
 from tests.unit.cli import two_masters
 
@@ -66,7 +66,7 @@ def task(worker: str, state: str, done: int = 20, reason: str = "", answer: Any 
 def sites(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Sites:
     made = Sites()
     two_masters.put(made, monkeypatch, tmp_path)
-    monkeypatch.setattr(deep, "POLL_S", 0.0)
+    monkeypatch.setattr(agreement, "POLL_S", 0.0)
     return made
 
 
