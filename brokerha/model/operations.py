@@ -93,6 +93,8 @@ GRAPH, TABLE, QUEUE = "graph", "table", "queue"
 SNAPSHOT: Final = "snapshot"
 """Kinds of stores; the graph of that kind is a repository."""
 
+TAKEN_BY_OTHERS: Final = "is not in queue"
+"""What the reason of a transaction says that takes a message which another one took before it."""
 _MESSAGE_ID: Final = re.compile(r"[!-~]{1,128}\.[1-9][0-9]{0,5}\Z")
 _RESERVED: Final = {about.TABLE: about.problem_of, settings.TABLE: settings.problem_of}
 """Tables whose keys and values are judged one by one."""

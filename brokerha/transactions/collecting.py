@@ -105,7 +105,8 @@ class Collecting:
             len(candidates), number(command, "count", 1)
         )
         self._check_room(transaction, packed_each(accepts))
-        taken = self._book.locks.take(transaction.txid, queue, map(str, candidates), len(accepts))
+        lsn = number(command, "lsn", 0)
+        taken = self._book.locks.take(transaction.txid, queue, map(str, candidates), len(accepts), lsn)
         if taken:
             transaction.takes[first] = tuple(taken)
             add_pieces(self._book, transaction, packed_each(("accept", queue, message_id) for message_id in taken))

@@ -390,6 +390,7 @@ class Deciding:
     def go_back(self, lsn: Lsn) -> None:
         """What got an LSN above this one has none any more."""
         self._lsns = {at: txid for at, txid in self._lsns.items() if at <= lsn}
+        self._book.locks.go_back(lsn)
 
     def on_state(self, lsn: Lsn, result_of: Callable[[Lsn], ResultRow]) -> None:
         """Everything up to an LSN has a result now, which came with the state of another master."""
@@ -404,7 +405,7 @@ class Deciding:
             transaction = self._book.executing.pop(self._lsns.pop(lsn, ""), None)
             if transaction is None:
                 continue
-            self._book.locks.release(transaction.txid)
+            self._book.locks.release(transaction.txid, lsn if outcome != REJECTED else 0)
             if outcome == REJECTED and transaction.is_two_phase and transaction.phase is not Phase.FORGOTTEN:
                 self._overrule(transaction, f"heuristic rollback: {reason}")
             elif transaction.phase is not Phase.HEURISTIC:

@@ -8,19 +8,23 @@ without moving anything. Nothing here is durable: the locks of prepared transact
 ['a', 'b']
 >>> locks.take("t2", "orders", ["a", "b", "c"], 2)
 ['c']
->>> locks.release("t1"), locks.holder("orders", "a"), len(locks)
+>>> locks.release("t1", gone_lsn=7), locks.holder("orders", "a"), len(locks)
 (None, None, 1)
+>>> locks.take("t3", "orders", ["a", "b", "c"], 2, lsn=6), locks.take("t3", "orders", ["d"], 2, lsn=7)
+([], ['d'])
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 
-from brokerha.model.ids import TxId
+from brokerha.model.ids import Lsn, TxId
 
+GONE_LIMIT: Final = 10_000
+"""Messages of which it is remembered that they are gone."""
 Named = tuple[str, str]
 """A message: (queue, id)."""
 
@@ -41,6 +45,8 @@ class Locks:
     def __init__(self) -> None:
         self._holders: dict[Named, TxId] = {}
         self._held: dict[TxId, list[Named]] = {}
+        self._gone: dict[Named, Lsn] = {}
+        """Messages that transactions of this primary took away, with the LSN: what was read of a queue before it still shows them."""
 
     def __len__(self) -> int:
         return len(self._holders)
@@ -68,18 +74,28 @@ class Locks:
                 self._holders[name] = txid
                 self._held.setdefault(txid, []).append(name)
 
-    def take(self, txid: TxId, queue: str, candidates: Iterable[str], count: int) -> list[str]:
-        """Lock the first ``count`` candidates that nobody has, not even this transaction; return them in order."""
+    def take(self, txid: TxId, queue: str, candidates: Iterable[str], count: int, lsn: Lsn = 0) -> list[str]:
+        """Lock the first ``count`` candidates that nobody has, not even this transaction; return them in order. They were seen at ``lsn``."""
         taken: list[str] = []
         for message_id in candidates:
             if len(taken) >= count:
                 break
-            if (queue, message_id) not in self._holders:
+            name = (queue, message_id)
+            if name not in self._holders and self._gone.get(name, 0) <= lsn:
                 taken.append(message_id)
-                self.lock(txid, [(queue, message_id)])
+                self.lock(txid, [name])
         return taken
 
-    def release(self, txid: TxId) -> None:
-        """Give everything back that a transaction has."""
+    def release(self, txid: TxId, gone_lsn: Lsn = 0) -> None:
+        """Give everything back that a transaction has; with ``gone_lsn`` it took it away at that LSN."""
         for name in self._held.pop(txid, ()):
             del self._holders[name]
+            if gone_lsn:
+                self._gone.pop(name, None)
+                self._gone[name] = gone_lsn
+        while len(self._gone) > GONE_LIMIT:
+            del self._gone[next(iter(self._gone))]
+
+    def go_back(self, lsn: Lsn) -> None:
+        """What was taken away after this LSN may be there again."""
+        self._gone = {name: at for name, at in self._gone.items() if at <= lsn}

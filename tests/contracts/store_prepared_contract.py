@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgpack
 import pytest
 
 from brokerha.model import about, branches
@@ -86,6 +87,25 @@ class StorePreparedContract:
         assert b'"sum"' in read(store, "control")
         assert ("delete", branches.TABLE, b"b") in unpack_effect(result.effect)
         assert store.recompute() == store.applied()
+
+    def test_what_is_free_of_a_queue_leaves_out_what_branches_take(self, store: Store) -> None:
+        def free(**arguments: Any) -> list[str]:
+            return [row[0] for row in msgpack.unpackb(read(store, "queue", "q", free=True, **arguments))]
+
+        ids = [f"tx.{number}" for number in range(1, 7)]
+        run(store, [("publish", "q", "text/plain", b"m")] * 6)
+        assert free() == ids
+        prepared(store, ("accept", "q", "tx.1"), ("accept", "q", "tx.3"))
+        prepared(store, ("accept", "q", "tx.4"), txid="c")
+        assert free() == ["tx.2", "tx.5", "tx.6"]
+        assert free(limit=2) == ["tx.2", "tx.5"]
+        assert free(after="tx.3", limit=1) == ["tx.5"]
+        assert [each[0] for each in queue(store, "q")] == ids
+        rollback(store)
+        assert free() == ["tx.1", "tx.2", "tx.3", "tx.5", "tx.6"]
+        commit(store, "c")
+        assert free() == ["tx.1", "tx.2", "tx.3", "tx.5", "tx.6"]
+        assert [each[0] for each in queue(store, "q")] == free()
 
     def test_a_rollback_leaves_nothing(self, store: Store) -> None:
         before = fingerprint(store)

@@ -102,9 +102,10 @@ def test_what_others_write_at_any_master_spoils_nothing(site: TxSite):
             held(db, txid, "sku")
             with pytest.raises(Rejected, match=f"held by prepared transaction {txid}"):
                 db.control_add("sku", "key", "stock", "sku", "= 7")
-        # The other master knows no lock: its own branch is told so when it is prepared, and not when it is committed.
+        # The other master gives it to nobody; who names it is told so when the branch is prepared, and not when it is committed.
+        assert two.accept("orders") is None
         two.tpc_begin(two.xid(1, "late"))
-        assert two.accept("orders") is not None
+        two.write([("accept", "orders", message.id)])
         with pytest.raises(
             Aborted, match=f"message '{message.id}' of queue 'orders' is held by prepared transaction {txid}"
         ):

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 import msgpack
 
@@ -47,6 +48,10 @@ PAUSE_MS: Final = 100
 SURELY_MS: Final = 1000
 PAGE_FIRST: Final = 8
 PAGE_MOST: Final = 256
+PAGE_SHARED: Final = 64
+"""Messages of the first page where a queue is shared with other masters."""
+SHARED_MS: Final = 10_000
+"""So long a master begins with its own share of a queue after consumers of two masters took the same message of it."""
 
 Row = tuple[str, str, bytes]
 """(message id, content type, body)"""
@@ -56,8 +61,15 @@ Receiver = Callable[[TxReply], None]
 _MAY_HAVE_BEEN_DONE = frozenset({"commit", "prepare", "rollback"})
 
 
+ALL: Final = (0, 1)
+"""The share of a master alone: (place, masters)."""
+
+
 class Taking:
     """One ``accept`` that is under way: a consumer's way along a queue, from its head, until the core lets it have messages.
+
+    What a prepared transaction takes, at whichever master, is content and left out of the pages; what others have in open transactions
+    of this master the core keeps from it.
 
         page -> rows -> candidates -> taken by the core -> done
           ^                              | all of them are locked by others
@@ -65,6 +77,9 @@ class Taking:
 
     A queue is looked at again when the applied LSN has moved, at most ten times a second; and once a second, because a rollback
     gives messages back without any LSN.
+
+    Consumers at several masters would all begin with the same message, and all but one of them be aborted. Once one of them was, each
+    master begins with its **share** for a while, the messages whose ids fall to it, and goes on with the others.
     """
 
     def __init__(
@@ -81,6 +96,7 @@ class Taking:
         """What was seen the last time."""
         self.taken: list[str] = []
         """What the core gave."""
+        self.share = ALL
         self._seen: dict[str, Row] = {}
         self._after: str | None = None
         self._limit = max(PAGE_FIRST, min(count, PAGE_MOST))
@@ -89,11 +105,12 @@ class Taking:
     def begin(self, now_ms: int) -> None:
         """From the head of the queue."""
         self._looked_ms = now_ms
-        self._after, self._limit = None, max(PAGE_FIRST, min(self.count, PAGE_MOST))
+        least = PAGE_FIRST if self.share == ALL else PAGE_SHARED
+        self._after, self._limit = None, max(least, min(self.count, PAGE_MOST))
 
     def page(self) -> dict[str, Any]:
         """Arguments of the next read."""
-        return {"after": self._after, "limit": self._limit}
+        return {"after": self._after, "limit": self._limit, "free": True}
 
     def on_rows(self, rows: Sequence[Row]) -> bool:
         """Take in a page; whether all that was taken is there."""
@@ -102,6 +119,13 @@ class Taking:
         self._seen.update((row[0], row) for row in rows)
         self._after, self._limit = rows[-1][0], min(2 * self._limit, PAGE_MOST)
         return self._is_complete()
+
+    def candidates(self, rows: Sequence[Row]) -> list[str]:
+        """The messages of a page: those of the own share first, then the others from behind, as their masters come from the front."""
+        place, masters = self.share
+        ids = [row[0] for row in rows]
+        own = [each for each in ids if crc32(each.encode()) % masters == place]
+        return own + [each for each in reversed(ids) if crc32(each.encode()) % masters != place]
 
     def on_taken(self, taken: Sequence[str]) -> bool:
         """The core's answer; whether it is complete. The ids of a repeated call may stand on another page."""
@@ -142,6 +166,10 @@ class Host(NamedTuple):
     applied_lsn: Callable[[], Lsn]
     rows: Callable[[], list[Answer]]
     """Transactions that are not over."""
+    share: Callable[[], tuple[int, int]] = lambda: ALL
+    """(place of this master among those that agree now, how many these are)"""
+    met: Callable[[], set[str]] = set
+    """Queues, as the log names them, from which two transactions took the same message since it was asked last."""
 
 
 class _Open(NamedTuple):
@@ -164,6 +192,8 @@ class Transacting:
         self._commands: deque[TxCommand] = deque()
         self._open: dict[int, _Open] = {}
         self._parked: list[Taking] = []
+        self._shared_until_ms: dict[str, int] = {}
+        """Queues from which consumers of several masters took the same message lately, as the log names them."""
         self._swept_ms = 0
         self._ended = ""
         """Why no step is taken any more; empty as long as they are."""
@@ -277,6 +307,7 @@ class Transacting:
                     self._parked.append(taking)
         if now_ms >= self._swept_ms + SWEEP_MS:
             self._swept_ms = now_ms
+            self._shared_until_ms = {queue: at for queue, at in self._shared_until_ms.items() if at > now_ms}
             for ticket, waiting in list(self._open.items()):
                 if now_ms >= waiting.end_ms:
                     self.on_reply(_lost(ticket, waiting.command, "the master did not answer in its time"))
@@ -347,7 +378,11 @@ class Transacting:
             self._look(taking)
 
     def _look(self, taking: Taking) -> None:
-        taking.begin(self._clock.now().mono_ms)
+        now_ms = self._clock.now().mono_ms
+        self._shared_until_ms.update(dict.fromkeys(self._host.met(), now_ms + SHARED_MS))
+        is_shared = self._shared_until_ms.get(repr(taking.queue), 0) > now_ms
+        taking.share = self._host.share() if is_shared else ALL
+        taking.begin(now_ms)
         self._next_page(taking)
 
     def _next_page(self, taking: Taking) -> None:
@@ -372,7 +407,8 @@ class Transacting:
             self._next_page(taking)
         else:
             arguments = {
-                "first": taking.first, "queue": taking.queue, "candidates": [row[0] for row in rows], "count": taking.count,
+                "first": taking.first, "queue": taking.queue, "candidates": taking.candidates(rows), "count": taking.count,
+                "lsn": page.result().lsn,
             }  # fmt: skip
             self._send("take", taking.txid, arguments, taking.timeout_ms, partial(self._on_taken, taking))
 

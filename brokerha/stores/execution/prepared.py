@@ -144,6 +144,11 @@ def changes_in(value: bytes) -> list[Change]:
     return list(msgpack.unpackb(value, use_list=False)[0])
 
 
+def messages_in(value: bytes) -> frozenset[tuple[str, str]]:
+    """The messages that a branch takes, as (queue, id)."""
+    return frozenset((change[1], change[2]) for change in changes_in(value) if change[0] == "accept")
+
+
 def done_by(changes: Iterable[Change]) -> Iterator[Mark]:
     """What changes do. Operations on keys may stand for the changes that they lead to."""
     for change in changes:

@@ -13,6 +13,7 @@ from brokerha.model.errors import InvalidRequest, NotFound, Rejected, UnknownRep
 from brokerha.ports.store import ReadAnswer
 from brokerha.stores.comparing.digests import Walk, walk_of
 from brokerha.stores.comparing.fingerprint import report
+from brokerha.stores.execution.prepared import BEGINNING, messages_in
 from brokerha.stores.memory.image import MemoryImage, MemoryQueue
 from brokerha.stores.memory.quads import NO_SPARQL, LineChange, lines_of
 from brokerha.stores.reads.kinds import (
@@ -87,7 +88,7 @@ def _answer(
     if kind in {"get", "range", "tables", "snapshots"}:
         return _answer_of_keys(image, kind, name, arguments, pending)
     if kind == "queue":
-        return _MSGPACK, _packed(QueueRange(name, arguments).take(pending, _held(image, name)))
+        return _MSGPACK, _packed(QueueRange(name, arguments).take(pending, _held(image, name), lambda: _taken(image)))
     if kind == "queues":
         held = {queue: found.counts for queue, found in image.queues.items()}
         counted = pending.counted(held, lambda queue, message_id: message_id in _queue(image, queue).messages)
@@ -158,6 +159,11 @@ def _held(image: MemoryImage, name: str) -> Any:
         return (message for at, message in found.values() if at > place)
 
     return held
+
+
+def _taken(image: MemoryImage) -> frozenset[tuple[str, str]]:
+    """The messages that prepared transactions take."""
+    return frozenset().union(*(messages_in(value) for row_key, value in image.keys.items() if row_key.startswith(BEGINNING)))
 
 
 def _queue(image: MemoryImage, name: str) -> MemoryQueue:

@@ -67,7 +67,7 @@ ARGUMENTS: Final[dict[str, Shapes]] = {
     },
     "tables": {},
     "snapshots": {},
-    "queue": {"after": _MESSAGE_ID, "limit": _ROWS, **_PENDING},
+    "queue": {"after": _MESSAGE_ID, "limit": _ROWS, "free": FLAG, **_PENDING},
     "queues": _PENDING,
     "together": {"reads": needed(listed(BYTES, 1, READS_LIMIT)), "seen": BYTES, **_PENDING},
     "fingerprint": {},

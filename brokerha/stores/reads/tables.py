@@ -13,6 +13,7 @@ from brokerha.model import about, settings
 from brokerha.model.errors import NotFound, TooLarge
 from brokerha.stores.execution.expectations import Before, range_digest
 from brokerha.stores.execution.last_changes import LastChanges
+from brokerha.stores.execution.prepared import BEGINNING, messages_in
 from brokerha.stores.files.environment import Environment
 from brokerha.stores.reads.kinds import settings_answer
 from brokerha.stores.reads.pending import Pending
@@ -21,6 +22,7 @@ from brokerha.stores.tables.key_range import OWN_TABLES, KeyRange, row_key_of, w
 from brokerha.stores.tables.key_value import (
     checked_rows,
     get_value,
+    keys_from,
     range_digests,
     range_pieces,
     range_rows,
@@ -39,6 +41,8 @@ class TablesReading:
         self._keys = environment.keys
         self._queues = Queues(environment)
         self._changes = LastChanges(environment.changes)
+        self._branches: dict[bytes, frozenset[tuple[str, str]]] = {}
+        """What the prepared branches take that were there when somebody looked last; replaced as a whole, by any thread."""
 
     def before(self, transaction: Any, fingerprint: bytes) -> Before:
         """The state of an LMDB transaction, for expectations; the fingerprint is that of its commit."""
@@ -132,8 +136,17 @@ class TablesReading:
         def held(after: str | None) -> Iterator[Message]:
             return self._queues.messages(transaction, wanted.queue, after, may_go_on)
 
-        body: bytes = msgpack.packb(wanted.take(pending, held))
+        body: bytes = msgpack.packb(wanted.take(pending, held, lambda: self._taken(transaction)))
         return body
+
+    def _taken(self, transaction: Any) -> frozenset[tuple[str, str]]:
+        """The messages that prepared transactions take, as (queue, id). What a branch takes never changes, so it is looked up once. Raises StoreDamaged."""
+        before, now = self._branches, {}
+        for row_key in keys_from(transaction, self._keys, BEGINNING):
+            found = before.get(row_key)
+            now[row_key] = messages_in(get_value(transaction, self._keys, row_key)) if found is None else found
+        self._branches = now
+        return frozenset().union(*now.values())
 
     def queues(self, transaction: Any, pending: Pending) -> bytes:
         """The counters of all queues, as JSON. Raises StoreDamaged."""

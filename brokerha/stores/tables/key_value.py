@@ -80,6 +80,17 @@ def recomputed(transaction: Any, keys: Any, paced: Callable[[int], None]) -> tup
     return fingerprint, count
 
 
+def keys_from(transaction: Any, table: Any, beginning: bytes) -> list[bytes]:
+    """All row keys that begin so, in order; their values are not looked at."""
+    found = []
+    with transaction.cursor(table) as cursor:
+        is_there = cursor.set_range(beginning)
+        while is_there and (row_key := bytes(cursor.key())).startswith(beginning):
+            found.append(row_key)
+            is_there = cursor.next()
+    return found
+
+
 def rows_as_they_lie(transaction: Any, keys: Any, beginning: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Row keys that begin so, in order, with their values, without a look at their digests."""
     with transaction.cursor(keys) as cursor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
+from zlib import crc32
 
 import msgpack
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from brokerha.model import errors
 from brokerha.model.ids import Instant
 from brokerha.model.requests import TxCommand, TxReply
-from brokerha.nodes.front.transacting import GRACE_MS, PAUSE_MS, SURELY_MS, Host, Transacting
+from brokerha.nodes.front.transacting import GRACE_MS, PAUSE_MS, SHARED_MS, SURELY_MS, Host, Transacting
 from brokerha.ports.front import ReadOutcome
 
 
@@ -37,15 +38,20 @@ class Bench:
         self.queue: list[str] = []
         self.locked: set[str] = set()
         self.takes: dict[int, list[str]] = {}
+        self.met_in: set[str] = set()
         self.reads: list[tuple[str, str, dict[str, Any]]] = []
         self.commands: list[TxCommand] = []
         self.is_silent = False
         self.refusal: tuple[str, str] | None = None
-        host = Host("m1", lambda: "m1.new", self.read, lambda: self.applied, lambda: [{"txid": "t", "xid": ""}])
+        host = Host("m1", lambda: "m1.new", self.read, lambda: self.applied, lambda: [{"txid": "t", "xid": ""}], lambda: (1, 3), self.met)
         self.transacting = Transacting(Loop(), self, host)  # type: ignore[arg-type]
 
     def now(self) -> Instant:
         return Instant(self.now_ms, 0)
+
+    def met(self) -> set[str]:
+        found, self.met_in = self.met_in, set()
+        return found
 
     def read(
         self, kind: str, name: str, arguments: dict[str, Any], lsn: int, timeout_ms: int, future: Future[ReadOutcome]
@@ -306,3 +312,28 @@ def test_taking_in_what_is_not_open_fails_before_the_queue_is_read(bench: Bench)
 
     assert isinstance(bench.accept(wait_ms=1000).exception(0), errors.NotFound)
     assert bench.reads == []
+
+
+# ---- consumers at several masters
+
+
+def test_after_two_masters_took_the_same_the_own_share_comes_first_for_a_while(bench: Bench) -> None:
+    bench.queue = [f"t.{number}" for number in range(1, 31)]
+    bench.met_in = {"'another'"}
+    assert taken(bench.accept(count=3)) == bench.queue[:3]
+    bench.met_in, bench.locked, bench.takes = {"'q'"}, set(), {}
+    share = [name for name in bench.queue if crc32(name.encode()) % 3 == 1]
+    assert taken(bench.accept(count=4)) == share[:4]
+    # What is not of the share is taken when nothing else is left, from behind: its master comes from the front.
+    bench.locked, bench.takes = set(share), {}
+    others = [name for name in bench.queue if name not in share]
+    assert taken(bench.accept(count=2)) == others[:-3:-1]
+    bench.now_ms += SHARED_MS
+    bench.locked, bench.takes = set(), {}
+    assert taken(bench.accept(count=3)) == bench.queue[:3]
+
+
+def test_what_prepared_transactions_take_is_not_asked_for(bench: Bench) -> None:
+    bench.queue = ["t.1"]
+    bench.accept()
+    assert [arguments["free"] for _, _, arguments in bench.reads] == [True]
