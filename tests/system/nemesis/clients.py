@@ -14,9 +14,9 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 
@@ -163,7 +163,7 @@ def bodies_in(db: Session, queue: str) -> list[str]:
     return found
 
 
-def judge_queue(db: Session, place: str, publishers: list[Publisher], takers: list[Taker]) -> list[str]:
+def judge_queue(db: Session, place: str, publishers: Sequence[Publisher], takers: Sequence[Taker]) -> list[str]:
     """Each message that was told is there, or was taken, once; none that was refused, and nothing that nobody sent."""
     told = {body: outcome for publisher in publishers for body, outcome in publisher.outcomes.items()}
     keys = {key.decode() for key, _ in db.export(place).rows}
@@ -244,7 +244,7 @@ class Coordinator(Telling):
         return False
 
 
-def judge_two_phase(db: Session, place: str, coordinators: list[Coordinator]) -> list[str]:
+def judge_two_phase(db: Session, place: str, coordinators: Sequence[Coordinator]) -> list[str]:
     """What was decided took place, once; nothing else did, and nothing is left in doubt."""
     decided_so = {key: is_so for each in coordinators for key, is_so in each.committed.items()}
     for row in db.open_transactions():
@@ -290,7 +290,8 @@ class Counting(Telling):
 
     def _run_reads(self) -> None:
         try:
-            for read in itertools.cycle((self._as_key, self._as_rdf, *(partial(self._at, door) for door in self.doors))):
+            ways: list[Callable[[int], int | None]] = [self._as_key, self._as_rdf, *(partial(self._at, door) for door in self.doors)]
+            for read in itertools.cycle(ways):
                 if self._stop.wait(PAUSE_S):
                     return
                 least, lsn = self.known, self.known_lsn
@@ -311,7 +312,7 @@ class Counting(Telling):
 
     def _as_rdf(self, _lsn: int) -> int | None:
         with contextlib.suppress(errors.NotReady, errors.Unreachable):
-            rows = self._db.select("main", f"SELECT ?v {{ <urn:{self.name}> <urn:counter> ?v }}", timeout=3)
+            rows: Any = self._db.select("main", f"SELECT ?v {{ <urn:{self.name}> <urn:counter> ?v }}", timeout=3)
             return sum(int(row["v"].value) for row in rows)
         return None
 

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from brokerha.cli.main import main
 
@@ -33,10 +34,10 @@ class Harm:
         self._read()
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def synced(self, sync: Callable[[int], None]) -> Callable[[int], None]:
+    def synced(self, sync: Callable[[Any], None]) -> Callable[[Any], None]:
         """An fsync of this disk."""
 
-        def slow_or_failing(handle: int) -> None:
+        def slow_or_failing(handle: Any) -> None:
             if self.slower_s:
                 time.sleep(self.slower_s)
             if self.fails:
@@ -63,7 +64,8 @@ def run() -> int:
     harm, time_ns = Harm(Path(os.environ[VARIABLE])), time.time_ns
     time.time_ns = lambda: time_ns() + harm.ahead_ns
     time.time = lambda: time.time_ns() / 1e9
-    os.fsync, os.fdatasync = harm.synced(os.fsync), harm.synced(os.fdatasync)
+    for name in ("fsync", "fdatasync"):
+        setattr(os, name, harm.synced(getattr(os, name)))
     return main()
 
 

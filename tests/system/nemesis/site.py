@@ -116,6 +116,7 @@ class NemesisSite(TxSite):
 
     def start_brokers(self) -> None:
         """Start all broker nodes that are down: they wait for each other. One that is disturbed by the start of another one is started again."""
+        failed: list[BaseException] = []
         for _ in range(3):
             down = [broker for broker in self.brokers.nodes if not broker.is_running]
             if not down:

@@ -14,7 +14,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import brokerha
 from brokerha.client import Session
@@ -42,6 +42,7 @@ from tests.system.nemesis.clients import (
 from tests.system.nemesis.site import NemesisSite
 from tests.system.writers import doors
 
+Made = TypeVar("Made", bound=Telling)
 PACE_S: Final = 0.05
 JOIN_S: Final = 120.0
 
@@ -121,7 +122,7 @@ class OfClients(Workload):
         """All of them, at doors of all kinds by turns."""
         raise NotImplementedError
 
-    def made(self, place: int, make: Callable[..., Telling], *more: object, **options: object) -> Telling:
+    def made(self, place: int, make: Callable[..., Made], *more: object, **options: object) -> Made:
         """A client at the door of this place."""
         kinds = [*self.site.doors, self.site.broker]
         name = f"{self.name}{place}-{self.lap}"
@@ -180,10 +181,11 @@ class TwoPhase(OfClients):
     name = "two-phase"
 
     def clients(self) -> Sequence[Telling]:
-        return [self.made(n, Coordinator, f"xa-{self.lap}") for n in range(2)]
+        self.coordinators = [self.made(n, Coordinator, f"xa-{self.lap}") for n in range(2)]
+        return self.coordinators
 
     def judge_rest(self, db: Session) -> list[str]:
-        return judge_two_phase(db, f"xa-{self.lap}", self.all)
+        return judge_two_phase(db, f"xa-{self.lap}", self.coordinators)
 
 
 class Sessions(OfClients):
