@@ -99,7 +99,9 @@ def test_what_a_prepared_transaction_has_taken_is_given_to_nobody_and_not_lost(s
             tx.rollback()
         with pytest.raises(Aborted, match="is held by prepared transaction"), two.transaction() as tx:
             tx.write([("accept", "orders", first.id)])
-        assert [message.transaction.put("seen", message.body, "2") or message.body for message in two.consume("orders", count=1)] == [b"b"]
+        for message in two.consume("orders", count=1):
+            assert message.body == b"b"
+            message.transaction.put("seen", message.body, "2")
     site.restart_all()
     site.await_primary()
     with client(site, "m1") as one, client(site, "m2") as two:
