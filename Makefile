@@ -7,7 +7,7 @@ INSTALLED := .venv/installed
 TOOLS := build/tools
 CLEAN := build/release
 VERSION = $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' brokerha/model/__init__.py)
-LOCKED = $(TOOLS)/bin/uv pip compile --quiet --python-version 3.11 --python-platform linux --generate-hashes --no-emit-index-url --custom-compile-command 'make lock'
+LOCKED = $(TOOLS)/bin/uv pip compile --python-version 3.11 --python-platform linux --generate-hashes --no-emit-index-url --custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-fast campaigns nemesis docs lint format simulate bench lock release clean
@@ -36,7 +36,7 @@ campaigns: venv ## the long forms of tests that run in a short form each time (t
 	$(BIN)/python -m tests.support.all_parts campaigns
 
 docs: venv ## the documentation as a site, build/site/index.html; searched when `mkdocs serve` shows it
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 nemesis: venv ## HOURS=0.1 SEED=7 of every fault over everything that is done with a cluster, and one page of what came of it
 	$(BIN)/python -m tests.system.nemesis --hours $(HOURS) $(if $(SEED),--seed $(SEED))
@@ -63,7 +63,7 @@ lock: $(TOOLS)/installed ## versions and hashes of what the image is made from, 
 	sed -n '/^\[build-system\]/,/^$$/s/^requires = \["\(.*\)"\]/\1/p' pyproject.toml | $(LOCKED) $(UPGRADE) -o docker/build.lock -
 
 release: $(TOOLS)/installed ## dist: sdist, wheel, SBOM and hashes; the same bytes for the same commit
-	@git diff --quiet HEAD || { echo 'commit first: what is released has a name in git'; exit 1; }
+	@git diff HEAD || { echo 'commit first: what is released has a name in git'; exit 1; }
 	rm -rf $(CLEAN) dist
 	$(TOOLS)/bin/uv venv -q -p $(PYTHON3) $(CLEAN)/build
 	$(TOOLS)/bin/uv pip install -q -p $(CLEAN)/build --require-hashes -r docker/build.lock
