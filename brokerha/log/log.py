@@ -123,7 +123,7 @@ class Log(LogHistory):
         if OLD in names:
             raise JournalError(
                 f"{self.disk.place} holds a journal of brokerha 0.1 ({OLD}), which this version does not read: write a backup with 0.1 and "
-                "restore it with this version, or move the directory away and let the node begin anew"
+                "restore it with this version (brokerha restore NAME --all), or move the directory away and let the node begin anew"
             )
         if CURRENT in names and is_new:
             raise JournalError(f"there is a journal in {self.disk.place} already: a backup is restored into a new directory")

@@ -211,7 +211,7 @@ class CopyDirectory:
         except (ValueError, TypeError, KeyError):
             raise StoreDamaged(f"{self.home.name} does not say which of its copies is the present one") from None
         if known != FORMAT:
-            raise StoreError(f"the directory {self.home.name} has format {known}, this program knows {FORMAT}")
+            raise StoreError(f"the directory {self.home.name} has format {known}, this program knows {FORMAT}: use a later brokerha")
         if (cluster, node) != (self._cluster, self._node):
             raise StoreError(
                 f"the store belongs to node {node} of cluster {cluster}, not to {self._node} of {self._cluster}: "

@@ -204,7 +204,7 @@ def _identity(environment: Any, meta: Any, cluster: str, node: str) -> tuple[Ide
             return identity, True
         if found != FORMAT and found not in _OLDER_FORMATS:
             raise StoreError(
-                f"the store has format {found.decode(errors='replace')}, this program knows {FORMAT.decode()}"
+                f"the store has format {found.decode(errors='replace')}, this program knows {FORMAT.decode()}: use a later brokerha"
             )
         identity = _unpacked(transaction.get(_IDENTITY_KEY, b""))
     if (identity.cluster, identity.node) != (cluster, node):

@@ -200,7 +200,7 @@ def test_the_directory_of_another_node_or_cluster_is_refused_and_left_alone(
 def test_a_directory_of_a_later_version_is_refused_and_left_alone(opened: Open, home: Path) -> None:
     left(opened)
     change_pointer(home, format=2)
-    with pytest.raises(StoreError, match="has format 2, this program knows 1"):
+    with pytest.raises(StoreError, match="has format 2, this program knows 1: use a later brokerha"):
         opened()
     change_pointer(home, format=1)
     assert rows(opened(), "t") == [(b"k", b"1")]
