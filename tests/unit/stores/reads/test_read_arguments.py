@@ -31,6 +31,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "range": {"prefix": b"k", "from": b"k", "to": "l", "limit": 1, "reverse": True},
     "tables": {},
     "snapshots": {},
+    "settings": {},
     "queue": {"after": None, "limit": 1},
     "queues": {},
     "together": {"reads": (msgpack.packb(("queues", "", {})),)},
