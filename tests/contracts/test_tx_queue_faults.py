@@ -91,6 +91,8 @@ def processes(private_broker: PrivateBroker, expires_ms: int) -> Iterator[Proces
 
 def test_transactions_go_on_after_the_broker_was_killed_and_started_again(processes: Processes):
     before = processes.follow("t-1")
+    # A broker that is killed forgets a queue that was declared in the last moments before
+    processes.broker.ctl("eval", "mnesia:sync_log().")
     processes.broker.kill()
     wait_until(lambda: processes.primary.status().state == "waiting-for-broker", "it is noticed")
     processes.broker.restart()

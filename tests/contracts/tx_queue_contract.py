@@ -6,6 +6,7 @@ Here m1 is the primary and m1b, m1c are its backups.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -366,12 +367,30 @@ class ServingContract:
         # Given a primary that reads and settles nothing, and does not know that it is none any more
         frozen, new = world.node("m1"), backup_of(world)
         new.serve_clients(is_open=True)
-        world.publish("brokerha.reads", "m1", b"the new one reads")
-        new.settle(take(new, 1))
+        taken: list[Inbound] = []
+        kept: list[Inbound] = []
+        numbers = itertools.count(1)
+
+        def new_reads() -> bool:
+            # What comes before the broker knows of the new reader goes to the frozen one
+            number = next(numbers)
+            world.publish("brokerha.reads", "m1", b"who reads?")
+
+            def has_come() -> bool:
+                taken.extend(new.receive(100, 50))
+                kept.extend(frozen.receive(100, 50))
+                return len(taken) + len(kept) == number
+
+            wait_until(has_come, "somebody reads")
+            return bool(taken)
+
+        wait_until(new_reads, "the new one reads")
+        new.settle([message for message in taken if isinstance(message, ClientMessage)])
         for number in range(40):
             world.publish("brokerha.writes", "m1", b"%d" % number)
         assert bodies_of(take(new, 40)) == [b"%d" % number for number in range(40)]
         assert text_of_all(frozen.receive(100, 100)) == []
+        assert set(text_of_all(kept)) <= {"who reads?"}
 
 
 def text_of_all(messages: Iterable[Inbound]) -> list[str]:
