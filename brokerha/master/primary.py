@@ -222,6 +222,10 @@ class Primary:
         due = (self.role.deadline_ms(), self.feed.deadline_ms(), self.gate.deadline_ms())
         return min((at for at in due if at is not None), default=None)
 
+    def take_part(self) -> tuple[NodeId, ...]:
+        """Backups that take part in transactions from now on. Asked between two turns: whatever is closed has its record in the feed."""
+        return self.feed.take_part()
+
     # ---- questions
 
     @property
@@ -230,7 +234,7 @@ class Primary:
         return self.role.state is not RoleState.PRIMARY
 
     def ready_backups(self) -> tuple[NodeId, ...]:
-        """Backups that may take part in transactions."""
+        """Backups that have everything."""
         return self.feed.ready()
 
     def withheld(self, now: Instant) -> str:

@@ -154,15 +154,26 @@ class Collecting:
 
 def add_pieces(book: Book, transaction: Transaction, pieces: list[bytes]) -> None:
     """Add packed operations to an open transaction, and tell its participants."""
-    if transaction.count == 0 and book.backups:
-        backups = tuple(book.backups)
-        transaction.feed = TxFeed(book.config, book.node, book.view, transaction.txid, transaction.xid, backups)
+    if transaction.count == 0:
+        join(book, transaction)
     size = transaction.size
     transaction.add(pieces)
     book.open_bytes += transaction.size - size
     if transaction.feed is not None and pieces:
         transaction.feed.add([(OPERATION, piece) for piece in pieces])
         book.dirty[transaction.txid] = None
+
+
+def join(book: Book, transaction: Transaction) -> None:
+    """Backups that are ready take part in an open transaction, and get what was done in it so far."""
+    if transaction.feed is None and book.backups:
+        transaction.feed = TxFeed(book.config, book.node, book.view, transaction.txid, transaction.xid)
+        transaction.feed.add([(OPERATION, piece) for piece in transaction.pieces])
+    feed = transaction.feed
+    for backup in book.backups:
+        if feed is not None and feed.join(backup):
+            book.counts["participants_joined"] += 1
+            book.dirty[transaction.txid] = None
 
 
 def text(command: TxCommand, name: str) -> str:

@@ -43,7 +43,7 @@ from brokerha.model.wire.messages import Outgoing
 from brokerha.model.wire.process_messages import TxAnswer, TxEvents
 from brokerha.model.wire.tx_queues import tx_queue_name
 from brokerha.transactions.book import Book, Log
-from brokerha.transactions.collecting import Collecting
+from brokerha.transactions.collecting import Collecting, join
 from brokerha.transactions.config import TxConfig
 from brokerha.transactions.deciding import Deciding
 from brokerha.transactions.locks import accepted_in_body
@@ -156,16 +156,19 @@ class Coordinator:
         elif answer.answer == "refused" and transaction.phase in (Phase.OPEN, Phase.PREPARING):
             self._deciding.abort(transaction, f"backup {backup} refused: {answer.reason}")
         elif answer.answer == "done":
+            feed.leave(backup)
             self._deciding.lose(transaction, backup, "it left the transaction", now)
 
     def set_backups(self, ready: Iterable[NodeId], view: int, now: Instant) -> None:
-        """These backups are ready, in this view. Whoever is not among them any more takes part in nothing."""
+        """These backups are ready, in this view. Who is not among them any more takes part in nothing, who is new in all that is open."""
         book = self.book
         book.backups, book.view = tuple(ready), view
         for transaction in list(book.table.values()):
             for backup in transaction.feed.backups if transaction.feed is not None else ():
                 if backup not in book.backups:
                     self._deciding.lose(transaction, backup, "it is not ready any more", now)
+            if transaction.phase is Phase.OPEN and transaction.count:
+                join(book, transaction)
             self._deciding.count_votes(transaction, now)
         for txid, feed in book.ending.items():
             for backup in feed.backups:

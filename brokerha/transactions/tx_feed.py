@@ -2,11 +2,11 @@
 
     begin 0 | operation 1 | operation 2 | … | prepare n | commit or rollback n + 1
 
-Events go out once, in order; what a participant lacks it asks for by number, and what it does not answer is said again, its
-invitation included, because queue and participant may have been lost together. A queue goes only after its participant has
-left it, was lost, or did not answer the end for long: never while it is in use.
+Events are kept until the end: who joins later gets all of them. They go out once, in order; what a participant lacks it asks for by
+number, and what it does not answer is said again, its invitation included, because queue and participant may have been lost together.
+A queue goes only after its participant has left it, was lost, or did not answer the end for long: never while it is in use.
 
-Invariants: nobody joins after the first event; an answer counts once; a participant that was lost does not come back.
+Invariants: nobody joins after the prepare or the end; an answer counts once; a participant that left does not come back.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from brokerha.model.ids import NodeId, TxId
+from brokerha.model.invariants import invariant
 from brokerha.model.ready import DropTxQueue, OpenTxQueue, TxQueueDecision
 from brokerha.model.wire.messages import Outgoing
 from brokerha.model.wire.process_messages import TxEvents, TxJoin
@@ -47,13 +48,14 @@ class Lane:
 class TxFeed:
     """The events of one transaction."""
 
-    def __init__(
-        self, config: TxConfig, master: NodeId, view: int, txid: TxId, xid: str, backups: tuple[NodeId, ...]
-    ) -> None:
+    def __init__(self, config: TxConfig, master: NodeId, view: int, txid: TxId, xid: str) -> None:
+        """Nobody takes part yet."""
         self._config = config
+        self._master = master
         self._view = view
         self._txid = txid
-        self._lanes = {backup: Lane(tx_queue_name(master, txid, backup)) for backup in backups}
+        self._lanes: dict[NodeId, Lane] = {}
+        self._left: set[NodeId] = set()
         self._events: list[tuple[str, bytes]] = [(BEGIN, xid.encode())]
         self._asked_from: int | None = None
         """Number of the event that wants an answer: a prepare, later the end."""
@@ -78,6 +80,17 @@ class TxFeed:
         """Whether the end is among the events."""
         return self._events[-1][0] in ENDS
 
+    def join(self, backup: NodeId) -> bool:
+        """A backup takes part, with all events from the first one on; returns whether it is new here."""
+        invariant(self._asked_from is None, "T2 nobody joins what is closed", txid=self._txid, backup=backup)
+        if backup in self._lanes or backup in self._left:
+            return False
+        queue = tx_queue_name(self._master, self._txid, backup)
+        self._lanes[backup] = Lane(queue)
+        # Lost and ready again within one turn: queues are deleted last in a turn, this one would be deleted under it.
+        self.queues = [each for each in self.queues if each != DropTxQueue(queue)]
+        return True
+
     def add(self, events: list[tuple[str, bytes]]) -> None:
         """Append events; the last one may be a prepare or the end, which want an answer."""
         self._events += events
@@ -99,6 +112,10 @@ class TxFeed:
         lane = self._lanes.get(backup)
         if lane is not None and 0 <= number < lane.sent:
             lane.sent = number
+
+    def leave(self, backup: NodeId) -> None:
+        """A participant says that it takes part in this no more: it is not asked again."""
+        self._left.add(backup)
 
     def lose(self, backup: NodeId) -> bool:
         """A participant is gone, or has left: its queue goes. Returns whether it took part."""

@@ -204,7 +204,8 @@ def load_and_kill(cluster: ProcessCluster, path: Path, count: int, bad_at: int, 
         report = load.finish(is_worker_killed_when=moment(kills + 1))
         found = transactions_of(db, report["id"])
         assert set(found.values()) == {1}, found.most_common(3)
-        assert len(found) == report["transactions"] > report["transactions_before"] > 0
+        # All of it was there before when what Spark did of it by itself came to the end.
+        assert len(found) == report["transactions"] >= report["transactions_before"] > 0
         assert (report["complete"], report["items"], report["rejects"]) == (True, count, 1)
         [file] = Path(report["rejects_folder"]).iterdir()
         [reject] = [json.loads(line) for line in file.read_text().splitlines()]

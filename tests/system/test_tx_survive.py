@@ -107,3 +107,36 @@ def test_a_prepared_transaction_keeps_its_locks_over_a_fail_over_and_a_rollback_
         other.tpc_rollback(xid)
         assert [message.body for message in other.accept("locked", 3)] == [b"x", b"y", b"z"]
         site.await_clean(in_use=True)
+
+
+def test_a_backup_that_was_started_again_while_a_transaction_is_open_takes_part_in_it(site: TxSite):
+    primary = site.await_primary()
+    late, other = (node for node in PROCESSES if node != primary)
+    with site.client() as db, site.client(*PROCESSES) as manager:
+        site.kill(late)
+        site.until(lambda: len(_ready(site, primary)) == 1, "only the other backup is ready")
+        xid = db.xid(1, "late", "")
+        db.tpc_begin(xid)
+        db.publish("late", "before")
+        assert db.branch is not None
+        db.branch.flush()
+        site.start(late)
+        site.until(lambda: len(_ready(site, primary)) == 2, "it is ready again")
+        db.publish("late", "after")
+        # What it says of the prepare counts: it is the only one that is left to say anything.
+        site.kill(other)
+        site.until(lambda: _ready(site, primary) == [late], "only the one that came later is ready")
+        db.tpc_prepare()
+        site.kill(primary)
+        site.start(other)
+        site.await_primary(late, other)
+        manager.tpc_commit(xid)
+        site.start(primary)
+        site.await_everywhere(manager)
+        assert [site.bodies(worker, "late") for worker in site.workers] == [["before", "after"]] * 2
+        site.await_clean(in_use=True)
+
+
+def _ready(site: TxSite, primary: str) -> list[str]:
+    """Backups that are ready, as their primary says."""
+    return [node for node in PROCESSES if node != primary and site.row(node, "backup").get("state") == "ready"]

@@ -187,7 +187,7 @@ class MasterRunner:
         for item in items:
             if isinstance(item, Envelope) and primary.takes(item):
                 primary.step(item, now)
-        self.core.transacting.set_backups(primary.ready_backups())
+        self.core.transacting.set_backups(primary.take_part())
         self.core.withheld = primary.withheld(now)
 
     def _release(self, now: Instant) -> None:

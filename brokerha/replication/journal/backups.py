@@ -1,12 +1,12 @@
 """What a primary knows of each of its backups: how far it is, what it waits for, whether it is ready (replication 1 to 4).
 
     joining    not heard, or its journal is not the beginning of ours: it loads, or asks for what it lacks
-    catch-up   it is fed; its guard is not reached, or a transaction that was open when it joined is not settled for it
+    catch-up   it is fed; its guard is not reached, or a transaction that was closed when it joined is not settled for it
     paused     an operator paused it: it says where it stands, and is sent nothing but heartbeats
     ready      it has everything that was there when it joined, and gets whatever follows; may take part in transactions
 
 **Guard**: number of the last record when it began to be fed. **Tracker**: a transaction that was open or prepared then; it is
-settled when the backup has confirmed the record that prepared it, or when it was rolled back.
+settled when the backup takes part in it, has confirmed the record that prepared it, or when it was rolled back.
 
 Invariant: what a backup confirmed never moves backwards as long as its journal has our name.
 """
@@ -125,6 +125,18 @@ class BackupFeed(Followed):
         """These transactions were rolled back before they were prepared."""
         for txid in txids:
             self.trackers.pop(txid, None)
+
+    def take_part(self) -> bool:
+        """Settle the transactions that are open if it can take part in them: its guard is reached, and all others are settled.
+
+        Returns whether there were any.
+        """
+        lacks = [at for at in self.trackers.values() if at is not None]
+        can = self.is_fed and self.is_alive and not self.paused and self.applied >= self.guard and not lacks
+        if not (can and self.trackers and self.heard is not None and self.heard.follows == State.BASIC):
+            return False
+        self.trackers = {}
+        return True
 
     def judge(self) -> bool:
         """Decide whether it is ready; returns whether that changed."""

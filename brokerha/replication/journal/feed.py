@@ -193,6 +193,13 @@ class JournalFeed:
             return
         backup.want(wanted.first, wanted.last)
 
+    def take_part(self) -> tuple[NodeId, ...]:
+        """Backups that take part in transactions from now on, also in those that are open: all that are ready now."""
+        for backup in self._backups.values():
+            if backup.take_part():
+                self._judge(backup)
+        return self.ready()
+
     def part(self, node: NodeId, reason: str) -> None:
         """A backup was lost in the middle of a transaction: it is not ready before it has joined anew."""
         if node in self._backups:

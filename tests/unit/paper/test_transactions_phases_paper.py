@@ -57,7 +57,12 @@ def test_nobody_joins_what_is_closed() -> None:
 def test_whoever_took_part_before_the_close_is_in_the_transaction() -> None:
     """DTX Prepare: "Backups subscribed before the close are in the transaction"."""
     bench = TxBench()
-    txid = prepared(bench, "x")
+    bench.backups["b2"].is_ready = False
+    txid = bench.begun(publish("Q", "x"), xid=XID)
+    bench.run(100)
+    bench.backups["b2"].is_ready = True
+    bench.run(100)
+    bench.ask("prepare", txid)
     assert bench.journal.state().prepared[txid].participants == ("b1", "b2")
 
 
@@ -291,10 +296,10 @@ def test_several_transactions_on_one_queue_are_settled_each_by_itself() -> None:
 
 
 def test_whether_a_backup_is_in_or_out_is_decided_once() -> None:
-    """Solution, note: "synchronize backups in/out of transaction wrt setting trackers": with the first operation, once."""
+    """Solution, note: "synchronize backups in/out of transaction wrt setting trackers": with the close, once."""
     bench = TxBench()
     bench.backups["b1"].is_ready = False
-    txid = bench.begun(publish("Q", "x"))
+    txid = prepared(bench, "x")
     bench.backups["b1"].is_ready = True
     bench.run(500)
     feed = bench.core.transacting.coordinator.book.table[txid].feed

@@ -56,6 +56,19 @@ def two_phases(bench: TxBench) -> Told:
     return told
 
 
+def joined_open(bench: TxBench) -> Told:
+    """A backup becomes ready while the transaction is open, and gets what was done before."""
+    bench.backups["b2"].is_ready = False
+    told = Told(bench)
+    told.begin(xid="1:aa:")
+    told.ask("operations", operations=publish("Q", "A"))
+    bench.backups["b2"].is_ready = True
+    told.ask("operations", operations=publish("Q", "B", "C"))
+    told.ask("prepare")
+    told.ask("commit", one_phase=False)
+    return told
+
+
 def joined_between(bench: TxBench) -> Told:
     """The crash of the design note: prepared and closed, then an expected backup joins and becomes ready, then the commit."""
     if "b3" in bench.backups:
@@ -80,7 +93,7 @@ def rolled_back(bench: TxBench) -> Told:
     return told
 
 
-STORIES: list[Callable[[TxBench], Told]] = [one_phase, two_phases, joined_between, rolled_back]
+STORIES: list[Callable[[TxBench], Told]] = [one_phase, two_phases, joined_open, joined_between, rolled_back]
 
 
 def bench_of(story: Callable[[TxBench], Told], seed: int = 0, loss: float = 0.0) -> TxBench:

@@ -6,9 +6,10 @@ import pytest
 
 from brokerha.model.records import Accepted, TxDecided, TxPrepared
 from brokerha.model.requests import TxReply
-from brokerha.model.wire.process_messages import TxAnswer, TxEvents
+from brokerha.model.wire.process_messages import TxAnswer, TxEvents, TxJoin
 from brokerha.transactions.config import ParticipantConfig
 from brokerha.transactions.outcomes import word_of
+from brokerha.transactions.participant import Participant
 from tests.unit.transactions.bench import TxBench
 from tests.unit.transactions.queue_site import accept, publish
 
@@ -141,18 +142,90 @@ def test_t8a_with_lost_backup_abort_it_is_rolled_back() -> None:
     assert (reply.error, "b1 was lost" in reply.reason) == ("Aborted", True)
 
 
-def test_t8b_a_backup_that_joins_on_the_way_takes_no_part_and_has_the_same_in_the_end() -> None:
+def test_t8b_a_backup_that_comes_before_the_close_takes_part_in_all_of_it() -> None:
     bench = TxBench()
     bench.backups["b2"].is_ready = False
     txid = bench.begun(publish("q", "x"))
+    bench.run(100)
     bench.backups["b2"].is_ready = True
+    bench.run(100)
     bench.ask("operations", txid, operations=publish("q", "y"))
     assert bench.ask("commit", txid).answer["state"] == "committed"
     bench.settle()
     prepared = [record for _, record in bench.journal.records() if isinstance(record, TxPrepared)]
-    assert [record.participants for record in prepared] == [("b1",)]
-    assert not bench.backups["b2"].participant.counts["joined"]
+    assert [record.participants for record in prepared] == [("b1", "b2")]
+    assert _joined(bench) == {"b1": 1, "b2": 1}
+    assert not [backup.fetched for backup in bench.backups.values() if backup.fetched], "its body came through its queue"
     assert [queues.texts("q") for queues in bench.contents()] == [["x", "y"]] * 3
+    bench.check_clean()
+
+
+def test_the_first_backup_takes_part_in_what_began_without_any() -> None:
+    bench = TxBench(("b1",), sync_n=0)
+    bench.backups["b1"].is_ready = False
+    txid = bench.begun(publish("q", *map(str, range(40))), xid="1:aa:")
+    empty = bench.begin(xid="1:bb:")
+    bench.run(100)
+    bench.backups["b1"].is_ready = True
+    bench.run(100)
+    assert _joined(bench) == {"b1": 1}, "in what has something to say"
+    assert bench.ask("prepare", txid).answer["state"] == "prepared"
+    assert bench.journal.state().prepared[txid].participants == ("b1",)
+    bench.ask("commit", txid, one_phase=False)
+    bench.ask("rollback", empty)
+    bench.settle()
+    assert not bench.backups["b1"].fetched
+    assert [queues.texts("q") for queues in bench.contents()] == [[str(n) for n in range(40)]] * 2
+    bench.check_clean()
+
+
+@pytest.mark.parametrize("away_ms", [0, 10, 200])
+@pytest.mark.parametrize("is_restarted", [True, False])
+def test_a_backup_that_was_away_for_a_while_takes_part_again(away_ms: int, is_restarted: bool) -> None:
+    bench = TxBench(loss=0.1, seed=3, retry_ms=100)
+    txid = bench.begun(publish("q", "x"))
+    bench.run(100)
+    backup = bench.backups["b2"]
+    backup.is_ready = False
+    if away_ms:
+        bench.run(away_ms)
+    else:
+        # It is heard to be gone and to be there again before anything is sent.
+        bench.core.transacting.set_backups(["b1"], bench.view)
+        bench.core.transacting.wake(bench.now())
+    if is_restarted:
+        backup.participant = Participant(bench.part, bench.view)
+    backup.is_ready = True
+    bench.run(200)
+    bench.ask("operations", txid, operations=publish("q", "y"))
+    assert bench.ask("commit", txid).answer["state"] == "committed"
+    bench.settle()
+    prepared = [record for _, record in bench.journal.records() if isinstance(record, TxPrepared)]
+    assert [set(record.participants) for record in prepared] == [{"b1", "b2"}]
+    assert [queues.texts("q") for queues in bench.contents()] == [["x", "y"]] * 3
+    bench.check_clean()
+
+
+def test_a_participant_that_left_is_not_asked_again() -> None:
+    bench = TxBench(part=ParticipantConfig(idle_ms=1_000))
+    txid = bench.begun(publish("q", "x"), timeout_ms=60_000)
+    # They think that their primary has forgotten it, and leave.
+    bench.run(1_500)
+    invitations = len([out for out in bench.sent if isinstance(out.message, TxJoin)])
+    for is_ready in (False, True):
+        bench.backups["b1"].is_ready = is_ready
+        bench.run(500)
+    bench.ask("operations", txid, operations=publish("q", "y"))
+    assert bench.ask("commit", txid).answer["state"] == "committed"
+    bench.settle()
+    assert len([out for out in bench.sent if isinstance(out.message, TxJoin)]) == invitations
+    assert [queues.texts("q") for queues in bench.contents()] == [["x", "y"]] * 3
+    bench.check_clean()
+
+
+def _joined(bench: TxBench) -> dict[str, int]:
+    """Of each backup, in how many transactions it has taken part."""
+    return {node: backup.participant.counts["joined"] for node, backup in bench.backups.items()}
 
 
 def test_t9_ten_commits_wait_at_once_and_everything_else_goes_on() -> None:

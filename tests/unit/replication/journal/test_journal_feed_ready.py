@@ -120,6 +120,26 @@ def test_a_backup_waits_for_transactions_that_were_open_when_it_joined() -> None
     assert bench.row().state == READY
 
 
+def test_a_backup_that_takes_part_in_what_is_open_is_ready() -> None:
+    bench = FeedBench(open_transactions=("t1", "t2"))
+    assert bench.feed.take_part() == ()
+    bench.say((10, 4))
+    assert bench.feed.take_part() == (), "its guard is not reached"
+    bench.say((20, 11))
+    assert bench.row().state == CATCH_UP
+    assert bench.feed.take_part() == ("b1",)
+    assert (bench.row().state, bench.row().trackers) == (READY, 0)
+
+
+def test_a_backup_takes_part_in_nothing_before_it_has_what_was_closed_without_it() -> None:
+    bench = FeedBench(open_transactions=("t1", "t2"))
+    bench.join()
+    bench.write(TxPrepared("t1", "", BODY, (), 0))
+    assert bench.feed.take_part() == ()
+    bench.say((20, 12))
+    assert bench.feed.take_part() == ("b1",)
+
+
 def test_a_transaction_that_began_after_it_joined_does_not_hold_it_up() -> None:
     bench = FeedBench()
     bench.join()
