@@ -124,9 +124,9 @@ def _leave_body_empty(self: JournalLine, entry: Any) -> bool:
 _fill = JournalLine._fill
 
 
-def _forget_rollback(self: Deciding, transaction: Transaction, reason: str) -> None:
+def _forget_rollback(self: Deciding, transaction: Transaction, reason: str, *, is_kept: bool = True) -> None:
     transaction.is_recorded = False
-    _abort(self, transaction, reason)
+    _abort(self, transaction, reason, is_kept=is_kept)
 
 
 _abort = Deciding.abort
