@@ -117,8 +117,8 @@ class TransportContract:
         assert [text_of(message) for message in take(receiver, 2000)] == [str(i) for i in range(2000)]
 
     def test_sync_messages_are_handed_out_before_data_messages_that_came_earlier(self, world: World):
-        sender, receiver = world.node("m1"), world.node("m2")
-        # Given much data that was not taken, and then a sync message
+        # Given much data that was not taken, of which few come at a time, and then a sync message
+        sender, receiver = world.node("m1"), world.node("m2", prefetch_data=4)
         sender.send([Outgoing("m2", bodies(f"data-{n}", bytes(SMALL_BYTES))) for n in range(100)])
         sender.send([Outgoing("m2", fetch("sync"))])
         wait_until(lambda: sender.status().outbox == 0, "everything is published")
