@@ -6,9 +6,10 @@ is 1. The rules come first because they take seconds, the broker last because it
     rules     ruff, mypy --strict, import contracts
     cores     tests without a broker that are not slow, in parallel: those of the cores with branch coverage; then, without,
               those of all around them, and those that run thousands of clusters
-    slow      slow tests without a broker: simulated clusters, long histories
+    slow      slow tests without a broker: long histories, the package as it is installed; and the seeds of simulated clusters
     spark     tests on Spark without a broker, in one session
-    broker    tests over RabbitMQ, three at a time, on one broker that is lent to all of them; those of the wire again over RabbitMQ 4
+    broker    tests over RabbitMQ, three at a time, on one broker that is lent to all of them; those of the wire again over RabbitMQ 4,
+              and there the nemesis
 
     python -m tests.support.all_parts                  everything
     python -m tests.support.all_parts rules cores      only these parts
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -61,6 +63,8 @@ class Outcome:
     part: Part
     passed: bool
     seconds: float
+    processor_s: float
+    """Of the processes that ended in order: one that was killed with its parent is not in it."""
     details: str
 
 
@@ -90,13 +94,16 @@ _COUNTED = tuple(
 )
 """Tests of the cores. What the others reach of them is not counted: to count takes half as long again."""
 _QUICK = "not broker and not slow and not campaign and not spark"
+_SLOW = "slow and not broker and not campaign and not spark"
+_SEEDS = "tests/simulation/test_seeds.py"
+_NEMESIS = "tests/system/nemesis/test_nemesis.py"
 _NOT_COUNTED = (
     "tests/simulation/test_mistakes.py",
     "tests/unit/transactions/test_crash_points.py",
 )
 """They run thousands of clusters, in half the time when nobody counts branches; what they reach is reached by others too."""
 _ON_BOTH = (
-    "tests/system/nemesis/test_nemesis.py",
+    _NEMESIS,
     "tests/system/test_log_stream.py",
     "tests/system/test_amqp_door.py",
     "tests/contracts/test_transports.py",
@@ -106,7 +113,8 @@ _ON_BOTH = (
     "tests/contracts/test_tx_queues.py",
     "tests/contracts/test_tx_queue_faults.py",
 )
-"""Whatever speaks to a broker, over both of its versions; the broker part runs all over the one of this machine."""
+"""Whatever speaks to a broker, over both of its versions; the broker part runs all over the one of this machine, but for the nemesis: it is
+long, and RabbitMQ 4 has more that may go wrong."""
 
 PARTS: dict[str, list[Part]] = {
     "rules": [
@@ -137,10 +145,12 @@ PARTS: dict[str, list[Part]] = {
     "slow": [
         Part(
             "slow",
-            "simulated clusters, long histories",
-            _pytest("slow", "-m", "slow and not broker and not campaign and not spark"),
-            1200,
-        )
+            "long histories, the installed package",
+            _pytest("slow", "-m", _SLOW, "-n", "2", f"--ignore={_SEEDS}"),
+            600,
+        ),
+        # By itself, because each of them takes two processes.
+        Part("seeds", "simulated clusters", _pytest("seeds", "-m", _SLOW, _SEEDS), 1200),
     ],
     "spark": [
         Part(
@@ -163,7 +173,8 @@ PARTS: dict[str, list[Part]] = {
                 "--",
                 # Three at a time, because most of them wait for a node or a clock; by files, which share a running site.
                 *_pytest(
-                    "broker", "-m", "broker and not campaign", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", *PLACES
+                    "broker", "-m", "broker and not campaign", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder",
+                    f"--ignore={_NEMESIS}", *PLACES
                 ),
             ],
             2700,
@@ -229,7 +240,7 @@ def main(names: Sequence[str]) -> int:
 
 def _run(part: Part) -> Outcome:
     print(f"\n== {part.name}: {part.caption}", flush=True)
-    started_at = time.monotonic()
+    started_at, used_s = time.monotonic(), _processor_s()
     environment = os.environ | {SUMMARY_VARIABLE: str(_lines_file(part))}
     process = subprocess.Popen(list(part.command), cwd=_ROOT, env=environment, start_new_session=True)
     try:
@@ -244,7 +255,13 @@ def _run(part: Part) -> Outcome:
         problem = "no test was selected"
     words = [f"{number:,} {kind}" for kind, number in counts.items() if number or kind == "passed"]
     details = "; ".join(filter(None, [", ".join(words), problem])) or "clean"
-    return Outcome(part, not problem, time.monotonic() - started_at, details)
+    return Outcome(part, not problem, time.monotonic() - started_at, _processor_s() - used_s, details)
+
+
+def _processor_s() -> float:
+    """Processor time of all children so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
@@ -300,19 +317,19 @@ def _coverage_outcome() -> Outcome | None:
     percent = 100.0 * totals.get("covered_branches", 0) / branches if branches else 100.0
     details = f"{percent:.1f} % of {branches:,} branches, {totals['percent_covered']:.1f} % with statements"
     part = Part("coverage", f"branches of the cores, at least {_BRANCH_COVERAGE_MIN_PERCENT} %", [], 0)
-    return Outcome(part, percent >= _BRANCH_COVERAGE_MIN_PERCENT, 0.0, details)
+    return Outcome(part, percent >= _BRANCH_COVERAGE_MIN_PERCENT, 0.0, 0.0, details)
 
 
 def _print_table(outcomes: Sequence[Outcome]) -> None:
-    print("\n== what was covered")
+    print("\n== what was covered, in how long, with how much of the processors")
     for outcome in outcomes:
         mark = "ok  " if outcome.passed else "FAIL"
-        seconds = f"{outcome.seconds:5.0f} s" if outcome.seconds else " " * 7
+        seconds = f"{outcome.seconds:5.0f} s{outcome.processor_s:6.0f} s" if outcome.seconds else " " * 15
         print(f"{mark} {outcome.part.name:9}{seconds}  {outcome.part.caption:42} {outcome.details}")
         lines = _lines_file(outcome.part)
         if lines.exists():
             for line in lines.read_text(encoding="utf-8").splitlines():
-                print(f"{'':21} - {line}")
+                print(f"{'':29} - {line}")
     for outcome in outcomes:
         for failure in _failures(outcome.part):
             print(f"failed: {failure}")

@@ -24,7 +24,6 @@ PLACES = (
 )
 """Folders and files, relative to the root."""
 LONGEST = (
-    "tests/system/nemesis/test_nemesis.py",
     "tests/system/test_supervisord.py",
     "tests/system/test_pipeline_load.py",
     "tests/system/test_pipeline_archive.py",
