@@ -4,7 +4,7 @@
 
 Needs `publish-changes = true` in the cluster file, and no library of brokerha. The queue is durable: what is committed while this
 program is away comes when it is back. A change leaves the queue once its line is written, so a line may come twice after a crash:
-whoever reads them drops what has an LSN below the last one. It waits for a broker that is away; SIGTERM ends it, with 0.
+a reader drops what has an LSN below the last one. It waits for a broker that is away; SIGTERM ends it, with 0.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @functools.cache
 def _made() -> Any:
-    """The command with all those below it; whoever runs several in one process waits for it once."""
+    """The command with all those below it; a program that runs several waits for it once."""
     return typer.main.get_command(app)
 
 

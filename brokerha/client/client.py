@@ -455,7 +455,7 @@ class Client(Calls):
     def end_transaction(
         self, action: str, node: NodeId, txid: TxId, *, by_hand: bool = False, timeout: float | None = None
     ) -> dict[str, Any]:
-        """``commit``, ``rollback`` or ``forget`` a transaction of `open_transactions`, whoever began it.
+        """``commit``, ``rollback`` or ``forget`` a transaction of `open_transactions`, whichever client began it.
 
         ``by_hand`` decides a prepared one in place of its coordinator: that is kept and reported until it is forgotten.
         """

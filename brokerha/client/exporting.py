@@ -1,4 +1,4 @@
-"""All keys of a range at one moment, however many there are and whoever writes meanwhile.
+"""All keys of a range at one moment, however many there are, while others write.
 
     page at LSN 7, page at LSN 9, page at LSN 8   +   what the log changed from 8 to 9   =   the range at LSN 9
 
@@ -113,7 +113,7 @@ def export_snapshot(
 class _Made(NamedTuple):
     lsn: Lsn
     read_lsn: Lsn
-    """Whoever is asked for pages has the snapshot there."""
+    """The node that is asked for pages has the snapshot there."""
 
 
 def _made_at(calls: Calls, snapshot: str, min_lsn: Least, seconds: float) -> _Made:

@@ -1,7 +1,7 @@
 """Connections of a client program to HTTP doors, kept for the next request: the standard library's, a pool for each node.
 
 A request takes an idle connection of its node, or makes one; while too many are in use it waits for one of them, within its time. A
-connection that the node has closed meanwhile is not used. Whoever gets an `Exchange` reads it to its end or closes it.
+connection that the node has closed meanwhile is not used. The one that gets an `Exchange` reads it to its end or closes it.
 
 Costs a fourth of what a general client library does for a small read (docs/decisions/0044-*.md). Proxies of the environment are not
 used, and redirects not followed: nodes send none.
@@ -170,7 +170,7 @@ class Connections:
         for _, connection in [each for kept in idle.values() for each in kept]:
             connection.close()
         for connection in used:
-            # Whoever waits at it is woken; its owner closes it.
+            # A thread that waits at it is woken; its owner closes it.
             if (sock := connection.sock) is not None:
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)

@@ -29,7 +29,7 @@ def identity_headers(environ: Mapping[str, str], urls: Iterable[str] = ()) -> di
     open_ones = [url for url in urls if not _is_private(url)] if headers else []
     if open_ones and environ.get("BROKERHA_PLAIN_HTTP") != "allowed":
         raise ConfigurationError(
-            f"{open_ones[0]} is not https, and whoever is on the way there could read the password or token: write https://…, or "
+            f"{open_ones[0]} is not https, and anyone on the way there could read the password or token: write https://…, or "
             "BROKERHA_PLAIN_HTTP=allowed if the way there is private"
         )
     return headers

@@ -115,7 +115,7 @@ class HttpNodes:
                 self._ask_due()
             self._found.wait(GREETING_S)
             with self._lock:
-                # Whoever answers later is chosen when no write is under way.
+                # A node that answers later is chosen when no write is under way.
                 well = [place for place, url in enumerate(self.urls) if self._standing[url].ask_at_s is None]
                 self._place = well[0] if well else self._place
 
@@ -185,7 +185,7 @@ def error_of_answer(url: str, status: int, headers: Mapping[str, str], body: byt
     text = body.decode("utf-8", "replace").strip()
     name = headers.get("brokerha-error", "")
     if name and headers.get("content-type", "").startswith("application/json"):
-        # Whoever asks for JSON gets errors in it too; what is shown to people is the sentence.
+        # A client that asks for JSON gets errors in it too; what is shown to people is the sentence.
         text = str(json.loads(body).get("text", text))
     if name:
         lsn = headers.get("brokerha-lsn", "0")

@@ -63,7 +63,7 @@ class Pipeline:
     def write(self, operations: Sequence[Operation], *, key: TxId = "") -> Future[Written]:
         """One transaction. Waits for room in the window; raises InvalidRequest at once, NotReady when no room came.
 
-        Raises Unreachable when the write that ended last reached no node; whoever calls again all the same tries again.
+        Raises Unreachable when the write that ended last reached no node; another call tries again.
         """
         txid, body = self._client.txid(key), pack_operations(list(operations))
         if not self._room.acquire(timeout=self.limit_s):

@@ -9,6 +9,6 @@
     follower.py   Follower: states, questions, the disk's turn, loads, heartbeats
       machine.py  IDLE, BASIC, REQUEST, LOAD
       line.py     what came and waits for the disk, and what came too early
-      asking.py   exactly the range that is missing, from whoever has it
+      asking.py   exactly the range that is missing, from a node that has it
       loading.py  takes a snapshot: from the first source that is asked to the copy that is open
 """

@@ -1,4 +1,4 @@
-"""Asking: a follower's question for exactly the range that it lacks, to whoever has it (PROTOCOL.md, section 4).
+"""Asking: a follower's question for exactly the range that it lacks, to a node that has it (PROTOCOL.md, section 4).
 
 The leader is asked first, then the other sources. A question without an answer is repeated with growing patience. A source that says
 that it does not hold the range is left for the next one, and so is one beside the leader that stays silent for `patience_ms`; only when

@@ -7,7 +7,7 @@ A follower is pushed to from what it confirmed on, as much as its window takes; 
 patiently; what it asks for it gets once. There is no state about a follower that a restart of either side could lose: the next word of it says
 where it stands.
 
-Whoever holds it says from where on it waits for confirmations (``base``): of most followers from `applied` on, of one that executes from where its
+Its holder says from where on it waits for confirmations (``base``): of most followers from `applied` on, of one that executes from where its
 results are known. Invariants: what is in flight was sent after the base, is never more than the window takes, and one message; questions that wait are
 bounded.
 """

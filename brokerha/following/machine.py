@@ -8,7 +8,7 @@
 | LOAD | replaces its copy by a snapshot; the old files stay until the new ones are open |
 
 `TRANSITIONS` is the machine: the diagram in PROTOCOL.md and the test of all pairs are made from it. A pair that is not in
-it changes nothing. Workers follow the log of their site with it; whoever follows a journal can use the same.
+it changes nothing. Workers follow the log of their site with it, backups follow a journal.
 
 >>> TRANSITIONS[State.BASIC, Event.GAP]
 <State.REQUEST: 'request'>

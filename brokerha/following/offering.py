@@ -47,7 +47,7 @@ class OfferConfig:
     reading: int = 64
     """Chunks that may wait for the disk."""
     lines: int = 1000
-    """Lines of the log in one answer; whoever wants more asks again."""
+    """Lines of the log in one answer; for more a reader asks again."""
     keep_ms: int = 60_000
     """A snapshot that nobody asked about for so long is deleted."""
 

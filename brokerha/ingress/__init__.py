@@ -18,6 +18,6 @@
 Heads of requests have their limits on the connection (http/door/heads.py), JSON in model/outside/foreign_json.py, msgpack in model/outside/unpacking.py, arguments of reads and
 questions in model/outside/shapes.py: they lie where those who read them may import them.
 
-What was admitted is read again by whoever executes it, copies it, restores it: the same scanners run there, because what a
+What was admitted is read again by the nodes that execute it, copy it, restore it: the same scanners run there, because what a
 node was given by a peer, a backup or an archive was not admitted by this node.
 """

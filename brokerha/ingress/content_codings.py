@@ -1,6 +1,6 @@
 """Bodies that are sent compressed: ``Content-Encoding: gzip`` or ``deflate``, decoded piece by piece.
 
-Whoever reads decides how much comes out at once, so a small body that would become a large one never is large here.
+The reader decides how much comes out at once, so a small body that would become a large one never is large here.
 
 >>> inflater = inflater_of("deflate")
 >>> inflater.feed(zlib.compress(b"a" * 10))

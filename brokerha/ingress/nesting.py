@@ -2,7 +2,7 @@ r"""How deep brackets are nested, found without recursion, before a parser that 
 
 A scanner here may count too much where a text is no valid RDF or JSON, never too little: brackets are left out only where the
 parser is sure to see a string, an IRI or a comment. The line formats are their own case, because ``'`` opens no string there.
-Whoever has fewer opening brackets than the limit in all is not looked at any further, which is nearly everybody.
+A body that has fewer opening brackets than the limit in all is not looked at any further: nearly every one.
 
 >>> depth_of_quads('<urn:s> <urn:p> <<( <urn:a> <urn:b> "<<( <<( <<(" )>> .')
 1

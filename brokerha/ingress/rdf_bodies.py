@@ -98,7 +98,7 @@ class Watched:
     """A file that is parsed while it is read, too long to be looked at as a whole: what it gives has been judged.
 
     `read` raises InvalidRequest and SyntaxError, as `quads_of`. Brackets are counted wherever they stand, also in strings: what it
-    protects is the process of whoever wrote the file.
+    protects is the process of the writer of the file.
     """
 
     def __init__(self, source: Any, syntax: RdfFormat) -> None:

@@ -1,4 +1,4 @@
-"""Messages that were in hand when the node ended: whoever ends it twice is put aside, unread.
+"""Messages that were in hand when the node ended: one that ends it twice is put aside, unread.
 
 The broker delivers what was not acknowledged again, so a message that ends the process that reads it would end it for ever, and then each
 other one that it is given to. So before messages are looked into, their digests are written into a small file that outlives the process, and

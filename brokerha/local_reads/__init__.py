@@ -10,5 +10,5 @@ answering.py the worker's side: a thread that takes questions and sends answers
       `--- front.read, over the broker: workers elsewhere, and whatever a near        the rest: threads of its pool
            worker does not answer
 
-Whoever may open the socket may read the files beside it (mode 0600), so that nobody has to prove who it is.
+A process that may open the socket may read the files beside it (mode 0600), so none has to prove who it is.
 """

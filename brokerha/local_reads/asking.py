@@ -2,7 +2,7 @@
 
 A worker is near when the socket in its folder answers with its name. It is asked while the master says that it may be read; of several
 the one with the fewest reads of this door under way. Where the master has workers elsewhere too, a near one gets no more than a few
-at once, and the rest goes over the broker to whoever has least to do.
+at once, and the rest goes over the broker to the worker that has least to do.
 
     answer                         the read is answered
     the request is wrong           the read is answered with that: it is wrong everywhere
@@ -190,7 +190,7 @@ class _Link(asyncio.Protocol):
         self._watch = self._loop.call_later(self._patience_s, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Whoever waits has to ask elsewhere."""
+        """Callers that wait have to ask elsewhere."""
         self.is_usable = False
         if self._watch is not None:
             self._watch.cancel()
@@ -242,7 +242,7 @@ class _Link(asyncio.Protocol):
         if self.is_usable and not self.waiting:
             return
         if self._is_asked and not self._was_heard:
-            # Whoever waits is told by `connection_lost`.
+            # Callers that wait are told by `connection_lost`.
             log.warning(
                 "a worker of this machine is silent: it is asked over the broker until it answers",
                 worker=self.worker,

@@ -43,7 +43,7 @@ from brokerha.ports.disk import Disk
 MANIFEST = "loading"
 SNAPSHOTS_LIMIT = 3
 SYNCED_EACH = 32
-"""Chunks after which their file is synced: whoever opens the load is not to wait for all of it."""
+"""Chunks after which their file is synced: the one that opens the load must not wait for all of it."""
 
 
 @dataclass(slots=True)

@@ -179,7 +179,7 @@ class Current:
         invariant(record.lsn > self.lsn, "a state is ahead of the queue", state=record.lsn, lsn=self.lsn)
         self.lsn, self.last, self.first_lsn = record.lsn, record.last, record.lsn + 1
         self.trimmed = dict(self.used)
-        # Whoever has all before may follow; of what comes before most is gone.
+        # A reader that has all before can follow; of what comes before most is gone.
         self.lacking_to = max(self.lacking_to, number - 1)
 
     def _epochs(self, record: EpochPromised | EpochInstalled, number: int) -> None:

@@ -65,7 +65,7 @@ OLD = "data.mdb"
 
 
 class Log(LogHistory):
-    """A `ports.Journal` on a disk, for one node of one cluster; both empty where it is only read and whoever wrote it does not matter.
+    """A `ports.Journal` on a disk, for one node of one cluster; both empty where it is only read and the writer does not matter.
 
     ``name`` is that of a new log, random without; ``begin_at`` lets a new one begin after an LSN. The bounds are those of limits.py.
     Raises JournalForeign, JournalDamaged, JournalError; JournalInUse comes from the disk, which `close` closes.

@@ -10,7 +10,7 @@ pins.py            what of the log is still needed, and by whom
 site_commands.py   operators' commands about the workers of a master
 retention.py       how much of the log is kept
 apart.py           whether a master is apart: whether anything keeps it from agreeing with the others now
-belonging.py       whether a master belongs to the cluster, for whoever wants to write at it or to know how it is
+belonging.py       whether a master belongs to the cluster, for writers and for the status
 command_arguments.py what each operator's command takes
 parting.py         what a master does around a split in the strategies none, simple and smart
 peer_commands.py   commands about the masters of the cluster: add one, take one out, and who there is (rule R15)

@@ -140,7 +140,7 @@ class Waiters:
                 self._answer(waiting, REJECTED_STATUS if waiting.rejection is not None else APPLIED_LEVEL)
 
     def go_back(self, lsn: Lsn) -> None:
-        """What got an LSN above this one has none any more: whoever waits for it waits for the next one."""
+        """What got an LSN above this one has none any more: a client that waits for it waits for the next one."""
         for heap in self._to_apply.values():
             heap[:] = [item for item in heap if item[0] <= lsn]
             heapq.heapify(heap)
@@ -151,7 +151,7 @@ class Waiters:
                 self._by_txid.setdefault(waiting.txid, []).append(waiting)
 
     def settle(self, applied_by: Callable[[int], Lsn]) -> None:
-        """Answer whoever waits for as many copies as have applied it."""
+        """Answer the clients that wait for as many copies as have applied it."""
         for copies, heap in self._to_apply.items():
             if heap:
                 self.on_applied(copies, applied_by(copies))

@@ -1,4 +1,4 @@
-"""Whether a master belongs to the cluster, for whoever wants to write at it or to know how it is.
+"""Whether a master belongs to the cluster, for writers and for the status.
 
     retired                it was taken out, for good: takes no writes; what it holds can still be read, and says how old it is
     leaving                it is about to be taken out, and has said what it holds

@@ -373,7 +373,7 @@ class MasterCore:
         self._written_executed = lsn
 
     def forgetting(self, now: Instant) -> Step | None:
-        """How much of the log the journal may forget in this turn; None for nothing. Whoever asks calls `retention.done`."""
+        """How much of the log the journal may forget in this turn; None for nothing. The caller then calls `retention.done`."""
         if not self.retention.is_due(now):
             return None
         # Where nothing is ever executed nobody needs the log for it; a site that lost its last worker may get it back, and keeps what

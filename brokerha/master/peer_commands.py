@@ -4,7 +4,7 @@
     peer-remove {node, force}    wish that it is none any more; force: although the majority may be gone for good
     peers       {}               all masters as this one sees them, and what became of its last wish
 
-The first two are answered at once with the state of the wish (`sync/membership.py`); whoever wants to know its end asks `peers`
+The first two are answered at once with the state of the wish (`sync/membership.py`); a client that wants to know its end asks `peers`
 again. A wish is forgotten when its master is restarted: until the epoch is decided nothing has happened, and saying it
 again does no harm.
 """

@@ -76,7 +76,7 @@ def pins_of(core: Holder, now: Instant) -> tuple[dict[str, Lsn], dict[str, Lsn]]
         elif worker.is_following and not worker.condemned:
             pins[worker.node] = worker.applied + 1
         if progress.kept_lsn >= 0:
-            # Whoever restores it goes on from there.
+            # A restored cluster goes on from there.
             pins[worker.node] = min(pins.get(worker.node, progress.kept_lsn + 1), progress.kept_lsn + 1)
     for node, lsn in core.site.kept().items():
         pins[node] = min(pins.get(node, lsn + 1), lsn + 1)
@@ -89,7 +89,7 @@ def pins_of(core: Holder, now: Instant) -> tuple[dict[str, Lsn], dict[str, Lsn]]
 
 
 def needed_entries(core: Holder, now: Instant) -> int:
-    """Transactions of the log that are needed by whoever is furthest behind, of those for whom any are held; 0 when nobody is."""
+    """Transactions of the log that the reader furthest behind needs, of those for whom any are held; 0 when nobody is."""
     pins, peers = pins_of(core, now)
     held = [lsn for name, lsn in (pins | peers).items() if name not in core.dropped_pins]
     lowest = max(core.history.first_lsn(), min(held, default=core.sync.lsn + 1))
@@ -109,7 +109,7 @@ def lowest_back(core: Holder) -> Lsn | None:
 
 
 class DurablePins:
-    """The pins that commands have set, in memory; whoever changes them writes the record that it gets."""
+    """The pins that commands have set, in memory; the caller that changes them writes the record that it gets."""
 
     def __init__(self, pins: tuple[Pin, ...]) -> None:
         self._pins = {pin[0]: pin for pin in pins}

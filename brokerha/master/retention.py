@@ -3,7 +3,7 @@
 The newest ``max_size`` transactions are kept, but none that is older than ``max_depth_us``, whichever bound is reached
 first. Nothing goes that somebody still needs, who says so by a **pin**: the lowest LSN that a live worker, a load under
 way, an archive (pins.py) or a peer has not got yet. A pin may make the log grow up to ``hard_limit`` transactions; then it is dropped
-and named, for an alarm, and whoever set it has to begin anew from a snapshot. So are the pins of peers, which then take over a state
+and named, for an alarm, and its owner has to begin anew from a snapshot. So are the pins of peers, which then take over a state
 (R16), where the split recovery has epochs; where it has none a master cannot be brought back so, and its pin is never dropped. What
 is not executed yet is never forgotten at a site that has workers (`MasterCore.forgetting` for one that has none).
 

@@ -1,6 +1,6 @@
 """The state word and the reason of a master, from what its core knows: who is heard, its epoch, its workers, other sites.
 
-The first that is true counts: what stops this master alone, then what its epoch says, then its site. Whoever asks knows broker and disk,
+The first that is true counts: what stops this master alone, then what its epoch says, then its site. The caller knows broker and disk,
 which go before all of it (nodes/observing/master_view.py).
 
     lost-state         its disk is not the one that it had

@@ -5,7 +5,7 @@
                               accept, wait     v  |     added, results, replies to tickets below zero
                                         sync and Waiters
 
-A commit is accepted by sync in the turn in which it is decided; from there on it is an ordinary write, and whoever committed it waits
+A commit is accepted by sync in the turn in which it is decided; from there on it is an ordinary write, and its client waits
 among the other writers, with the ticket below zero so that the reply is turned into an answer here.
 """
 
@@ -97,7 +97,7 @@ class Transacting:
         self._may_be_judged = True
         """Whether something happened since it was last looked whether prepares were judged."""
         self.met: set[str] = set()
-        """Queues from which two transactions took the same message, as the log names them; whoever asks takes them away."""
+        """Queues from which two transactions took the same message, as the log names them; the caller takes them away."""
 
     # ---- inputs
 
@@ -298,7 +298,7 @@ class Transacting:
         self._core.admit(txid, body)
 
     def wait(self, ask: Ask, txid: TxId, body: bytes | None, now: Instant) -> None:
-        """Let whoever committed wait for its level; another body under the same id is refused."""
+        """Let the client that committed wait for its level; another body under the same id is refused."""
         if ask.ticket:
             left_ms = max(0, ask.deadline_ms - now.mono_ms)
             self._core.attend(

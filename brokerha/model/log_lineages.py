@@ -38,7 +38,7 @@ ANYWHERE: Lsn = 2**62
 
 
 def after(rewinds: Rewinds, rewind: Rewind) -> Rewinds:
-    """One more: whoever is void after a higher LSN by an earlier one is void after this one as well."""
+    """One more: what is void after a higher LSN by an earlier one is void after this one as well."""
     return (*(each for each in rewinds if each[1] < rewind[1]), rewind)
 
 

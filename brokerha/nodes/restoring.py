@@ -62,7 +62,7 @@ class Restoring:
         places: Sequence[Place],
         origin: NodeId = "",
     ) -> None:
-        """``cluster`` is the name that the data gets; ``origin`` counts as that of the last transaction, whoever it was before.
+        """``cluster`` is the name that the data gets; ``origin`` counts as that of the last transaction, whichever it was before.
 
         Masters need it, and all of one cluster need the same one.
         """

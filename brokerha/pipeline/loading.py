@@ -9,7 +9,7 @@
 | `loading_mapping`, `loading_terms` | CSV, JSON and Parquet: how a row becomes statements or keys |
 | `loading_columns` | rows of files as the columns that the sink takes |
 
-Invariant: the same files with the same options have the same id, are read in the same blocks and so give the same transactions, whoever reads
+Invariant: the same files with the same options have the same id, are read in the same blocks and so give the same transactions, whichever task reads
 which of them; what an earlier run has sent is answered by the cluster and not done twice.
 """
 

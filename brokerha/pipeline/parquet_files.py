@@ -2,7 +2,7 @@
 
     batches of rows ──row groups──> a local file without a name ──SHA-256──> <place>/<sha256>.parquet      durable, under its own digest
 
-A file is named by its content. So a task that runs twice writes the same file twice, whoever has the name can prove the bytes, and what a
+A file is named by its content. So a task that runs twice writes the same file twice, a reader that has the name can prove the bytes, and what a
 killed task leaves is a file that no version of the table names, which vacuum deletes. Must never change a file that is there.
 """
 

@@ -10,7 +10,7 @@
 | `publishing_task` | one partition from its first row to its last answer |
 
 A **part** is what row numbers count in: the partition of Spark, or what the column `part` names. Invariants: the same rows under the same id give the
-same transactions with the same ids, whoever runs which partition how often, so the cluster takes each once, for as long as it
+same transactions with the same ids, whichever process runs which partition how often, so the cluster takes each once, for as long as it
 remembers ids (``tx-log-max-depth-h``). Other rows under a used id are refused by the cluster, never mixed in. Each row is applied, told as a
 reject, or covered by the error of the write.
 """

@@ -1,7 +1,7 @@
 """The files of one directory, as a log sees them: written at a place, synced, renamed; nothing is durable before its sync returns.
 
     create, write        the file has the bytes for every reader at once; after a power cut any part of them may be missing
-    sync                 what was written to this file before is durable; whoever gets an error must not believe a later success
+    sync                 what was written to this file before is durable; a caller that gets an error must not believe a later success
     rename, remove, create   the names are durable after `sync_names`
 
 Names are ``file`` or ``folder/file``. All methods raise OSError, with ENOSPC or EDQUOT when there is no space.

@@ -233,7 +233,7 @@ class SimJournal(Log):
         process.spend_write()
 
     def _failed(self, error: JournalError) -> None:
-        """A process whose disk fails is started again by whoever runs it."""
+        """A process whose disk fails is started again by its supervisor."""
         process = self.process
         if not isinstance(error, JournalFull):
             process.world.faults_seen["sync failed"] += 1

@@ -4,7 +4,7 @@
     masters     by the latest epoch that somebody has installed; at first those with which the world begins
     wanted      what an operator last wanted of each node; said again at the end, until it is so
 
-Whatever an operator is told at a moment may be forgotten by a crash, so they say it again, each time to whoever is there.
+Whatever an operator is told at a moment may be forgotten by a crash, so they say it again, each time to a master that is there.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Members:
     # ---- coming together
 
     def settle(self) -> None:
-        """Say again what is not done; replace whoever lost its disk."""
+        """Say again what is not done; replace a master that lost its disk."""
         world = self._world
         if self.is_fixed or world.now_us - self._said_us < SAY_AGAIN_US:
             return

@@ -73,7 +73,7 @@ class Network:
         return replace(message, data=bytes(data))
 
     def _enveloped(self, sender: Node, outgoing: Outgoing, message: Message) -> Envelope:
-        """As a transport does it: whoever speaks for a master says which process it is."""
+        """As a transport does it: a process that speaks for a master says which one it is."""
         name, incarnation, process = sender.node, sender.incarnation, ""
         if outgoing.sender:
             name, incarnation, process = outgoing.sender, outgoing.incarnation, sender.node

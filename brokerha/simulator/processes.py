@@ -219,7 +219,7 @@ class Process:
         """Its disk fails no more."""
 
     def start_again(self, life: int) -> None:
-        """Whoever runs a process that cannot go on starts it again."""
+        """The supervisor starts a process that cannot go on again."""
         if life == self.life and self.is_up:
             self.world.trace.note(self.world.now_us, self.node, "dies", "its disk failed")
             self.die()

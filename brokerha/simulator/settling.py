@@ -1,6 +1,6 @@
 """Coming together: what the healer does for workers in the liveness phase, what still keeps a site apart, and what was left behind.
 
-Whoever was switched off is switched on again, whoever was removed is added; everything else the cluster has to do by itself.
+Workers that were switched off are switched on again, those that were removed are added; everything else the cluster has to do by itself.
 """
 
 from __future__ import annotations

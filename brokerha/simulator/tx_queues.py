@@ -120,7 +120,7 @@ class TxQueues:
         return count
 
     def delete(self, name: str) -> None:
-        """One queue is gone, whoever uses it."""
+        """One queue is gone, in use or not."""
         self._queues.pop(name, None)
 
     def restart(self) -> int:

@@ -1,4 +1,4 @@
-"""One seeded world: a whole cluster of shipped runners in virtual time, its clients, its bad luck, and whoever checks it.
+"""One seeded world: a whole cluster of shipped runners in virtual time, its clients, its bad luck, and its checkers.
 
     events.py      virtual time             processes.py, nodes.py, backups.py   what runs in it
     cluster.py     the nodes and links      clients/, checks/, faults/           who uses them, who looks on, what goes wrong

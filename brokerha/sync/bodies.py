@@ -1,7 +1,7 @@
 """Transaction exchange: bodies travel apart from the protocol (the paper's *Transaction exchange* and *Acquired only*).
 
 The origin pushes each body once to each peer. A peer that was told of an entry without having its body after a while asks for
-it: first the origin, then, ever less often, whoever says that it holds it. A whole backlog is asked for part by part, the
+it: first the origin, then, ever less often, masters that say that they hold it. A whole backlog is asked for part by part, the
 next as soon as one has come. Until the body is here, and durable, the entry is
 neither held nor posted, so nobody can be asked to execute what it does not have.
 """
@@ -164,7 +164,7 @@ class BodyExchange:
 
     @staticmethod
     def _holder(stream: Stream, peers: PeerTable, mono_ms: int) -> NodeId:
-        """Whom to ask: the origin while it is heard, then in turn whoever says that it holds the next entry."""
+        """Whom to ask: the origin while it is heard, then in turn the masters that say that they hold the next entry."""
         holders = [
             node
             for node, peer in peers.peers.items()

@@ -253,7 +253,7 @@ class PeerTable:
             peer.is_post_due = True
 
     def pass_on(self, node: NodeId) -> None:
-        """A member confirmed more: whoever does not hear it gets its row from here."""
+        """A member confirmed more: a master that does not hear it gets its row from here."""
         for peer in self.peers.values():
             if peer.node != node and peer.row is not None and node not in peer.row.heard:
                 peer.is_post_due = True

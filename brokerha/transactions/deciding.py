@@ -2,7 +2,7 @@
 
     commit of an open one without participants     accepted at once, like any write
     commit of an open one with participants        prepared first, decided when they have it
-    prepare, then commit or rollback               decided by whoever has the xid; each has its place in the order
+    prepare, then commit or rollback               decided by the holder of the xid; each has its place in the order
     by hand                                        decided by a person: kept and reported until it is forgotten
 
 A prepare is answered when it was judged at its place (model/branches.py): from then on the commit cannot fail.
@@ -45,7 +45,7 @@ class Deciding:
     # ---- actions
 
     def prepare(self, command: TxCommand, now: Instant) -> None:
-        """Make sure that it can be committed, whoever dies; its transaction manager decides later."""
+        """Make sure that it can be committed, whichever process dies; its transaction manager decides later."""
         book, transaction = self._book, self._book.find(command.txid, now)
         _check_session(transaction, command)
         if not transaction.xid:
@@ -208,7 +208,7 @@ class Deciding:
         """From now on it can be committed: say so, and commit if that was asked for meanwhile."""
         book = self._book
         book.take(transaction, Step.JUDGED)
-        # The order has it: whoever starts next reads it from the journal.
+        # The order has it: the next primary reads it from the journal.
         transaction.body = b""
         asks, transaction.asks = transaction.asks, []
         for ask in asks:
@@ -252,7 +252,7 @@ class Deciding:
             return ""
         if feed.unprepared:
             return f"{', '.join(feed.unprepared)} did not answer"
-        # Whoever is ready and came later has the prepare record, or it would not be ready.
+        # A backup that is ready and came later has the prepare record, or it would not be ready.
         others = [backup for backup in self._book.backups if backup not in transaction.participants]
         count = len(feed.backups) + len(others)
         if count < self._book.config.sync_n:
@@ -282,7 +282,7 @@ class Deciding:
             self.abort(transaction, f"not prepared in time: {self._lacking(transaction)}")
 
     def abort(self, transaction: Transaction, reason: str, *, is_kept: bool = True) -> None:
-        """Roll back what is open or prepared; whoever waits for it is told. Of what the order may keep it is told as well."""
+        """Roll back what is open or prepared; its waiting clients are told. Of what the order may keep it is told as well."""
         book = self._book
         if transaction.is_recorded:
             book.records.append(TxDecided(transaction.txid, False, reason, False, transaction.xid))

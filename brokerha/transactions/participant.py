@@ -88,7 +88,7 @@ class Participant:
         elif message.view != self.view:
             self.counts["other_view"] += 1
         elif message.txid in self._ended:
-            # Whoever asks again did not hear that it is left.
+            # A primary that asks again did not hear that it is left.
             if isinstance(message, TxJoin) or (message.events[-1:] and message.events[-1][0] in ENDS):
                 self._send(envelope.process or envelope.sender, message.txid, "done", 0)
         elif isinstance(message, TxJoin):

@@ -40,7 +40,7 @@ class ReadSet:
     def __init__(self, level: str) -> None:
         self.level = level
         self.lsn: Lsn = 0
-        """Of the last read: the next one is of this LSN or a later one, whoever answers it."""
+        """Of the last read: the next one is of this LSN or a later one, whichever node answers it."""
         self.size = 0
         """Of all findings, packed, in bytes."""
         self._found: dict[Operation, bytes] = {}

@@ -158,7 +158,7 @@ class TxFeed:
         if self.has_ended and lane.tries > self._config.end_tries:
             self.lose(backup)
             return True
-        # The invitation too: whoever lost it, or the queue, can begin anew.
+        # The invitation too: a participant that lost it, or the queue, can begin anew.
         lane.is_invited, lane.sent = False, min(lane.sent, self._asked_from)
         return False
 

@@ -146,7 +146,7 @@ class Topology:
         return tuple(row for row in self.queues if row.is_of_apps)
 
     def to_publish(self) -> Topology:
-        """What must be there before the node publishes: the rest is declared by whoever reads it."""
+        """What must be there before the node publishes: the rest is declared by its reader."""
         return Topology(self.exchanges, tuple(row for row in self.queues if row.kind == REJECTED_KIND))
 
 
@@ -214,7 +214,7 @@ def consumer_tag(node: NodeId, queue: str) -> str:
 def consumer_arguments(row: QueueRow, now_s: float) -> dict[str, Any]:
     """Arguments of a consumer that begins at this time, in seconds since 1970.
 
-    Whoever began last comes first where a queue belongs to one master: only the process that acts for it reads there,
+    The reader that began last comes first where a queue belongs to one master: only the process that acts for it reads there,
     and one that is frozen, or cut off, and has not noticed that another acts in its stead.
     """
     if not row.is_of_apps or row.key == ANY_MASTER:

@@ -78,7 +78,7 @@ class Load:
         self.check()
 
     def check(self) -> None:
-        """Raise what ended the writing, if anything did: whoever waits for more writes must not wait for ever."""
+        """Raise what ended the writing, if anything did: one that waits for more writes must not wait for ever."""
         if self.fault is not None:
             raise self.fault
 

@@ -161,7 +161,7 @@ def _measured(place: Path, step: str, where: str, entries: int, plain_s: float |
             errors.seek(0)
             last = (errors.read().strip().splitlines() or ["it said nothing"])[-1]
             raise NotReady(f"the step {step} ({where}) failed: {last}")
-    # Whoever was not waited for is missing in the one, whoever ended between two looks in the other.
+    # A process that was not waited for is missing in the one, one that ended between two looks in the other.
     cpu_s = max(usage.cpu_s, _of_children_s() - before_s)
     found = json.loads(told.strip().splitlines()[-1])
     seconds, start_s = found["seconds"], found["start_s"]

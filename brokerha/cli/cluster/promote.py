@@ -33,7 +33,7 @@ def promote(
 
 
 def _process(cluster: Cluster, node: str) -> Client:
-    """A client of the process itself, or of another one of its master; with ``--url`` of whoever is there."""
+    """A client of the process itself, or of another one of its master; with ``--url`` of the one that is there."""
     if cluster.url is None or cluster.config is not None:
         file = cluster_file(cluster.config)
         if file.roles.get(node) not in {"master", "backup"}:

@@ -83,7 +83,7 @@ class UsersFile(Options):
                 file.flush()
                 os.fsync(file.fileno())
             if path.exists():
-                # Whoever runs the nodes goes on being able to read it.
+                # The user that runs the nodes must still be able to read it.
                 found = path.stat()
                 new.chmod(found.st_mode & 0o660)
                 if os.geteuid() == 0:

@@ -6,6 +6,6 @@
     readiness.py        asks nodes over HTTP whether they serve, until all of them do
     init.py             ``brokerha init``: deployment files made from the cluster file, for supervisord, systemd
     doctor.py           ``brokerha doctor``: what is wrong with this machine, its broker and its nodes
-    support_bundle.py   ``brokerha support-bundle``: one file for whoever helps
+    support_bundle.py   ``brokerha support-bundle``: one file for a helper
     simulate.py         ``brokerha simulate``: the shipped code in a world of faults, one seed or many
 """

@@ -218,7 +218,7 @@ def _cluster(path: Path) -> ClusterConfig:
 
 
 def program() -> tuple[str, ...]:
-    """What runs brokerha, whoever starts it from wherever: the Python that runs us."""
+    """What runs brokerha, started by any user from anywhere: the Python that runs us."""
     return (sys.executable, "-m", "brokerha")
 
 

@@ -1,4 +1,4 @@
-"""``brokerha support-bundle``: one file for whoever helps: configuration, versions, status, metrics, logs, findings. No secret, no data of users.
+"""``brokerha support-bundle``: one file for a helper: configuration, versions, status, metrics, logs, findings. No secret, no data of users.
 
 manifest.json        versions, and every file with its size
 cluster.toml         without secrets

@@ -80,7 +80,7 @@ class Call:
         self._parameters: Parameters | None = None
 
     def may(self, role: str, repository: str | None) -> bool:
-        """Whether whoever asks has this role in a repository; None for everything else."""
+        """Whether the caller has this role in a repository; None for everything else."""
         return self.user is None or self.user.may(role, repository)
 
     def demand(self, role: str, repository: str | None) -> None:

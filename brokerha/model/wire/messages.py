@@ -111,7 +111,7 @@ class Executed:
 class Apply:
     """Master to every other worker: lines of the log in LSN order, the first at ``first_lsn``.
 
-    Also the answer to a `Request`, from whoever has the range.
+    Also the answer to a `Request`, from a node that has the range.
     """
 
     CHANNEL: ClassVar[str] = DATA

@@ -6,7 +6,7 @@
 
 A variable of this form that names no key is an error, as a misspelt key of the file is; other variables that begin with
 ``BROKERHA_`` are not for the cluster file (``BROKERHA_URL``) and are left alone. The ids of nodes cannot be changed from
-outside: whoever reads the file must see who takes part.
+outside: a reader of the file must see who takes part.
 """
 
 from __future__ import annotations

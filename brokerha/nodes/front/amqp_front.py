@@ -62,7 +62,7 @@ class Lanes:
         take(key, is_plain, work, then)      in the loop: `work` now, or in a thread; `then(future)` in the loop, in order within a key
         turn()                               in the loop, once each turn: what threads have finished
 
-    Messages with another key are not held up. What waits is bounded by whoever takes messages from the broker: it has so many
+    Messages with another key are not held up. What waits is bounded by the reader of messages from the broker: it has so many
     unacknowledged.
     """
 
@@ -113,7 +113,7 @@ def _done(work: Callable[[], Any]) -> Future[Any]:
     future: Future[Any] = Future()
     try:
         future.set_result(work())
-    except Exception as error:  # noqa: BLE001  Whoever asked for the work judges it, as for one of a thread.
+    except Exception as error:  # noqa: BLE001  The caller judges it, as for one of a thread.
         future.set_exception(error)
     return future
 
@@ -432,9 +432,9 @@ class AmqpFront:
         return self._questions.submit(questions.answer, self._front, what, arguments)
 
     def close(self) -> None:
-        """Answer whoever can be answered, and end the questions' threads.
+        """Answer the clients that can be answered, and end the questions' threads.
 
-        What the broker still has is left to whoever gets it next; so nobody is told that its outcome is unknown.
+        What the broker still has is left to the process that gets it next; so nobody is told that its outcome is unknown.
         """
         self._is_closed = True
         for batch in self._answered.values():

@@ -112,7 +112,7 @@ def _fail(future: Future[Answer], error: BrokerhaError) -> None:
 
 
 class SplitReports:
-    """The split book of a master for whoever asks, read beside its loop: joining it with the log may take a second. From any thread.
+    """The split book of a master, read beside its loop: joining it with the log may take a second. From any thread.
 
     Must never: tell what backups may not hold yet, or mix what was before and after the log went back once more.
     """

@@ -290,7 +290,7 @@ class Transacting:
         return bool(self._commands)
 
     def on_reply(self, reply: TxReply) -> None:
-        """Hand an answer to whoever waits for it; one that comes too late is nobody's."""
+        """Hand an answer to the caller that waits for it; one that comes too late is nobody's."""
         waiting = self._open.pop(reply.ticket, None)
         if waiting is not None:
             waiting.receiver(reply)

@@ -5,9 +5,9 @@
     send ── to m1 ──> the process that spoke last for m1, with the highest incarnation
                   └─ before any did, or when none did for long ──> all processes of m1
 
-A process that begins to act for its own master begins anew: whoever acted for the others may be another one by now, and two masters
+A process that begins to act for its own master begins anew: another process may act for the others by now, and two masters
 that change their primaries at once would never find each other. Nor would they when each then hears a late message of the other's former
-primary; so whoever is not heard for `UNHEARD_MESSAGES` is looked for again.
+primary; so a process that is not heard for `UNHEARD_MESSAGES` is looked for again.
 
 Every restart and every fail-over of a master has a higher incarnation than the one before. So an old primary that does
 not know yet that another acts in its stead is heard by nobody who has heard the new one, and gets no answers.
@@ -104,7 +104,7 @@ class AddressBook:
         self._journals = dict(journals)
 
     def forget(self, master: NodeId) -> None:
-        """Whoever acts for it has to be heard anew."""
+        """The process that acts for it has to be heard anew."""
         self._known.pop(master, None)
 
     def note(self, master: NodeId, incarnation: int, process: NodeId, journal: str = "") -> bool:
@@ -131,7 +131,7 @@ class AddressBook:
         return True
 
     def doubt(self) -> None:
-        """Whoever acts for the other masters may not do so any more: find out. What is fenced stays fenced."""
+        """The processes that act for the other masters may not do so any more: find out. What is fenced stays fenced."""
         self._doubted = set(self._known)
 
     def addresses(self, node: NodeId) -> tuple[NodeId, ...]:
@@ -165,7 +165,7 @@ class AddressBook:
 
 
 class AddressedTransport:
-    """A ports.Transport around another one, which reaches whoever acts for a master, and hears nobody else for it."""
+    """A ports.Transport around another one, which reaches the process that acts for a master, and hears no other one for it."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class AddressedTransport:
         patience_s: float = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """With ``patience_s`` a fence ends when whoever is behind it was not heard for so long.
+        """With ``patience_s`` a fence ends when the process behind it was not heard for so long.
 
         That is for a worker, to which nobody says that its master has another journal now.
         """
@@ -277,7 +277,7 @@ class AddressedTransport:
         return False
 
     def _is_silent(self, master: NodeId) -> bool:
-        """Whether whoever acts for a master was not heard for long; then it is forgotten."""
+        """Whether the process that acts for a master was not heard for long; then it is forgotten."""
         if not self._patience_s or self._clock() - self._heard_s.get(master, 0.0) < self._patience_s:
             return False
         self._book.forget(master)

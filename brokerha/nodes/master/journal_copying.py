@@ -69,7 +69,7 @@ def _load(copy: JournalCopy, decision: BeginLoad | KeepChunk | OpenLoad) -> Load
 
 
 def _failed(decision: CopyDecision, reason: str) -> CopyAnswer | None:
-    """The answer to a decision that met a fault: whoever waits for it must not wait for ever."""
+    """The answer to a decision that met a fault: its caller must not wait for ever."""
     match decision:
         case MakeSnapshot():
             return SnapshotMade(decision.snapshot, 0, "", 0, 0, (), reason)

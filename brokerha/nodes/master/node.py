@@ -86,7 +86,7 @@ class MasterNode:
         orders: Orders | None = None,
         settings: NodeSettings | None = None,
     ) -> None:
-        """``followers`` publishes what is committed to whoever follows from outside; None for nobody. ``shares_broker``: whether other
+        """``followers`` publishes what is committed to programs that follow from outside; None for none. ``shares_broker``: whether other
         masters take from the same shared queues of writes; ``leaves_writes``: whether it leaves these to them while it has no worker;
         ``suspects``: messages of apps that were in hand when the node ended; None remembers none. ``near``: workers of this machine, for
         reads of apps; None asks all over the broker. ``settings``: those at run time; None for a node without a cluster file.
@@ -192,7 +192,7 @@ class MasterNode:
             self.settings.tick(now)
 
     def _handed_in(self) -> Iterator[Submit | TxCommand]:
-        """What the core is to be told in this turn: the runner asks once it is awake, so that whoever woke it is among them."""
+        """What the core is to be told in this turn: the runner asks once it is awake, so that the call that woke it is among them."""
         if self._inbox:
             yield from [self._inbox.popleft() for _ in range(len(self._inbox))]
         if self.transacting.has_commands:

@@ -3,7 +3,7 @@
     this process     carried out between two turns, durable before the answer
     another one      NodeOrder ->  <- NodeAnswer; who does not answer in time is named
 
-What is promoted may be told to go on by whoever is asked, and only begins (`ProcessRunner.promote`).
+A promotion is answered by the process that is asked, and only begins (`ProcessRunner.promote`).
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class ProcessNode:
         self.loop = NodeLoop(f"{config.process} loop", self._turn, transport.wake)
         self.master: MasterNode | None = None
         """While this process is primary."""
-        # The process with the master's own id asks whoever is primary, too.
+        # The process with the master's own id asks the primary, too.
         installed = copy.journal.state().installed
         masters = installed.configuration.masters if installed is not None else ()
         self._gathering = StatusGathering("", masters or config.master.sync.members)

@@ -44,7 +44,7 @@ class Tickets:
         return self.open(txid, receive), future
 
     def on_reply(self, reply: Reply) -> None:
-        """Hand a reply to whoever waits for it."""
+        """Hand a reply to the caller that waits for it."""
         _, receiver, since_s = self._receivers.pop(reply.ticket, ("", None, 0.0))
         if receiver is None:
             return

@@ -397,7 +397,7 @@ class MasterView:
             numbers["worker_applied_lsn", node] = worker.applied
             numbers["worker_alive", node] = is_alive
             numbers["worker_in_sync", node] = worker.is_on and is_alive
-            # From the start, like every counter; whoever counts them puts the number in its place.
+            # From the start, like every counter; the part that counts them puts the number in its place.
             numbers["worker_loads_total", node] = numbers["worker_out_of_sync_total", node] = 0
             numbers["worker_probe", node] = node == core.feed.probe
             loading = worker.progress

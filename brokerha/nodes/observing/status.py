@@ -2,7 +2,7 @@
 
     {"cluster", "epoch", "members", "excluded", "masters", "state", "nodes": [one row for each node, with FIELDS]}
 
-Each master knows itself and its workers. Whoever is asked asks all other masters and waits a moment; a master that does
+Each master knows itself and its workers. The master that is asked asks all others and waits a moment; a master that does
 not answer is shown as unreachable, never left out. Where nobody knows which process acts for a master, all of them are
 asked: the one that acts tells everything, and only when none does the others count, each with the row of its own.
 """
@@ -103,7 +103,7 @@ class StatusGathering:
 
 
 def _view_of(nodes: Iterable[dict[str, Any]]) -> int:
-    """View of the master that tells; -1 when whoever tells only stands by."""
+    """View of the master that tells; -1 when it only stands by."""
     return max((row.get("view") or 0 for row in nodes if row.get("role") == "master"), default=-1)
 
 

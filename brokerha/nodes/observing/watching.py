@@ -231,7 +231,7 @@ class SiteLog:
 
 
 def _whom(name: str) -> dict[str, str]:
-    """For whom the log is held: a worker, a master, or whoever set a pin."""
+    """For whom the log is held: a worker, a master, or the owner of a pin."""
     if name == SPLIT:
         return {"pin": SPLIT}
     if name.startswith(PEER):

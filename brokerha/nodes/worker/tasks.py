@@ -133,10 +133,10 @@ class WorkerTasks:
             answer = kind(task.request, task.arguments, meter)
             report = TaskReport(task.request, "done", last.total, last.total, "", answer)
         except BrokerhaError as error:
-            # Whoever asked must be able to tell a copy that is damaged from work that could not be done.
+            # The caller must be able to tell a copy that is damaged from work that could not be done.
             answer = {"damaged": True} if isinstance(error, StoreDamaged) else {}
             report = TaskReport(task.request, "failed", last.done, last.total, str(error), answer)
-        except Exception as error:  # noqa: BLE001  (told to whoever asked, and in the log)
+        except Exception as error:  # noqa: BLE001  (told to the caller, and in the log)
             log.error(
                 "a task failed by a fault of brokerha", node=self._name, request=task.request, **fault_fields(error)
             )

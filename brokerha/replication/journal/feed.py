@@ -4,7 +4,7 @@
     Confirmed     -> on_confirmed -> confirmations (for the gate), ready (for transactions)
     RecordsWanted -> on_records_wanted -> Records, or RecordsMissing
 
-One object for one view: a process that becomes primary makes a new one, after its `ViewStarted` is durable. Whoever holds it
+One object for one view: a process that becomes primary makes a new one, after its `ViewStarted` is durable. Its holder
 calls `messages` once in each turn, after everything of that turn was appended and noted, and again when `deadline_ms` says.
 
 A backup is **pushed** to, from what it confirmed on, within a window; records that it was sent come from memory, older ones from
@@ -111,7 +111,7 @@ class JournalFeed:
         self.view = view
         self.journal = journal
         self.floor: tuple[Lsn, Lsn] = (0, 0)
-        """(LSN, LSN) below which bodies, and ids, need not be kept; set by whoever decides it."""
+        """(LSN, LSN) below which bodies, and ids, need not be kept; set by the part that decides it."""
         self.ignored = 0
         """Messages of strangers, or for another view."""
         self._views = ViewHistory(views)
@@ -146,7 +146,7 @@ class JournalFeed:
             self._judge(backup)
 
     def on_confirmed(self, sender: NodeId, word: Confirmed, now: Instant) -> None:
-        """A backup says how far it is. Words for a newer view are left to whoever decides about views."""
+        """A backup says how far it is. Words for a newer view are left to the role, which decides about views."""
         backup = self._backups.get(sender)
         if backup is None or word.view > self.view:
             self.ignored += 1

@@ -3,7 +3,7 @@
     Replicate, Records --> line (line.py) --> FollowerReady.records --> disk --> followed --> Confirmed
     gap --> REQUEST --> RecordsWanted            missing everywhere, another journal, a tail that parted --> LOAD
 
-It is the policy of a `Follower` (following/follower.py). Whoever holds it calls `take` once in each turn, and again when `deadline_ms` says; writes the records with `Journal.follow` and
+It is the policy of a `Follower` (following/follower.py). Its holder calls `take` once in each turn, and again when `deadline_ms` says; writes the records with `Journal.follow` and
 says `followed` or `follow_failed`; carries out the decisions on the `JournalCopy` and gives the answers back.
 
 Invariants: records are handed over in order, one batch at a time, none while a load is under way; one primary is obeyed at a time, the
@@ -98,7 +98,7 @@ class JournalFollower:
     # ---- views
 
     def refuse_below(self, view: int) -> None:
-        """The process promised to a view: whoever speaks for an older one is not obeyed any more."""
+        """The process promised to a view: a primary of an older one is not obeyed any more."""
         if view > self.view:
             self.view = view
             self.primary = ""

@@ -5,7 +5,7 @@ journals that have the same view at the same number are equal up to there; `View
 
     views = ViewHistory(state.views)
     views.position(12)               # (1, 12) before the first election
-    views.is_prefix((1, 14))         # whether whoever ended there has nothing but records of this journal
+    views.is_prefix((1, 14))         # whether a journal that ended there has nothing but records of this journal
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class NumberedLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimits:
-    """How much one question for records brings; whoever needs more asks again."""
+    """How much one question for records brings; for more a follower asks again."""
 
     message_bytes: int = MESSAGE_BYTES
     total_bytes: int = 4 * MESSAGE_BYTES

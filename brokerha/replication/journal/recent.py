@@ -1,7 +1,7 @@
 """The newest records of a journal, encoded, so that feeding backups does not read the journal; and what may be left out of them.
 
 **Skip set**: a participant has the operations of a transaction from its queue, so the `TxPrepared` record goes to it without
-its body; whoever confirmed that record has the body, so the `Accepted` that follows from it goes without it too. Only bodies
+its body; a backup that confirmed that record has the body, so the `Accepted` that follows from it goes without it too. Only bodies
 that are known to be the same are left out, so that records end up identical.
 
 Invariants: numbers are contiguous; at most `limit_bytes` are held, the newest record always.

@@ -2,7 +2,7 @@
 
 Messages and replies of a turn are held under the number of the last record that the journal has after it, and leave in
 order once so many backups have confirmed that number in the gate's view. A gate is made for one view and thrown away
-with it: what it holds then was never shown, and whoever waits for it asks again.
+with it: what it holds then was never shown, and a client that waits for it asks again.
 
 - Refusals, unknown outcomes and errors that say nothing about an outcome pass at once.
 - Replies that wait for ``timeout_ms``, and the oldest beyond the limit, become unknown; none is lost silently.

@@ -4,7 +4,7 @@
     coin ───> the primary that is heard now is named, with its view; durable too
     continue ─> refused unless the coin names the primary of now ──> the follower obeys it, from its next word on
 
-A rest outlives the process: whoever holds it makes `Rest` durable before anything that reveals it, and gives it again at the next start.
+A rest outlives the process: its holder makes `Rest` durable before anything that reveals it, and gives it again at the next start.
 To be promoted ends it as well: that is to continue as primary.
 
 Must never: follow, confirm a new record, or stand for election while it is on; continue under a primary that no coin names.

@@ -4,13 +4,13 @@
       STANDBY -> CANDIDATE               votes needed                 CANDIDATE -> PRIMARY
 
 The number of a view names its primary, so that no two processes can ever start the same one. Votes needed are
-``processes - sync_n``: whoever voted meets everybody who confirmed a record before, and votes only for a journal that
+``processes - sync_n``: the voters meet every process that confirmed a record before, and votes only for a journal that
 reaches at least as far as its own. A candidate promises its view only when it has the votes of the others: asking alone
 changes nothing, so a process that merely lost touch for a while disturbs nobody.
 
 - A promise is durable before the message that reveals it (`RoleReady`). It never goes back.
 - A process that promised to a view obeys no lower one (`obeys`).
-- Whoever sees a higher view than the one it acts in steps down at once.
+- A process that sees a higher view than the one it acts in steps down at once.
 - A primary that nobody hears need not step down: the gate holds what it would show.
 - Time during which the process was stopped does not count as silence of others.
 

@@ -3,7 +3,7 @@
 | state | does |
 |---|---|
 | IDLE | refuses everything but questions about its state and changes of its role; votes, but never stands |
-| STANDBY | follows whoever is primary, votes, and stands when no primary is heard for long enough |
+| STANDBY | follows the primary, votes, and stands when no primary is heard for long enough |
 | CANDIDATE | asks the other processes for their votes |
 | PRIMARY | runs the core of the master |
 

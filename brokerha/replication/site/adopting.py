@@ -2,7 +2,7 @@
 
     the copy is                        what follows
     where the log has no transactions  it waits for them
-    ahead of the results here          the lines up to it are fetched from whoever has them
+    ahead of the results here          the lines up to it are fetched from a worker that has them
     ahead, and the log does not        the results of this site begin anew from it: before it was heard there was no worker here,
     reach back to the results          and what would be executed next was forgotten
     chosen, and the log differs        the same: somebody chose it

@@ -247,5 +247,5 @@ class WorkerFeed(Followed):
 
     @property
     def running_reads(self) -> int:
-        """Reads under way there, whoever asked."""
+        """Reads under way there, of all masters."""
         return self.progress.running_reads if self.progress is not None else 0

@@ -8,7 +8,7 @@ get them in LSN order, a window at a time, and confirm the LSN up to which their
     probe          . . . . . . > > >            gets Execute for 7..9
     other worker   . . . > > >                  gets Apply for 4..6
 
-Whoever is behind is sent again from what it confirmed, and exactly what it asks for; there is no state about a worker that
+A worker that is behind is sent again from what it confirmed, and exactly what it asks for; there is no state about a worker that
 a restart could lose. Workers in sync take turns as probe (`probe_turn` transactions each), unless one is dedicated. A
 probe that died is replaced by the next: it executes the same LSNs and, because execution depends on state, id and timestamp
 alone, comes to the same results.

@@ -37,7 +37,7 @@ class Lineages:
     def rewind(self, lsn: Lsn, number: int) -> None:
         """A lineage begins: after ``lsn`` the one before is void."""
         invariant(number > self.number, "lineages grow", number=number)
-        # Whoever is void after a higher LSN by an earlier one is void after this one as well.
+        # What is void after a higher LSN by an earlier one is void after this one as well.
         self.rewinds = (*(each for each in self.rewinds if each[1] < lsn), (number, lsn))
 
     def agreed(self, lineage: int) -> Lsn | None:

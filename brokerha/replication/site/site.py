@@ -193,7 +193,7 @@ class Site:
             self._stand_by_lag(worker, lag)
 
     def fill(self, worker: WorkerFeed, last: Lsn) -> None:
-        """Fetch the results up to an LSN from whoever has them: other workers of this site, then those of others."""
+        """Fetch the results up to an LSN from workers that have them: other workers of this site, then those of others."""
         if self.filling is None or self.filling.last < last:
             own = tuple(each.node for each in self.workers.values() if each is not worker)
             self.filling = Filling((*self.repair_sources, *own, *self.config.others, worker.node), last)

@@ -4,7 +4,7 @@
 
 A worker that makes a backup answers no reads meanwhile; it goes on following the log, so that the site stays as writable as
 it is. The last one that serves goes on serving beside its work: what it copies is a snapshot. The order is given again until the worker reports; a worker that dies fails its
-task. What a finished task came to is kept for a while, for whoever asks.
+task. What a finished task came to is kept for a while, for later questions.
 """
 
 from __future__ import annotations

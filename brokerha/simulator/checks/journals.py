@@ -115,7 +115,7 @@ class JournalChecks:
         self._settle(line, node, records)
 
     def _on_decision(self, line: Line, process: SimProcess, txid: TxId) -> None:
-        """A primary commits: whoever takes part and is not lost has it prepared, and so have enough others."""
+        """A primary commits: every participant that is not lost has it prepared, and so have enough others."""
         asked, asked_us, incarnation = line.asked.get(txid, (None, 0, 0))
         runner = process.runner.master
         if asked is None or not asked.participants or runner is None or runner.primary is None:
@@ -131,7 +131,7 @@ class JournalChecks:
               lacking=sorted(ready))  # fmt: skip
 
     def after_turn(self, process: SimProcess) -> None:
-        """What is prepared keeps its locks, whoever is primary."""
+        """What is prepared keeps its locks, whichever process is primary."""
         runner = process.runner.master
         if runner is None or runner.failure:
             return

@@ -45,7 +45,7 @@ class MessageChecks:
         if row.number == last and truth.rows.get(said) == row:
             # The same message, to another process of a master whose primary nobody knows.
             return
-        # A former primary of a master with backups may speak on for a while; whoever heard the new one does not listen.
+        # A former primary of a master with backups may speak on for a while; a node that heard the new one does not listen.
         is_later = row.number > last
         is_later = is_later and (sender in self._groups or row.incarnation >= max(mirror.posted, default=0))
         check(is_later, "S11", "posts are numbered upwards", sender=sender)

@@ -3,7 +3,7 @@
 The names are those of brokerha/transactions/PROTOCOL.md:
 
     T1   prepared is told of what is safe, with exactly the operations of its client
-    T3   what was told to be committed, or prepared, is not rolled back, but by whoever may decide
+    T3   what was told to be committed, or prepared, is not rolled back, but by its decider
     T5   what was told to be rolled back never appears
     T6   one decision, told alike to everybody who asks
     T8   what was told to be prepared can be committed, whatever others do; what is over is kept for nobody
@@ -83,7 +83,7 @@ class TxChecks:
         check(is_rejected, "T5", "what was rolled back does not appear", node=node, txid=txid)
 
     def _can_be_committed(self, node: NodeId, txid: TxId) -> None:
-        """Whoever was told that it is prepared can commit it, unless a person ended it."""
+        """A client that was told that it is prepared can commit it, unless a person ended it."""
         run = self._clients.by_txid.get(txid)
         if run is not None and run.told_prepared and not run.by_hand:
             check(not self._is_rejected(txid), "T8", "what is prepared can be committed", node=node, txid=txid)

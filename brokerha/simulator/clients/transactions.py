@@ -3,7 +3,7 @@
     begin -> operations ... -> commit                          a transaction of one client
     begin -> operations ... -> prepare -> commit or rollback   one of a coordinator, which may die in between and recover
 
-Whoever does not know how a transaction ended asks until it is told; steps come twice now and then; operators decide prepared
+A client that does not know how a transaction ended asks until it is told; steps come twice now and then; operators decide prepared
 ones by hand and forget them. Whatever is told is held against the truth by checks/transactions.py.
 """
 
@@ -309,7 +309,7 @@ class TxClients:
             self.ask(run)
 
     def _ask_again(self, run: Run, question: int) -> None:
-        """No answer came: whoever was asked may not be primary any more."""
+        """No answer came: the process that was asked may not be primary any more."""
         if run.is_asking and run.questions == question:
             self._ask(run)
 

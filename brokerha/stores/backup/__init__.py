@@ -10,5 +10,5 @@
     building_places.py   where a copy is built: as a backup that `brokerha restore` takes
     placing.py           a directory made beside its place and put there whole
     replaying.py         lines of the log, applied to a store one batch after the other, each compared with its fingerprint
-    log_pages.py         lines of a log, taken in pages from whoever has them
+    log_pages.py         lines of a log, taken in pages from a source that has them
 """

@@ -1,6 +1,6 @@
 """The folder of backups on a disk: what is there, who may write, and how something new takes its place whole (BACKUP.md).
 
-    <backups>/.lock                  locked by whoever writes into this folder
+    <backups>/.lock                  locked by the process that writes into this folder
     <backups>/<name>/                a backup: manifest.json, copy/, log/
     <backups>/.<name>.partial        one that is being made; not a backup yet
     <backups>/.<name>.old            one that is being replaced; put back when its successor did not come

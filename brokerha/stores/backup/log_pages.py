@@ -1,4 +1,4 @@
-"""Lines of a log, taken in pages from whoever has them: a worker's own log, a journal, a master behind a connection.
+"""Lines of a log, taken in pages from a source that has them: a worker's own log, a journal, a master behind a connection.
 
     for lsn, row in pages(store.logged, 1, 5000): ...
 

@@ -6,7 +6,7 @@
       segments                                    lines of the log: those before the copy, if the worker had all of them,
                                                   and those after it, one file for each incremental backup
 
-Everything that may be wrong with a manifest becomes one StoreDamaged or StoreError here, so that whoever has a `Manifest` has a
+Everything that may be wrong with a manifest becomes one StoreDamaged or StoreError here, so that a `Manifest` is always a
 right one. Must never touch any other file, and never give a path that leads out of the directory of its backup.
 
 >>> Manifest(name="monday", cluster="orders", node="w1", lsn=7).last_lsn

@@ -6,7 +6,7 @@
     <dir>.replaced             what was <dir> before, between two renames; deleted then
 
 A node opens ``<dir>`` and nothing else, so that it never finds a half of anything. Must never touch ``<dir>`` while a process has
-it open, whoever forces it.
+it open, forced or not.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     opening       how often each copy was begun to be opened and not finished; JSON, gone after a good opening
     copy.<n>/     the present copy (files/environment.py), and one that is being loaded (load.py)
     condemned     number of a copy that is not to be trusted, though it can be opened, and why; JSON
-    aside.<n>/    the last copy that was damaged, for whoever wants to look at it
+    aside.<n>/    the last copy that was damaged, to be looked at
     load          what is being loaded
     kept, kept.<n>/ the copy that is kept (kept.py)
     snapshots/    what is given to others (snapshots.py); deleted by a start

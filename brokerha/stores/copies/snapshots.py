@@ -4,7 +4,7 @@
     snapshots/0/repositories/main.0/...      the engine's own backup: hard links to its files
 
 Only the process that made a snapshot knows it: what a start finds here is deleted. Names come from other nodes and are never
-part of a path. At most `SNAPSHOTS_LIMIT` are kept; the oldest goes for a new one, and whoever still reads it begins anew.
+part of a path. At most `SNAPSHOTS_LIMIT` are kept; the oldest goes for a new one, and a program that still reads it begins anew.
 One is made at a time; dropping the one that is being made, and closing, ends that within a chunk.
 """
 

@@ -1,7 +1,7 @@
 """What is prepared, and what it keeps others from: the rules that every store must share to the word.
 
     prepare     its changes, judged like those of any transaction, become one value in the reserved table (model/branches.py)
-    meanwhile   whoever would spoil them is rejected, with the name of the branch that holds what it needs
+    meanwhile   a write that would spoil them is rejected, with the name of the branch that holds what it needs
     commit      the changes are made, as they lie there
 
 A value is msgpack [changes, holds]: an effect, and what has to stay as it is although the effect does not change it. **Marks** say in

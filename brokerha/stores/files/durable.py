@@ -1,7 +1,7 @@
 """Small files and whole directories that are still there after the power went.
 
 A name and what it names are two things on a disk: a file is durable after its own fsync, its name after that of its directory.
-`replace_file` is the only way in which brokerha's stores change a small file: whoever reads it sees the old or the new
+`replace_file` is the only way in which brokerha's stores change a small file: a reader sees the old or the new
 bytes, never a mixture, whenever the process is killed.
 
     write `name.new`  ->  fsync  ->  rename over `name`  ->  fsync of the directory

@@ -6,7 +6,7 @@
     CREATE SILENT GRAPH <x> ; CREATE GRAPH <x>                               fails: all of the above is undone
 
 Such a transaction takes no lock: commits go on beside it, and it does not see them. The engine reads the whole text before it takes its
-snapshot, so whoever holds writers up until ``begun`` is called holds them for that long.
+snapshot, so a caller that holds writers up until ``begun`` is called holds them for that long.
 """
 
 from __future__ import annotations

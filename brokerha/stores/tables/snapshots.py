@@ -5,7 +5,7 @@
     read     the snapshot's own copy of the key, else that of the next younger one, else the key as it is now
     drop     the row is gone at once; the copies that an older snapshot still reads move to it, the others are deleted
 
-Copies are cleared away by the drop itself, up to `DROP_ROWS` of them, and by whoever changes keys after it, up to `WRITE_ROWS` each time;
+Copies are cleared away by the drop itself, up to `DROP_ROWS` of them, and by the writes that change keys after it, up to `WRITE_ROWS` each time;
 meanwhile those that are left are read on by older snapshots. Depends on the content and the operations alone.
 """
 

@@ -63,7 +63,7 @@ def decide(
     """Return the epoch of this id with those reporters as its members that are masters.
 
     ``is_synchronised`` tells of each transaction id whether it is in the synchronised queue up to the base, ``last`` is the
-    timestamp there; so whoever decides owns the queue up to there. ``configuration`` is that of the highest epoch, or the one
+    timestamp there; so the proposer that decides owns the queue up to there. ``configuration`` is that of the highest epoch, or the one
     to which it is changed.
     """
     reports = sorted(reports, key=lambda report: report.row.node)

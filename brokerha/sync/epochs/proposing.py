@@ -210,7 +210,7 @@ class Proposing:
         return mono_ms - (self._promised_ms or 0) >= patience_ms
 
     def begin_attempt(self, sync: SyncState, mono_ms: int) -> EpochId:
-        """Begin one, above everything that was heard of; whoever calls promises it."""
+        """Begin one, above everything that was heard of; the caller promises it."""
         epoch = (max(self._highest, sync.promised)[0] + 1, sync.node)
         membership = self._membership
         change, is_forced = membership.change(sync, mono_ms), membership.is_forced() or not self._config.is_quorum

@@ -16,7 +16,7 @@ they part; what is after it was synchronised on one side only. A **head** is an 
 A master that went back for an epoch and is still reading its queue (`EpochReport.reads`) holds the beginning of that queue: it counts with those who
 are in that epoch, as one that lags; nobody goes back for its sake.
 
-Whoever goes back hands in again, as new, what it had taken in itself and had synchronised after that place; so nothing is lost,
+A master that goes back hands in again, as new, what it had taken in itself and had synchronised after that place; so nothing is lost,
 and what was executed in another order before is reported.
 
 Must never: depend on who decides, or on the order in which the reports came.
@@ -145,7 +145,7 @@ def decide_split(
 ) -> Epoch:
     """Return the epoch of this id with the reporters as its members.
 
-    Whoever decides is one of `base_of_split`, and owns its queue up to that base: ``lsn_of`` and ``at`` tell of it.
+    The proposer that decides is one of `base_of_split`, and owns its queue up to that base: ``lsn_of`` and ``at`` tell of it.
     """
     reports = sorted(reports, key=lambda report: report.row.node)
     heads = heads_of(reports)

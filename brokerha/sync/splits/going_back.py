@@ -4,7 +4,7 @@
     next epoch        … 100 | 101 a  102 b                         agreed: 100, and m3 speaks for those who are not here
     afterwards        … 100 |       parked: x y z, with z as m3's own, before what was parked already
 
-Whoever took a transaction in hands it in again; for masters that are no members of the next epoch the first of their side does. They
+The master that took a transaction in hands it in again; for masters that are no members of the next epoch the first of their side does. They
 may do so again when they are back: a transaction id is synchronised once.
 
 Reading the other queue may take longer than others wait, and the next attempt then finds this master on its way: it says for which epoch it went

@@ -3,7 +3,7 @@
     connect ─> channel ─> consume reply-to ─> exchanges are there ─> up(channel) … lost(reason) ─> pause ─> connect …
 
 Answers come through RabbitMQ's direct reply-to: no queue is made for them, and nothing has to be cleaned up. An answer
-to an older connection is lost, so whoever owns this publishes its open requests again after each `up`.
+to an older connection is lost, so the owner of this publishes its open requests again after each `up`.
 
 pika's `SelectConnection` never blocks: a broker that stops reading, or a host that does not answer, delays no deadline.
 Everything but `call` and `close` runs in the thread. The loop sleeps until there is something, at most five seconds.

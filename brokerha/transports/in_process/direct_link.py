@@ -141,7 +141,7 @@ class DirectLink:
                     self._arrived.append(absence_of(master))
 
     def hear(self, node: NodeId) -> None:
-        """Whoever is here is at this broker."""
+        """Every node here is at this broker."""
 
     def follow(self, queue: str) -> None:
         """Read the queue of a transaction; one that is not there is left at once."""

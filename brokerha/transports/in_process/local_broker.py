@@ -2,7 +2,7 @@
 
 It does what brokerha needs of RabbitMQ and nothing else: direct, fanout and default exchanges, bounded queues that drop
 their oldest message or refuse a new one, messages that come back in their order when their reader is gone, and word to
-the readers when a queue is deleted. It keeps nothing on disk and runs no thread: whoever publishes rings the bells of
+the readers when a queue is deleted. It keeps nothing on disk and runs no thread: a publisher rings the bells of
 the connections that read the queue, and a reader waits for its bell.
 
     publish("brokerha.sync", "m2", message) ──> queue brokerha.m2.sync ──> bell of m2's connection

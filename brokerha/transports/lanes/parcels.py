@@ -34,7 +34,7 @@ ABSENCE_LANE = "absence"
 ARRIVAL_LANES = (ABSENCE_LANE, SYNC_LANE, TX_LANE, DATA_LANE, CLIENT_LANE)
 PUBLICATION_LANES = (SYNC_LANE, TX_LANE, FIRM_LANE, REPLY_LANE, DATA_LANE, BULK_LANE)
 PLAIN_LANES = (SYNC_LANE, REPLY_LANE, DATA_LANE)
-"""Published without a confirmation: what is lost is asked for again by whoever misses it."""
+"""Published without a confirmation: what is lost is asked for again by the node that misses it."""
 
 OPEN_QUEUE = "open"
 DROP_QUEUE = "drop"

@@ -8,7 +8,7 @@ Where a range begins is found by its headers, halving the stream each time, so t
 A stream may say things twice, hold the log of an earlier journal before that of the present one, and cut a large transaction into
 parts: what comes out has each LSN of the newest journal once, in order. Where the log went back after a split, the last message says
 so, and what is void comes out neither. Lines that the stream no longer has are left out, and
-whoever applies the rest sees the gap.
+a reader that applies the rest sees the gap.
 
 Reading takes nothing away and declares nothing. Every wait has an end: a stream that says nothing for ten seconds is unreachable.
 """

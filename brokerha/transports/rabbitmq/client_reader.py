@@ -3,9 +3,9 @@
     brokerha.<master>.{writes,reads}, brokerha.{writes,reads}.any ──> inbox, lane client ──> loop ── Settled ──> here
 
 A message stays with the broker until the loop has settled it. When the door is closed, all that was not settled goes
-back with its channel, in its place, for whoever takes over; a later acknowledgement of it means nothing.
+back with its channel, in its place, for the process that takes over; a later acknowledgement of it means nothing.
 
-Nobody reads these queues exclusively: a process that is frozen, or cut off, still has its reader, and whoever acts in
+Nobody reads these queues exclusively: a process that is frozen, or cut off, still has its reader, and the one that acts in
 its stead must not wait for the broker to notice. What goes to one master goes first to the reader that began last.
 
 Invariants: acknowledgements are made on the channel that delivered, and only there; what is consumed while the door is

@@ -115,7 +115,7 @@ class FrameSocket:
             is_flushed = self.flush()
             frame = self.next_frame()
             if frame is not None:
-                # What came with it is for whoever reads next.
+                # What came with it is for the next read.
                 self.may_have_more = True
                 return frame
             if not self.fill():

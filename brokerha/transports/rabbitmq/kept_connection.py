@@ -1,4 +1,4 @@
-"""One connection to RabbitMQ that is kept: opened, served by whoever owns it, and on any doubt torn down and opened again.
+"""One connection to RabbitMQ that is kept: opened, served by its owner, and on any doubt torn down and opened again.
 
     opened by a thread of its own ─> adopted ─> served, again and again ─> lost ─> pause ─> opened …
 

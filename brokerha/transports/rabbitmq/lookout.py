@@ -39,7 +39,7 @@ class Lookout:
         sightings.begin()
 
     def turn(self, now_s: float) -> None:
-        """Ask about whoever was heard for the first time."""
+        """Ask about nodes that were heard for the first time."""
         if self._sightings.is_new:
             for node in self._sightings.take():
                 self._waiting.setdefault(node, False)

@@ -1,6 +1,6 @@
 """The link to RabbitMQ: two connections that the node's loop serves itself, while it waits for something to arrive and after it has sent.
 
-Two connections, because a broker that is short of memory stops reading from whoever publishes, and must not thereby stop delivering to it.
+Two connections, because a broker that is short of memory stops reading from a publisher, and must not thereby stop delivering to it.
 
     loop ── publish ──> outbox ── "<node> <role> out" ──> broker ──> "<node> <role> in" ── inbox ── take ──> loop
 

@@ -1,6 +1,6 @@
 """A channel for queues that come and go: it waits for no answer, and its end harms nobody else on the connection.
 
-py-amqp's calls wait for the broker's answer, and an error that closes a channel is raised out of whoever reads the
+py-amqp's calls wait for the broker's answer, and an error that closes a channel is raised in the code that reads the
 connection. Making a queue takes a broker milliseconds, and a queue of a transaction may be gone whenever it is asked
 for; both would stop, or tear down, everything beside it. So here every call is only written; answers come as events:
 

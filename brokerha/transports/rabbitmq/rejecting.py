@@ -1,7 +1,7 @@
 """What a node does with a message that it cannot use: it goes to ``brokerha.rejected``, with the reason, and stays there for a person.
 
     of an app         always; it is settled once it is confirmed there
-    between nodes     some of each reason in a minute, the rest is only counted: whoever floods an inbox must not push out what
+    between nodes     some of each reason in a minute, the rest is only counted: a node that floods an inbox must not push out what
                       apps have sent (`Sparing`)
 
 The headers say where it came from, so that it can be published there again (tools/quarantine.py); its own properties and headers stay.

@@ -1,6 +1,6 @@
 """Ends the wait of a thread that waits for sockets: a pipe that is written to from any other thread.
 
-Nothing is written while the thread is awake, and nothing twice: the flags say that somebody has come since it last looked around. Whoever wakes
+Nothing is written while the thread is awake, and nothing twice: the flags say that somebody has come since it last looked around. Who wakes
 first sets `_is_called` and then looks whether the thread waits; the thread first says that it waits and then looks whether it was called; so one
 of the two sees the other.
 """

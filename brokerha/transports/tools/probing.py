@@ -161,7 +161,7 @@ def _queue(connection: Any, row: QueueRow) -> tuple[str, str, int, int]:
 
 
 def _publish(connection: Any, seen: Seen, writes: Sequence[str]) -> None:
-    """Ask for each exchange; the broker says that it is blocked to whoever publishes."""
+    """Ask for each exchange; the broker says that it is blocked to a publisher."""
     for name in writes:
         if problem := _refusal(connection, name, ""):
             seen.unwritable[name] = problem
@@ -189,7 +189,7 @@ def _refusal(connection: Any, exchange: str, key: str) -> str:
 
 
 def _cut(connection: Any) -> None:
-    """Whoever waits on the connection is told that it is gone."""
+    """Callers that wait on the connection are told that it is gone."""
     with contextlib.suppress(Exception):
         connection.connection.transport.sock.shutdown(socket.SHUT_RDWR)
 
