@@ -6,6 +6,7 @@ drew.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -284,6 +285,19 @@ def _options(mistake: str, seed: int) -> Options:
     return AIMED[mistake](draw_plain(seed)) if mistake in AIMED else draw_plain(seed)
 
 
+@pytest.mark.parametrize("mistake", sorted(MISTAKES))
+def test_a_planted_mistake_is_called_as_what_it_stands_for(mistake: str):
+    """Else it breaks by how it is put in, and nobody knows whether it would be caught by what it does."""
+    for place, name, planted_one in MISTAKES[mistake]():
+        shipped = inspect.getattr_static(place, name)
+        if not inspect.isfunction(shipped) or not inspect.isfunction(planted_one):
+            continue
+        takes = inspect.signature(shipped).parameters.values()
+        positional = [each for each in takes if each.kind is each.POSITIONAL_OR_KEYWORD]
+        named = {each.name: None for each in takes if each.kind is each.KEYWORD_ONLY}
+        inspect.signature(planted_one).bind(*(None for _ in positional), **named)
+
+
 @pytest.mark.parametrize("mistake", sorted(set(MISTAKES) - BY_SCENARIO))
 def test_a_planted_mistake_is_caught(mistake: str):
     first = FIRST_SEEDS.get(mistake, 0)
@@ -292,8 +306,7 @@ def test_a_planted_mistake_is_caught(mistake: str):
         with planted(mistake):
             report = simulate(seed, options=_options(mistake, seed))
         if report.violation:
-            # Then it breaks, by what it does and not by how it was put in, and without the mistake it does not
-            assert "argument" not in str(report.violation), report.violation
+            # Then it breaks, and without the mistake it does not
             assert simulate(seed, options=_options(mistake, seed)).violation is None
             return
     pytest.fail(f"{mistake}: not caught by {MOST_SEEDS} seeds")

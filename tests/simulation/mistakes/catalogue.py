@@ -32,6 +32,7 @@ from brokerha.sync.clock import HybridClock
 from brokerha.sync.core import SyncCore
 from brokerha.sync.peers import Peer, PeerTable
 from brokerha.sync.posting import Posting
+from brokerha.sync.round import RoundResult
 from brokerha.sync.state import SyncState
 from brokerha.sync.streams import Incoming, IncomingQueue, Stream
 from tests.simulation.mistakes.backups import BACKUP_MISTAKES
@@ -120,7 +121,7 @@ def _acquire_all(_self: BodyExchange, stream: Stream) -> int:
     return len(stream.waiting)
 
 
-def _once_in_a_batch(_self: SyncCore, prefix: list[Incoming]) -> list[Ordered]:
+def _once_in_a_batch(_self: SyncCore, prefix: list[Incoming], _result: RoundResult) -> list[Ordered]:
     return [(timestamp, txid, origin) for timestamp, txid, origin, _ in {entry[1]: entry for entry in prefix}.values()]
 
 

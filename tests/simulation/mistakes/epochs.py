@@ -255,8 +255,7 @@ def _incoming_as_tail(self: Epochs, core: SyncCore, sender: NodeId, wanted: Tail
 _on_tail_wanted = Epochs.on_tail_wanted
 
 
-def _take_any_tail(self: TailReader, lsn: Lsn, tail: Tail) -> None:
-    del lsn
+def _take_any_tail(self: TailReader, _lsn: Lsn, tail: Tail, _sender: NodeId = "") -> None:
     self._missing.extend(tail.entries)
 
 

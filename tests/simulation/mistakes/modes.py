@@ -60,7 +60,7 @@ def _same_lineage(sync: SyncState, lsn: Lsn, epoch: Epoch) -> Rewound:
 _rewound = going_back_module._rewound
 
 
-def _nothing_before(_history: Any, _executed: Lsn) -> Container[TxId]:
+def _nothing_before(_history: Any, _executed: Lsn, _since: int = 0) -> Container[TxId]:
     return set()
 
 
