@@ -2,7 +2,7 @@
 
     a node stops by itself          within LONGEST_STOP_S
     its supervisor kills it         after KILL_AFTER_S
-    one that stops the supervisor   waits KILL_SUPERVISOR_AFTER_S
+    who stops the supervisor        waits KILL_SUPERVISOR_AFTER_S
 
 Each time is longer than the one inside of it, so that nobody is killed who is about to end in order. Being killed is as safe, and
 leaves more to repeat.

@@ -76,7 +76,7 @@ def pins_of(core: Holder, now: Instant) -> tuple[dict[str, Lsn], dict[str, Lsn]]
         elif worker.is_following and not worker.condemned:
             pins[worker.node] = worker.applied + 1
         if progress.kept_lsn >= 0:
-            # A restored cluster goes on from there.
+            # A worker that restores its kept copy goes on from there.
             pins[worker.node] = min(pins.get(worker.node, progress.kept_lsn + 1), progress.kept_lsn + 1)
     for node, lsn in core.site.kept().items():
         pins[node] = min(pins.get(node, lsn + 1), lsn + 1)

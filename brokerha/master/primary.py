@@ -233,10 +233,6 @@ class Primary:
         """Whether this process is primary no longer."""
         return self.role.state is not RoleState.PRIMARY
 
-    def ready_backups(self) -> tuple[NodeId, ...]:
-        """Backups that have everything."""
-        return self.feed.ready()
-
     def withheld(self, now: Instant) -> str:
         """Why no write is taken now; empty when enough backups confirm."""
         if self._successor:

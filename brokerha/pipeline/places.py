@@ -104,7 +104,7 @@ def keep(where: str, name: str, written: IO[bytes]) -> None:
 
 
 def fsync(where: str, name: str) -> None:
-    """Make a file and its name durable; of a place that is no folder its server has seen to that."""
+    """Make a file and its name durable; where the place is no folder, its server has done so."""
     if not is_local(where):
         return
     path = Path(where, name)

@@ -166,13 +166,13 @@ def add_pieces(book: Book, transaction: Transaction, pieces: list[bytes]) -> Non
 
 def join(book: Book, transaction: Transaction) -> None:
     """Backups that are ready take part in an open transaction, and get what was done in it so far."""
-    if transaction.feed is None and book.backups:
+    if not book.backups:
+        return
+    if transaction.feed is None:
         transaction.feed = TxFeed(book.config, book.node, book.view, transaction.txid, transaction.xid)
         transaction.feed.add([(OPERATION, piece) for piece in transaction.pieces])
-    feed = transaction.feed
     for backup in book.backups:
-        if feed is not None and feed.join(backup):
-            book.counts["participants_joined"] += 1
+        if transaction.feed.join(backup):
             book.dirty[transaction.txid] = None
 
 

@@ -28,6 +28,7 @@ from tests.simulation.mistakes.prepare import PREPARE_MISTAKES
 from tests.simulation.mistakes.workers import WORKER_MISTAKES
 
 MOST_SEEDS = 25
+"""Each mistake is caught within so many seeds; most within three."""
 FIRST_SEEDS = {
     "back one too far": 50,
     "former primary goes on": 40,
@@ -38,8 +39,7 @@ FIRST_SEEDS = {
     "void results kept": 130,
     "vote without looking at the last record": 25,
 }
-"""Where to begin with what seldom does harm: whoever goes back too far mostly reads again what it had."""
-"""Each mistake is caught within so many seeds; most within three."""
+"""Where to begin with what seldom does harm: a master that goes back too far mostly reads again what it had."""
 
 
 def _majority(options: Options) -> Options:

@@ -1,12 +1,13 @@
 """Runs the checks part by part and closes with a table of what was covered: the engine of ``make test``.
 
 Each part is one command with a deadline; a part that fails does not keep the others from running, but the exit code
-is 1. The rules come first because they take seconds, the broker last because it takes minutes:
+is 1. The rules come first because they take seconds, the broker last because it takes minutes. Where several clusters share the machine,
+at most three tests that failed run once more, alone; who passes then does not fail the part, and the table names it as unstable:
 
     rules     ruff, mypy --strict, import contracts
     cores     tests without a broker that are not slow, in parallel: those of the cores with branch coverage; then, without,
               those of all around them, and those that run thousands of clusters
-    slow      slow tests without a broker: long histories, the package as it is installed; and the seeds of simulated clusters
+    slow      slow tests without a broker: simulated clusters, long histories
     spark     tests on Spark without a broker, in one session
     broker    tests over RabbitMQ, three at a time, on one broker that is lent to all of them; those of the wire again over RabbitMQ 4,
               and there the nemesis
@@ -43,6 +44,7 @@ _ROUNDS = "tests/system/test_split_rounds.py"
 _BRANCH_COVERAGE_MIN_PERCENT = 95
 _NO_TESTS_SELECTED = 5
 _INTERRUPTED = 130
+_AGAIN_MOST = 3
 _REASON_CHARS = 300
 
 
@@ -54,11 +56,13 @@ class Part:
     caption: str
     command: Sequence[str]
     within_s: int
+    tries_again: bool = False
+    """Whether what failed beside others runs once more without them."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a part; ``details`` is one line for the table."""
+    """What came of a part; ``details`` is one line for the table, ``unstable`` the tests that passed only alone, with why they had failed."""
 
     part: Part
     passed: bool
@@ -66,6 +70,7 @@ class Outcome:
     processor_s: float
     """Of the processes that ended in order: one that was killed with its parent is not in it."""
     details: str
+    unstable: Sequence[str] = ()
 
 
 def _pytest(name: str, *options: str) -> list[str]:
@@ -94,8 +99,6 @@ _COUNTED = tuple(
 )
 """Tests of the cores. What the others reach of them is not counted: to count takes half as long again."""
 _QUICK = "not broker and not slow and not campaign and not spark"
-_SLOW = "slow and not broker and not campaign and not spark"
-_SEEDS = "tests/simulation/test_seeds.py"
 _NEMESIS = "tests/system/nemesis/test_nemesis.py"
 _NOT_COUNTED = (
     "tests/simulation/test_mistakes.py",
@@ -145,12 +148,10 @@ PARTS: dict[str, list[Part]] = {
     "slow": [
         Part(
             "slow",
-            "long histories, the installed package",
-            _pytest("slow", "-m", _SLOW, "-n", "2", f"--ignore={_SEEDS}"),
-            600,
-        ),
-        # By itself, because each of them takes two processes.
-        Part("seeds", "simulated clusters", _pytest("seeds", "-m", _SLOW, _SEEDS), 1200),
+            "simulated clusters, long histories",
+            _pytest("slow", "-m", "slow and not broker and not campaign and not spark"),
+            1200,
+        )
     ],
     "spark": [
         Part(
@@ -178,6 +179,7 @@ PARTS: dict[str, list[Part]] = {
                 ),
             ],
             2700,
+            tries_again=True,
         ),
         Part(
             "rabbitmq4",
@@ -193,6 +195,7 @@ PARTS: dict[str, list[Part]] = {
                 *_pytest("rabbitmq4", "-m", "broker and not campaign", "-n", "3", "--dist", "loadfile", *_ON_BOTH),
             ],
             900,
+            tries_again=True,
         ),
     ],
 }
@@ -241,21 +244,33 @@ def main(names: Sequence[str]) -> int:
 def _run(part: Part) -> Outcome:
     print(f"\n== {part.name}: {part.caption}", flush=True)
     started_at, used_s = time.monotonic(), _processor_s()
+    problem = _problem(part)
+    words = [f"{number:,} {kind}" for kind, number in _counts(part).items() if number or kind == "passed"]
+    failed = _failures(part)
+    unstable: Sequence[str] = ()
+    if problem and part.tries_again and 0 < len(failed) <= _AGAIN_MOST:
+        print(f"\n== {part.name}: {len(failed)} once more, alone", flush=True)
+        # The result file is written anew, so that it names what failed both times.
+        if not _problem(part, "--last-failed", "--last-failed-no-failures=none", "-n", "0"):
+            problem, unstable = "", failed
+            words.append(f"{len(failed)} of them only alone")
+    details = "; ".join(filter(None, [", ".join(words), problem])) or "clean"
+    return Outcome(part, not problem, time.monotonic() - started_at, _processor_s() - used_s, details, unstable)
+
+
+def _problem(part: Part, *options: str) -> str:
+    """Runs the command of a part; returns what went wrong, empty when nothing did."""
     environment = os.environ | {SUMMARY_VARIABLE: str(_lines_file(part))}
-    process = subprocess.Popen(list(part.command), cwd=_ROOT, env=environment, start_new_session=True)
+    process = subprocess.Popen([*part.command, *options], cwd=_ROOT, env=environment, start_new_session=True)
     try:
         code = process.wait(timeout=part.within_s)
-        problem = "" if code == 0 else f"exit code {code}"
     except subprocess.TimeoutExpired:
-        code, problem = -1, f"not done after {part.within_s} s"
+        return f"not done after {part.within_s} s"
     finally:
         _end_group(process)
-    counts = _counts(part)
     if code == _NO_TESTS_SELECTED:
-        problem = "no test was selected"
-    words = [f"{number:,} {kind}" for kind, number in counts.items() if number or kind == "passed"]
-    details = "; ".join(filter(None, [", ".join(words), problem])) or "clean"
-    return Outcome(part, not problem, time.monotonic() - started_at, _processor_s() - used_s, details)
+        return "no test was selected"
+    return "" if code == 0 else f"exit code {code}"
 
 
 def _processor_s() -> float:
@@ -331,6 +346,8 @@ def _print_table(outcomes: Sequence[Outcome]) -> None:
             for line in lines.read_text(encoding="utf-8").splitlines():
                 print(f"{'':29} - {line}")
     for outcome in outcomes:
+        for failure in outcome.unstable:
+            print(f"unstable: {failure}")
         for failure in _failures(outcome.part):
             print(f"failed: {failure}")
     failed = [outcome.part.name for outcome in outcomes if not outcome.passed]

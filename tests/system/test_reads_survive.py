@@ -141,14 +141,24 @@ class Counter:
         assert least <= value <= self.tried, f"{door} has {value} at LSN {answer.headers['Brokerha-Lsn']} after {least} at {lsn}"
 
 
+def reads_at_the_master(clients: list[Counter]) -> int:
+    return sum(len(client.took_s) for client in clients)
+
+
+def reads_at_doors(clients: list[Counter]) -> int:
+    return sum(client.at_doors for client in clients)
+
+
 def reads(clients: list[Counter]) -> int:
-    return sum(len(client.took_s) + client.at_doors for client in clients)
+    return reads_at_the_master(clients) + reads_at_doors(clients)
 
 
-def await_reads(clients: list[Counter], count: int, cluster: ProcessCluster) -> None:
+def await_reads(
+    clients: list[Counter], count: int, cluster: ProcessCluster, counted: Callable[[list[Counter]], int] = reads
+) -> None:
     """Wait until there were so many reads."""
     deadline = time.monotonic() + 180
-    while reads(clients) < count:
+    while counted(clients) < count:
         faults = [fault for client in clients for fault in client.faults]
         assert not faults, f"{faults}\n{cluster.log_tail()}"
         assert time.monotonic() < deadline, f"only {reads(clients)} reads\n{cluster.log_tail()}"
@@ -196,7 +206,8 @@ def test_no_read_fails_or_goes_back_while_one_worker_is_killed_and_one_frozen(
             os.kill(frozen_pid, signal.SIGSTOP)
             try:
                 time.sleep(FROZEN_S)
-                await_reads(clients, reads(clients) + 100, cluster)
+                await_reads(clients, reads_at_the_master(clients) + 100, cluster, reads_at_the_master)
+                await_reads(clients, reads_at_doors(clients) + 10, cluster, reads_at_doors)
             finally:
                 os.kill(frozen_pid, signal.SIGCONT)
         ended_s = time.monotonic()
@@ -212,11 +223,11 @@ def test_no_read_fails_or_goes_back_while_one_worker_is_killed_and_one_frozen(
     took = [each for client in clients for each in client.took_s]
     during = [seconds for at_s, seconds in took if at_s + seconds >= began_s and at_s <= ended_s]
     calm = [seconds for at_s, seconds in took if at_s + seconds < began_s or at_s > ended_s]
-    at_doors = sum(client.at_doors for client in clients)
+    at_doors = reads_at_doors(clients)
     unserved = sum(client.unserved for client in clients)
     assert len(took) + at_doors >= READS
-    assert min(len(during), at_doors) > READS // 20
-    assert near > len(took) // 10, "those over HTTP were answered without the broker"
+    assert len(during) >= 100
+    assert near >= 100, "those over HTTP were answered without the broker"
     covered(
         f"reads of {CLIENTS} clients at 3 workers over RabbitMQ, none failed and none went back: {len(calm)} with all workers "
         f"({quantiles(calm)}), {len(during)} with one killed and one frozen ({quantiles(during)}); {at_doors} at the workers' doors "

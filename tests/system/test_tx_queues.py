@@ -7,7 +7,6 @@ backup does in the middle of a transaction is shown at m1.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -210,15 +209,12 @@ def test_ten_commits_that_wait_for_a_frozen_backup_hold_up_nobody_and_all_land(s
         try:
             commits = [commit_aside(tx) for tx in transactions]
             site.until(lambda: site.metric("m1", "transactions_prepared") == 10, "ten are prepared")
-            began = time.monotonic()
             assert site.get("m1", "/livez") is not None
             assert db.put("t", "meanwhile", "v").lsn
-            waited_s = time.monotonic() - began
             were_waiting = not any(results for _, results in commits)
         finally:
             site.thaw("m1c")
         assert were_waiting
-        assert waited_s < 1.0
         for thread, results in commits:
             thread.join(30)
             assert [type(each) for each in results] == [Committed], results

@@ -1,7 +1,7 @@
 """What a primary knows of each of its backups: how far it is, what it waits for, whether it is ready (replication 1 to 4).
 
     joining    not heard, or its journal is not the beginning of ours: it loads, or asks for what it lacks
-    catch-up   it is fed; its guard is not reached, or a transaction that was closed when it joined is not settled for it
+    catch-up   it is fed; its guard is not reached, or a transaction that was closed without it is not settled
     paused     an operator paused it: it says where it stands, and is sent nothing but heartbeats
     ready      it has everything that was there when it joined, and gets whatever follows; may take part in transactions
 
@@ -127,25 +127,25 @@ class BackupFeed(Followed):
             self.trackers.pop(txid, None)
 
     def take_part(self) -> bool:
-        """Settle the transactions that are open if it can take part in them: its guard is reached, and all others are settled.
+        """Settle the transactions that are open, if nothing else keeps it from being ready; returns whether there were any."""
+        can = bool(self.trackers) and self._has_records and all(at is None for at in self.trackers.values())
+        if can:
+            self.trackers = {}
+        return can
 
-        Returns whether there were any.
-        """
-        lacks = [at for at in self.trackers.values() if at is not None]
-        can = self.is_fed and self.is_alive and not self.paused and self.applied >= self.guard and not lacks
-        if not (can and self.trackers and self.heard is not None and self.heard.follows == State.BASIC):
-            return False
-        self.trackers = {}
-        return True
+    @property
+    def _has_records(self) -> bool:
+        """Whether it gets what follows, and has all records that were there when it joined."""
+        is_fed = self.is_fed and self.is_alive and not self.paused
+        return is_fed and self.heard is not None and self.heard.follows == State.BASIC and self.applied >= self.guard
 
     def judge(self) -> bool:
         """Decide whether it is ready; returns whether that changed."""
         before = self.is_ready
         is_following = self.heard is not None and self.heard.follows in FOLLOWING
-        is_there = self.applied >= self.guard and not self.trackers
         if not (self.is_fed and self.is_alive and is_following) or self.paused:
             self.is_ready = False
-        elif is_there and self.heard is not None and self.heard.follows == State.BASIC:
+        elif self._has_records and not self.trackers:
             self.is_ready = True
         return self.is_ready is not before
 
@@ -170,5 +170,5 @@ class BackupFeed(Followed):
         if self.applied < self.guard:
             return CATCH_UP, f"{self.guard - self.applied} records are lacking up to its guard {self.guard}"
         if self.trackers:
-            return CATCH_UP, f"transactions that were open when it joined: {', '.join(sorted(self.trackers)[:3])}"
+            return CATCH_UP, f"transactions that were open when it joined, and that it has not got: {', '.join(sorted(self.trackers)[:3])}"
         return CATCH_UP, heard.reason or f"it is in {heard.follows}"

@@ -4,7 +4,7 @@
       STANDBY -> CANDIDATE               votes needed                 CANDIDATE -> PRIMARY
 
 The number of a view names its primary, so that no two processes can ever start the same one. Votes needed are
-``processes - sync_n``: the voters meet every process that confirmed a record before, and votes only for a journal that
+``processes - sync_n``: a process that votes meets every one that confirmed a record before, and votes only for a journal that
 reaches at least as far as its own. A candidate promises its view only when it has the votes of the others: asking alone
 changes nothing, so a process that merely lost touch for a while disturbs nobody.
 

@@ -247,5 +247,5 @@ class WorkerFeed(Followed):
 
     @property
     def running_reads(self) -> int:
-        """Reads under way there, of all masters."""
+        """Reads under way there, of all callers."""
         return self.progress.running_reads if self.progress is not None else 0

@@ -248,9 +248,9 @@ def test_a_backup_that_joins_takes_part_in_what_is_open_and_waits_for_what_is_cl
     bench.write(TxPrepared("t1", "", b"body", (), 0))
     assert bench.primary.take_part() == ()
     bench.confirm()
-    assert bench.primary.ready_backups() == ()
+    assert bench.primary.feed.ready() == ()
     assert bench.primary.take_part() == ("b1",)
-    assert bench.primary.ready_backups() == ("b1",)
+    assert bench.primary.feed.ready() == ("b1",)
 
 
 def test_a_backup_gets_a_snapshot_of_the_journal_when_it_asks_for_one() -> None:

@@ -193,7 +193,7 @@ class Group:
             if acting and acting[0].runner.master is not None:
                 primary = acting[0].runner.master.primary
                 assert primary is not None
-                if len(primary.ready_backups()) == up - 1:
+                if len(primary.feed.ready()) == up - 1:
                     return self
         raise AssertionError("nobody was elected")
 

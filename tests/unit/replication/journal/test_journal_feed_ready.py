@@ -112,7 +112,7 @@ def test_an_expected_backup_has_a_guard_before_it_is_heard() -> None:
 def test_a_backup_waits_for_transactions_that_were_open_when_it_joined() -> None:
     bench = FeedBench(open_transactions=("t1", "t2"))
     bench.join()
-    assert bench.row().reason == "transactions that were open when it joined: t1, t2"
+    assert bench.row().reason == "transactions that were open when it joined, and that it has not got: t1, t2"
     bench.feed.on_tx_settled("t1")
     bench.write(TxPrepared("t2", "", BODY, (), 0))
     assert bench.row().state == CATCH_UP

@@ -1,0 +1,55 @@
+"""What fails beside others runs once more alone, and is named; what fails twice fails its part."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support import all_parts
+from tests.support.all_parts import Outcome, Part
+
+ALONE = "import os\n\n\ndef test_alone(): assert 'PYTEST_XDIST_WORKER' not in os.environ, 'beside others'\n"
+NEVER = "def test_never(): assert False\n"
+WELL = "def test_well(): pass\n"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """Runs these tests as a part."""
+    monkeypatch.setattr(all_parts, "_RESULTS", tmp_path)
+
+    def run(*tests: str, tries_again: bool = True) -> Outcome:
+        for number, test in enumerate(tests):
+            (tmp_path / f"test_{number}.py").write_text(test)
+        pytest_here = [sys.executable, "-m", "pytest", "-q", f"--rootdir={tmp_path}", f"--junit-xml={tmp_path / 'some.xml'}"]
+        return all_parts._run(Part("some", "", [*pytest_here, "-n", "2", str(tmp_path)], 60, tries_again))
+
+    return run
+
+
+def test_one_that_passes_only_alone_is_named_and_fails_nothing(run: Callable[..., Outcome]) -> None:
+    outcome = run(WELL, ALONE)
+    assert outcome.passed
+    assert outcome.details == "1 passed, 1 failed, 1 of them only alone"
+    (unstable,) = outcome.unstable
+    assert "test_alone: AssertionError: beside others" in unstable
+    assert not all_parts._failures(outcome.part)
+
+
+def test_one_that_fails_twice_fails_its_part(run: Callable[..., Outcome]) -> None:
+    outcome = run(WELL, ALONE, NEVER)
+    assert (outcome.passed, outcome.unstable) == (False, ())
+    (failure,) = all_parts._failures(outcome.part)
+    assert "test_never" in failure
+
+
+def test_many_do_not_run_again(run: Callable[..., Outcome]) -> None:
+    outcome = run(*[ALONE] * 4)
+    assert (outcome.passed, len(all_parts._failures(outcome.part))) == (False, 4)
+
+
+def test_other_parts_do_not_run_again(run: Callable[..., Outcome]) -> None:
+    assert not run(ALONE, tries_again=False).passed
