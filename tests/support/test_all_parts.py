@@ -20,6 +20,7 @@ WELL = "def test_well(): pass\n"
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     """Runs these tests as a part."""
     monkeypatch.setattr(all_parts, "_RESULTS", tmp_path)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
 
     def run(*tests: str, tries_again: bool = True) -> Outcome:
         for number, test in enumerate(tests):
