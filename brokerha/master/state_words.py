@@ -154,6 +154,8 @@ def _named(sync: SyncCore, node: NodeId, mono_ms: int, *, is_left_out: bool = Tr
     peer = sync.peers.peers.get(node)
     if node in sync.epochs.suspicion.gone:
         remarks.append("its process has ended, or has lost the broker")
+    elif peer is not None and sync.epochs.suspicion.has_left(peer):
+        remarks.append("it was stopped")
     elif is_left_out and (not sync.config.is_quorum or len(sync.epoch.configuration.masters) > SMALLEST) and peer is not None and peer.known_ms is not None:
         silent_ms = mono_ms - peer.known_ms
         missed_ms = sync.epochs.suspicion.missed_at_ms(peer) or mono_ms

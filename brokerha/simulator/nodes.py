@@ -194,6 +194,11 @@ class SimMaster(Process):
         self.world.clients.on_death(self.node)
         self.world.tx_clients.on_death(self.node)
 
+    def stop(self) -> None:
+        """End in order."""
+        self.runner.leave()
+        self.die()
+
     def mend(self) -> None:
         """Its disk fails no more."""
         self.journal.disk.sync_fails = 0.0

@@ -215,6 +215,10 @@ class Process:
         self._turn_at_us = None
         self.transport = SimTransport(self)
 
+    def stop(self) -> None:
+        """End in order: the last that it says is on its way when it dies."""
+        self.die()
+
     def mend(self) -> None:
         """Its disk fails no more."""
 

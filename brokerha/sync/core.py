@@ -20,7 +20,7 @@ from brokerha.model.epochs import first_epoch
 from brokerha.model.ids import Entry, Instant, NodeId, Ordered, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.records import Accepted, Appended, BodiesHeld, History, MasterState
-from brokerha.model.wire.epoch_messages import Row
+from brokerha.model.wire.epoch_messages import Leave, Row
 from brokerha.model.wire.messages import Bodies, Fetch, Outgoing, Post
 from brokerha.sync import identity
 from brokerha.sync.bodies import in_records
@@ -259,6 +259,13 @@ class SyncCore(SyncState):
                 seen.add(txid)
                 added.append((timestamp, txid, origin))
         return added
+
+    # ---- the end
+
+    def leave(self) -> list[Outgoing]:
+        """The last that is said, by a process that is stopped: whoever owns this core asks nothing more of it (R8)."""
+        is_silent = self.lost or self.retired or self.is_joiner()
+        return [] if is_silent else [Outgoing(node, Leave(self.incarnation)) for node in self.peers.peers]
 
     # ---- questions
 

@@ -150,6 +150,11 @@ class Scene:
         for node in nodes:
             self.world.processes[node].die()
 
+    def stop(self, *nodes: NodeId) -> None:
+        """Processes end in order."""
+        for node in nodes:
+            self.world.processes[node].stop()
+
     def start(self, *nodes: NodeId) -> None:
         """Processes begin (again)."""
         for node in nodes:

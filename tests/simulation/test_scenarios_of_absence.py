@@ -1,10 +1,13 @@
-"""Named scenarios of a master whose process ends while others wait for it: the broker knows, so nobody waits for `max-peer-lag`."""
+"""Named scenarios of a master whose process ends while others wait for it: it says so, or the broker knows, so nobody waits for `max-peer-lag`."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from brokerha.model import states
+from brokerha.model.wire.epoch_messages import Leave
 from brokerha.sync.config import SyncConfig
 from tests.simulation.scene import Scene
 
@@ -73,3 +76,79 @@ def test_the_last_two_do_not_go_on_without_each_other() -> None:
     scene.start("m2")
     scene.until(lambda: write.is_done)
     assert scene.master("m1").runner.core.sync.epoch.members == ("m1", "m2")
+
+
+def test_a_master_that_is_stopped_in_order_holds_nobody_up() -> None:
+    # Given three masters, one of which has writes of its own under way
+    scene = at_work()
+    own = scene.write_many("m3", "own", 3)
+    scene.run(2)
+    # When it is stopped and a write comes
+    scene.stop("m3")
+    write = scene.write("m1", "goes on")
+    waited_ms = scene.until(lambda: write.is_done)
+    # Then the others go on without it at once, and take it back when it is there again, with all that it had taken in
+    assert waited_ms <= 50
+    assert scene.master("m1").runner.core.sync.epoch.members == ("m1", "m2")
+    scene.start("m3")
+    scene.agree()
+    assert scene.master("m1").runner.core.sync.epoch.members == ("m1", "m2", "m3")
+    assert all(scene.master("m2").runner.core.history.lsn_of(each.txid) for each in own)
+
+
+def test_the_first_in_the_alphabet_is_stopped_and_the_next_one_begins() -> None:
+    scene = at_work()
+    scene.stop("m1")
+    write = scene.write("m2", "goes on")
+    assert scene.until(lambda: write.is_done) <= 50
+    assert scene.master("m3").runner.core.sync.epoch.members == ("m2", "m3")
+
+
+@pytest.mark.parametrize("mode", ["none", "simple", "smart"])
+def test_where_any_side_goes_on_it_is_not_waited_for_either(mode: str) -> None:
+    scene = Scene(**LAG, split_recovery=mode)
+    scene.stop("m3")
+    write = scene.write("m1", "goes on")
+    # Workers keep a copy first, with some of them
+    assert scene.until(lambda: write.is_done) <= 2000
+    scene.start("m3")
+    scene.agree()
+    assert scene.master("m1").runner.core.sync.epoch.members == ("m1", "m2", "m3")
+
+
+def test_one_that_was_stopped_and_is_back_at_once_is_a_member() -> None:
+    scene = at_work()
+    scene.stop("m3")
+    scene.start("m3")
+    write = scene.write("m1", "with all")
+    scene.until(lambda: write.is_done)
+    scene.agree()
+    assert scene.master("m1").runner.core.sync.epoch.members == ("m1", "m2", "m3")
+
+
+def test_the_last_one_says_who_was_stopped() -> None:
+    scene = at_work()
+    scene.stop("m2", "m3")
+    write = scene.write("m1", "held up")
+    scene.run(2000)
+    assert not write.is_done
+    assert scene.state("m1")[0] == states.NO_MAJORITY
+    assert "m3 (it was stopped)" in scene.state("m1")[1]
+    scene.start("m2")
+    scene.until(lambda: write.is_done)
+
+
+def test_what_an_earlier_process_said_last_is_not_held_against_the_next_one() -> None:
+    # Given a master that was started again, and that message of its last process
+    scene = at_work()
+    before = scene.master("m3").runner.core.sync.incarnation
+    scene.kill("m3")
+    scene.start("m3")
+    scene.agree()
+    number = scene.master("m1").runner.core.sync.epoch.number
+    # When that comes late
+    scene.inject("m1", "m3", Leave(before), before)
+    scene.run(500)
+    # Then nobody is left out
+    assert scene.master("m1").runner.core.sync.epoch.number == number
+    assert scene.master("m1").runner.core.sync.peers.ignored["left_before"] == 1

@@ -139,13 +139,13 @@ class ProcessCluster:
         os.kill(self.pid(node), signal.SIGKILL)
 
     @contextlib.contextmanager
-    def down(self, node: str) -> Iterator[Path]:
-        """SIGKILL a node and keep it from coming back while its folder is tampered with."""
+    def down(self, node: str, number: int = signal.SIGKILL) -> Iterator[Path]:
+        """End a node by a signal and keep it from coming back while its folder is tampered with."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
             pid = self.pid(node)
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
             while _is_running(pid):
                 time.sleep(0.02)
             yield self.folder / "var" / node

@@ -66,6 +66,19 @@ def test_a_hand_over_under_load_loses_nothing_and_the_hook_is_called(site: TxSit
     site.until(lambda: any(row[:3] == [primary, "m1", "backup"] for row in roles(site)), "and the old one its own", 10)
 
 
+def test_a_primary_that_is_stopped_under_load_hands_over_first(site: TxSite):
+    primary = site.await_primary()
+    told = len(roles(site))
+    with Load(site.client, ("stopped-a", "stopped-b")) as load:
+        load.await_more(site, 20)
+        assert site.stop(primary) == 0
+        # One that ends otherwise is primary to its end
+        assert [primary, "m1", "backup"] in [row[:3] for row in roles(site)[told:]]
+        site.await_primary(*(node for node in PROCESSES if node != primary))
+        load.await_more(site, 20)
+    load.check(site)
+
+
 def test_an_empty_backup_joins_while_writes_go_on_and_can_take_over(site: TxSite):
     primary = site.await_primary()
     joining, other = (node for node in PROCESSES if node != primary)

@@ -5,6 +5,7 @@ Three sites with a master and a worker each, `max-peer-lag-s` at two seconds, an
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 
@@ -64,6 +65,29 @@ def test_a_majority_goes_on_without_a_dead_master_and_takes_it_back(
         f"epochs, a master killed: lag {LAG_S:g} s, next synchronised write after {resumed_s:.1f} s; started again: member after "
         f"{back_s:.1f} s; {OWN_WRITES} of its own that nobody had heard of, each once; "
         f"{told(writers)} writes acknowledged, {len(txids)} in each log, 0 lost, 0 twice"
+    )
+
+
+def test_a_master_that_is_stopped_says_so_and_the_others_go_on_at_once(
+    sites: SplitSites, covered: Callable[[str], None]
+) -> None:
+    left = ("m2", "m3")
+    sites.await_epoch(MASTERS)
+    with writers_at(sites, "stopped", left) as writers:
+        with sites.down("m1", signal.SIGTERM):
+            stopped_s = time.monotonic()
+            sites.write("m2", "without-m1-in-order")
+            resumed_s = time.monotonic() - stopped_s
+            sites.await_epoch(left)
+        back_s = seconds_until_back(sites)
+    sites.await_equal()
+    said = [line for line in sites.log_tail(300).splitlines() if "stopped=['m1']" in line]
+    assert {node for node in left for line in said if f"node={node}" in line} == set(left), sites.log_tail()
+    txids = sites.check_logs()
+    sites.check_books(writers)
+    covered(
+        f"epochs, a master stopped in order, brokers joined by federation: next synchronised write after {resumed_s:.2f} s; started again: "
+        f"member after {back_s:.1f} s; {told(writers)} writes acknowledged, {len(txids)} in each log, 0 lost, 0 twice"
     )
 
 

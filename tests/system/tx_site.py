@@ -99,6 +99,11 @@ class TxSite:
         for node in nodes:
             self._running.pop(node).wait(10)
 
+    def stop(self, node: str) -> int:
+        """SIGTERM; returns the exit code."""
+        self._running[node].send_signal(signal.SIGTERM)
+        return self._running.pop(node).wait(DEADLINE_S)
+
     def freeze(self, node: str) -> None:
         """SIGSTOP."""
         os.kill(self._running[node].pid, signal.SIGSTOP)

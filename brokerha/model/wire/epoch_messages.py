@@ -5,6 +5,7 @@ EpochInstall ->                                        what was decided (R11, R1
 TailWanted ->  <- Tail                                 the part of the queue that a master lacks (R16)
 StateWanted ->  <- State                               what a master takes over when nobody holds that part any more (R16)
 Join ->                                                take me back (R8)
+Leave ->                                               my process is stopped: do not wait for it (R8)
 Notice ->                                              you are no master of this cluster any more (R15)
 """
 
@@ -142,6 +143,14 @@ class Join:
     number: int
     """(incarnation, number) of the last row of the receiver that the sender heard: the link works both ways."""
     row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Last message of a process that is stopped in order: nothing more comes of this incarnation (R8)."""
+
+    CHANNEL: ClassVar[str] = SYNC
+    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from brokerha.model.wire.epoch_messages import (
     EpochRefused,
     EpochReport,
     Join,
+    Leave,
     Notice,
     Row,
     State,
@@ -370,7 +371,7 @@ Message = (
     | SnapshotDone | Task | TaskReport | Replicate | Confirmed | Candidate | Vote | RecordsWanted | Records
     | RecordsMissing | TxJoin | TxEvents | TxAnswer | Promote | EpochPrepare | EpochReport | EpochRefused | EpochInstall
     | TailWanted | Tail | Join | Notice | StateWanted | State | Keep | Restore | NodeOrder | NodeAnswer
-    | SettingsRequest | SettingsReport
+    | SettingsRequest | SettingsReport | Leave
 )  # fmt: skip
 
 SnapshotAsked = Request | SnapshotWanted | ChunksWanted | SnapshotDone
@@ -382,7 +383,7 @@ MESSAGES: tuple[type, ...] = (
     SnapshotDone, Task, TaskReport, Replicate, Confirmed, Candidate, Vote, RecordsWanted, Records,
     RecordsMissing, TxJoin, TxEvents, TxAnswer, Promote, EpochPrepare, EpochReport, EpochRefused, EpochInstall,
     TailWanted, Tail, Join, Notice, StateWanted, State, Keep, Restore, NodeOrder, NodeAnswer,
-    SettingsRequest, SettingsReport,
+    SettingsRequest, SettingsReport, Leave,
 )  # fmt: skip
 """All message classes; the place in this tuple is the number on the wire, so new ones go to the end."""
 

@@ -147,7 +147,8 @@ class MasterNode:
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Finish the turn, answer who still waits, close everything. Idempotent."""
-        self.loop.stop(timeout_s)
+        if self.loop.stop(timeout_s):
+            self.runner.leave()
         self.retire("the master is stopping", timeout_s)
         self.transport.close(parting_ms(self.transport, timeout_s))
         self.journal.close()

@@ -56,12 +56,13 @@ class Orders:
         if node not in self._role.processes:
             raise InvalidRequest(f"{node!r} is no process of {self._role.master}: {', '.join(self._role.processes)}")
         if name == PROMOTE:
-            return self._loop.call(partial(self._promote, node, is_forced=is_forced))
+            return self._loop.call(partial(self.promote, node, is_forced=is_forced))
         if node == self._role.process:
             return self._loop.call(partial(self._runner.order, COMMANDS[name], is_forced=is_forced))
         return self._pass_on(node, COMMANDS[name], is_forced=is_forced)
 
-    def _promote(self, node: NodeId, *, is_forced: bool) -> Answer:
+    def promote(self, node: NodeId, *, is_forced: bool) -> Answer:
+        """Begin to make another process primary; called by the loop. Raises NotReady with what is in the way."""
         answer = self._runner.promote(node, is_forced=is_forced)
         # What follows is done by the next turn, which must not wait for a message first.
         self._wake()

@@ -56,6 +56,8 @@ log = structlog.get_logger()
 
 ASK_SETTINGS_MS = 5000
 """Time between two questions of who stands by for the settings."""
+HAND_OVER_S = 2.0
+"""Longest time that a primary that is stopped waits for a backup to take its place."""
 HOOK_S = 60.0
 """A program of ``on-role-change`` that runs longer is ended."""
 
@@ -108,19 +110,38 @@ class ProcessNode:
         self.orders = Orders(self.runner, self.loop, transport.wake)
         self.runner.on_node = self._on_node
         self._ask_settings_ms = 0
+        self._has_stood_down = threading.Event()
+        """Set when this process stops being primary."""
 
     def start(self) -> None:
         """Begin to work."""
         self.loop.start()
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Finish the turn, answer who still waits, close everything. Idempotent."""
+        """Let a backup take over, finish the turn, answer who still waits, close everything. Idempotent."""
+        self._hand_over(min(HAND_OVER_S, timeout_s))
         self.loop.stop(timeout_s)
         if (master := self.master) is not None:
             master.retire("the master is stopping", timeout_s)
         self.door.close(timeout_s)
         self.transport.close(parting_ms(self.transport, timeout_s))
         self.copy.close()
+
+    def _hand_over(self, timeout_s: float) -> None:
+        """A backup that is ready takes over at once, not only when this process is missed."""
+        try:
+            if self.loop.call(self._begin_to_hand_over).result(timeout_s):
+                self._has_stood_down.wait(timeout_s)
+        except (NotReady, TimeoutError) as error:
+            log.warning("nobody takes over", node=self.config.process, reason=str(error) or f"no turn for {timeout_s} s")
+
+    def _begin_to_hand_over(self) -> bool:
+        self._has_stood_down.clear()
+        primary = self.master.runner.primary if self.master is not None else None
+        if primary is None or not self.config.role.is_automatic or not (ready := primary.feed.ready()):
+            return False
+        self.orders.promote(ready[0], is_forced=False)
+        return True
 
     def _turn(self) -> None:
         if self.master is not None:
@@ -167,6 +188,7 @@ class ProcessNode:
             self.master = None
             # Nothing waits for the thread of the log: this process is a backup from now on, and its primary waits for it.
             before.retire(f"{self.config.process} is not primary of {self.config.master.sync.node} any more", 0)
+            self._has_stood_down.set()
         if runner is not None:
             options, journal = self.options, self.copy.journal
             self.master = MasterNode(

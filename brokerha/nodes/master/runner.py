@@ -307,6 +307,11 @@ class MasterRunner:
         self._retry_at_ms = now.mono_ms + RETRY_MS
         self.close_tickets(reason)
 
+    def leave(self) -> None:
+        """Say that this process ends, once there are no more turns: other masters go on without waiting for it."""
+        if not self.failure and self.primary is None:
+            self.transport.send(self.core.sync.leave())
+
     def close_tickets(self, reason: str) -> None:
         """Answer everybody who waits with *unknown*."""
         waiting, self._open = self._open, {}

@@ -283,7 +283,7 @@ class EpochLog:
         """Tell what has changed since the last call."""
         sync = core.sync
         if self._epoch is None or sync.epoch.id != self._epoch.id:
-            self._on_epoch(sync.epoch)
+            self._on_epoch(sync.epoch, sync.epochs.suspicion.stopped)
         gone, before = sync.epochs.suspicion.gone, self._gone
         for master in sorted(gone - before):
             log.warning("is gone", node=self._master, master=master, reason="its inbox at the broker is gone")
@@ -304,20 +304,21 @@ class EpochLog:
         now_ms = mono_ms - self._frozen_from_ms if self._promised is not None else 0
         return {"epoch_changes_total": self._changes, "frozen_seconds_total": (self._frozen_ms + now_ms) / 1000}
 
-    def _on_epoch(self, epoch: Epoch) -> None:
+    def _on_epoch(self, epoch: Epoch, stopped: frozenset[NodeId]) -> None:
         before, self._epoch = self._epoch, epoch
         if before is None or not epoch.number:
             return  # A joiner is in no epoch.
         self._changes += 1
-        left_out = sorted({*before.members} - {*epoch.members})
-        tell = log.warning if left_out else log.info
+        left_out = {*before.members} - {*epoch.members}
+        tell = log.warning if left_out - stopped else log.info
         tell(
             "epoch begins",
             node=self._master,
             epoch=epoch.number,
             proposer=epoch.proposer,
             members=list(epoch.members),
-            left_out=left_out,
+            left_out=sorted(left_out),
+            stopped=sorted(left_out & stopped),
             back=sorted({*epoch.members} - {*before.members}),
             lsn=epoch.base_lsn,
             recovered=len(epoch.recovered),

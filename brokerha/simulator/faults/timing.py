@@ -112,7 +112,13 @@ class Faults(Luck):
     # ---- crashes
 
     def _crash_master(self) -> None:
-        self._crash(self.one(self._world.master_processes))
+        process = self.one(self._world.master_processes)
+        if process is not None and self._world.rng.random() < 0.5:
+            self.note("stop", process.node)
+            process.stop()
+            self._world.plan_restart(process)
+        else:
+            self._crash(process)
 
     def _crash_worker(self) -> None:
         self._crash(self.one(self._world.workers))

@@ -23,6 +23,7 @@ from brokerha.model.wire.epoch_messages import (
     EpochRefused,
     EpochReport,
     Join,
+    Leave,
     Notice,
     Row,
     State,
@@ -56,6 +57,7 @@ EPOCH_MESSAGES = (
     TailWanted,
     Tail,
     Join,
+    Leave,
     Notice,
     StateWanted,
     State,
@@ -122,6 +124,8 @@ class Epochs:
                 self.on_tail(sync, sender, message)
             case Join():
                 self.on_join(sync, sender, message, now)
+            case Leave():
+                self.on_leave(sync, sender, message, now)
             case Notice():
                 identity.on_notice(sync, sender, message)
             case StateWanted() | State():
@@ -248,6 +252,12 @@ class Epochs:
                 self.suspicion.on_join(sender, now.mono_ms)
             elif self._may_tell(sender, now.mono_ms):
                 self._outgoing.append(Outgoing(sender, EpochInstall(sync.epoch)))
+
+    def on_leave(self, sync: SyncState, sender: NodeId, leave: Leave, now: Instant) -> None:
+        """The process of a member is stopped: that is a reason to begin a change, as its silence would be."""
+        peer = sync.peers.peers.get(sender)
+        if peer is None or not self.suspicion.on_leave(peer, leave.incarnation, now.mono_ms):
+            sync.peers.ignored["left_before"] += 1
 
     def on_stranger(self, sync: SyncState, sender: NodeId, row: Row, now: Instant) -> None:
         """A post of one that is no master here: one that was taken out is told, and one that takes itself for a founder."""

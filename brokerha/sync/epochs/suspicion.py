@@ -3,6 +3,7 @@
     silent     nothing new was heard of a member, directly or through another one, for `max_peer_lag`; while something waits for it, for
                `suspect_ms`, or for up to `MOST_PATIENCE` times that where it was silent of late and came back (quorum only)
     gone       the same for two round time-outs, and the broker says that its inbox is gone (quorum only)
+    left       its process was stopped in order, and said so last (Leave)
     stuck      the head of the queue has not moved for that long: its culprits count as silent
     joining    a master outside says that it hears this one (Join): it is taken back after a short while, with others that come
     on its way a member that was on another side reads what it lacks before it is in this epoch: while it gets on it is waited for, `HELD_LAGS` at most
@@ -61,6 +62,10 @@ class Suspicion:
         """When the broker was last asked who reads the inbox of a member that is silent."""
         self.gone: frozenset[NodeId] = frozenset()
         """Members whose inbox is gone, and that were not heard since that was said."""
+        self._left: dict[NodeId, int] = {}
+        """Incarnations of members that said that nothing more comes of them."""
+        self.stopped: frozenset[NodeId] = frozenset()
+        """Masters that said so before this epoch began without them."""
         self.missing_ms: int | None = None
         """Since when there is somebody to leave out; None when nobody is."""
 
@@ -85,10 +90,11 @@ class Suspicion:
 
     def begin(self, before: Iterable[NodeId], members: Iterable[NodeId], mono_ms: int) -> None:
         """Another epoch has begun, with these members instead of those."""
-        # One that asked to be taken back and then said nothing counts as left out, too.
-        left_out = {*before, *self._joining}.difference(members)
+        # One that asked to be taken back and then said nothing counts as left out, too; one that was stopped in order does not.
+        left_out = {*before, *self._joining}.difference(members, self._left)
+        self.stopped = frozenset(self._left).difference(members)
         self._head, self._joining, self._joined_ms, self.missing_ms = None, {}, None, None
-        self._began_ms, self._reached, self._asked_ms, self.gone = mono_ms, {}, {}, frozenset()
+        self._began_ms, self._reached, self._asked_ms, self.gone, self._left = mono_ms, {}, {}, frozenset(), {}
         for node in sorted(left_out):
             times, last_ms = self._left_out.get(node, (0, mono_ms))
             is_again = mono_ms - last_ms <= 4 * MOST_LAGS * self._config.lag_ms
@@ -137,6 +143,18 @@ class Suspicion:
         self.gone |= {peer.node}
         return True
 
+    def on_leave(self, peer: Peer, incarnation: int, mono_ms: int) -> bool:
+        """A member says that its process ends; returns whether it is the one that is known of it."""
+        if peer.row is None or peer.row.incarnation != incarnation:
+            return False
+        self._left[peer.node] = incarnation
+        peer.heard_ms = min(peer.heard_ms, mono_ms - self._config.heard_ms - 1)
+        return True
+
+    def has_left(self, peer: Peer) -> bool:
+        """Whether the process that is known of a member was stopped, and no other one was heard since."""
+        return peer.row is not None and self._left.get(peer.node) == peer.row.incarnation
+
     def on_silence_over(self, node: NodeId, silent_ms: int, mono_ms: int) -> None:
         """A master, not begun anew, speaks after it said nothing for so long: it may stand still for that long once more."""
         was_listening = self._looked_ms is not None and mono_ms - self._looked_ms <= self._config.heard_ms
@@ -149,6 +167,8 @@ class Suspicion:
         """When a member is missed if nothing is heard of it until then and the queue does not move; None before anybody looked."""
         if peer.known_ms is None:
             return None
+        if self.has_left(peer):
+            return peer.known_ms
         latest_ms = peer.known_ms + self.lag_ms
         if self._head is None or not self._config.is_quorum:
             return latest_ms

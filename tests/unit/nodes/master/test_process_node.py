@@ -151,6 +151,27 @@ def test_whoever_waits_for_a_primary_is_answered_when_it_is_deposed(pair: Pair) 
     assert node.role == "backup"
 
 
+def test_a_primary_that_is_stopped_is_a_backup_before_it_ends(pair: Pair) -> None:
+    node = pair.primary
+    other = next(each for each in pair.nodes.values() if each is not node)
+    assert node.submit([("put", "t", b"k", b"v")], level=ACCEPTED).result(WAIT_S).lsn == 0
+    node.stop(5)
+    assert node.role == "backup"
+    until(lambda: other.role == "master")
+
+
+def test_a_primary_without_a_backup_that_is_ready_ends_as_one(pair: Pair) -> None:
+    node = pair.primary
+    other = next(each for each in pair.nodes.values() if each is not node)
+    other.stop(5)
+    assert node.master is not None
+    primary = node.master.runner.primary
+    assert primary is not None
+    until(lambda: not node.loop.call(primary.feed.ready).result(WAIT_S))
+    node.stop(5)
+    assert node.role == "master"
+
+
 def test_whoever_still_holds_a_former_primary_is_refused_and_never_waits(pair: Pair) -> None:
     node = pair.primary
     former = node.master

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from brokerha.model.epochs import first_epoch
 from brokerha.model.ids import NodeId
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.epochs.suspicion import HELD_LAGS, KEPT_LAGS, MOST_LAGS, MOST_PATIENCE, Head, Suspicion
 from brokerha.sync.peers import PeerTable
+from tests.unit.sync.reports import row
 
 MEMBERS = ("m1", "m2", "m3")
 CONFIG = SyncConfig(
@@ -320,6 +323,65 @@ def test_one_that_does_not_get_on_is_missed() -> None:
         watch.look(STEP_MS, "m2")
         watch.suspicion.on_its_way(watch.peers.peers["m3"], 7, watch.ms)
     assert watch.missing() == ["m3"]
+
+
+class TestLeaving:
+    """A member says that its process is stopped."""
+
+    def known(self, config: SyncConfig = CONFIG) -> Watch:
+        watch = Watch(config)
+        peer = watch.peers.peers["m3"]
+        peer.row, peer.heard_ms = row("m3", incarnation=2), watch.ms
+        watch.look(STEP_MS, "m2", "m3")
+        return watch
+
+    def leaves(self, watch: Watch, incarnation: int = 2) -> bool:
+        return watch.suspicion.on_leave(watch.peers.peers["m3"], incarnation, watch.ms)
+
+    @pytest.mark.parametrize("config", [CONFIG, ANY_SIDE])
+    def test_it_is_missing_at_once_with_every_strategy(self, config: SyncConfig) -> None:
+        watch = self.known(config)
+        assert self.leaves(watch)
+        assert watch.missing() == ["m3"]
+        assert not watch.peers.is_heard("m3", watch.ms)
+
+    def test_what_others_pass_on_of_it_changes_nothing(self) -> None:
+        watch = self.known()
+        assert self.leaves(watch)
+        watch.look(STEP_MS, "m2", "m3")
+        assert watch.missing() == ["m3"]
+        assert watch.suspicion.looks(watch.peers, watch.ms) == []
+
+    @pytest.mark.parametrize("incarnation", [1, 3])
+    def test_another_process_of_it_is_not_the_one_that_is_known(self, incarnation: int) -> None:
+        watch = self.known()
+        assert not self.leaves(watch, incarnation)
+        assert watch.missing() == []
+
+    def test_its_next_process_is_not_missing(self) -> None:
+        watch = self.known()
+        assert self.leaves(watch)
+        watch.peers.peers["m3"].row = row("m3", incarnation=3)
+        watch.look(STEP_MS, "m2", "m3")
+        assert watch.missing() == []
+
+    def test_it_is_taken_back_as_soon_as_it_asks_however_often_it_was_stopped(self) -> None:
+        watch = self.known()
+        for incarnation in (2, 3, 4):
+            watch.peers.peers["m3"].row = row("m3", incarnation=incarnation)
+            assert self.leaves(watch, incarnation)
+            watch.suspicion.begin(MEMBERS, ("m1", "m2"), watch.ms)
+            watch.look(STEP_MS, "m2")
+            watch.suspicion.on_join("m3", watch.ms)
+            assert watch.suspicion.is_joining("m3")
+            watch.suspicion.begin(("m1", "m2"), MEMBERS, watch.ms)
+
+    def test_in_the_next_epoch_it_is_nobody(self) -> None:
+        watch = self.known()
+        assert self.leaves(watch)
+        watch.suspicion.begin(MEMBERS, ("m1", "m2"), watch.ms)
+        assert watch.suspicion.stopped == {"m3"}
+        assert not watch.suspicion.has_left(watch.peers.peers["m3"])
 
 
 class TestAbsence:
