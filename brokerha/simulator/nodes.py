@@ -3,17 +3,17 @@
 Masters of several processes are in backups.py.
 
     SimMaster   a MasterRunner over a simulated journal
-    SimWorker   a WorkerRunner over a copy in memory; SimDoor carries its decisions out
+    SimWorker   a WorkerRunner over the store of workers (copies.py); SimDoor carries its decisions out
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from brokerha.log.log import Log
 from brokerha.master.core import MasterConfig
-from brokerha.model.ids import NodeId
+from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.ready import (
     BeginLoad,
     CopyDecision,
@@ -39,9 +39,9 @@ from brokerha.replication.worker.config import WorkerConfig
 from brokerha.replication.worker.core import WorkerCore
 from brokerha.simulator.clients.operators import command
 from brokerha.simulator.clocks import SimClock
+from brokerha.simulator.copies import SimCopy, empty, spoil
 from brokerha.simulator.disk import SimJournal, sim_journal
 from brokerha.simulator.processes import Process, Surroundings, Watcher
-from brokerha.stores.memory.worker_copy import MemoryCopy
 
 
 class NodeWatcher(Watcher, Protocol):
@@ -62,7 +62,7 @@ class NodeWatcher(Watcher, Protocol):
     def on_wipe(self, node: NodeId) -> None:
         """A master lost its data directory."""
 
-    def on_worker_start(self, node: NodeId, copy: MemoryCopy) -> None:
+    def on_worker_start(self, node: NodeId, copy: SimCopy) -> None:
         """A worker begins from its copy."""
 
     def after_worker_turn(self, worker: SimWorker, taken: Sequence[Envelope]) -> None:
@@ -77,13 +77,13 @@ class NodeWatcher(Watcher, Protocol):
     def on_decision(self, node: NodeId, decision: Decision) -> None:
         """A worker hands something to its store."""
 
-    def on_store(self, node: NodeId, copy: MemoryCopy, answer: StoreDone | StoreFailed) -> None:
+    def on_store(self, node: NodeId, copy: SimCopy, answer: StoreDone | StoreFailed) -> None:
         """A store did what it was told."""
 
-    def on_copy(self, node: NodeId, copy: MemoryCopy, decision: Decision) -> None:
+    def on_copy(self, node: NodeId, copy: SimCopy, decision: Decision) -> None:
         """Something was done with a copy as a whole."""
 
-    def on_loaded(self, process: SimWorker, copy: MemoryCopy) -> None:
+    def on_loaded(self, process: SimWorker, copy: SimCopy) -> None:
         """A worker replaced its copy by a snapshot."""
 
 
@@ -216,7 +216,7 @@ class SimMaster(Process):
 
 
 class SimWorker(Process):
-    """One worker: a WorkerRunner over a copy in memory."""
+    """One worker: a WorkerRunner over the store of workers."""
 
     runner: WorkerRunner
     door: SimDoor
@@ -226,14 +226,30 @@ class SimWorker(Process):
         super().__init__(world, config.node, clock)
         self.config = config
         self._copies = 0
-        self._settings: dict[str, Any] = {"chunk_bytes": world.options.disk.chunk_bytes, "keep_results": keep_results}
-        self.copy = MemoryCopy(self._new_journal, **self._settings)
+        self._keep_results = keep_results
+        self.copy = self._opened()
         self.is_damaged = False
         """Whether its data was changed behind its back."""
 
     def _new_journal(self) -> str:
         self._copies += 1
         return f"{self.node}-copy-{self._copies}"
+
+    def _opened(self, before: Sequence[tuple[TxId, Lsn]] = ()) -> SimCopy:
+        return SimCopy(
+            self.world.home / self.node,
+            self.node,
+            self._new_journal,
+            lambda: self.world.now_us / 1_000_000,
+            chunk_bytes=self.world.options.disk.chunk_bytes,
+            keep_results=self._keep_results,
+            reach=self._crash_point,
+            before=before,
+        )
+
+    def _crash_point(self, _step: str) -> None:
+        if self.aim is not None:
+            self.reach("within the store", ())
 
     def _open(self) -> None:
         copy = self.copy
@@ -254,19 +270,22 @@ class SimWorker(Process):
     def die(self) -> None:
         """Lose the process; the copy keeps what it committed."""
         super().die()
-        self.copy = MemoryCopy.from_image(self.copy.image(), self._new_journal, **self._settings)
+        self.copy.crash()
+        self.copy = self._opened([*self.copy.executed])
 
     def empty(self) -> None:
         """Lose all data while the process is down."""
-        self.copy = MemoryCopy(self._new_journal, **self._settings)
+        self.copy.crash()
+        empty(self.copy.home)
+        self.copy = self._opened()
         self.is_damaged = False
         self.world.checkers.on_emptied(self.node)
 
     def spoil(self) -> None:
         """Make the copy one that cannot be opened any more, while the process is down: it is moved aside."""
-        self.copy = MemoryCopy.from_image(
-            self.copy.image(), self._new_journal, trouble="its files are damaged", **self._settings
-        )
+        self.copy.crash()
+        spoil(self.copy.home)
+        self.copy = self._opened()
         self.is_damaged = False
         self.world.checkers.on_emptied(self.node)
 
@@ -306,7 +325,7 @@ class SimWorker(Process):
 class SimDoor:
     """`StoreDoor` of a simulated worker: one decision at a time that writes the store, others beside it in their order."""
 
-    def __init__(self, process: SimWorker, copy: MemoryCopy) -> None:
+    def __init__(self, process: SimWorker, copy: SimCopy) -> None:
         self.copy = copy
         self._process = process
         self._answers: list[StoreAnswer] = []

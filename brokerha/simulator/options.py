@@ -50,7 +50,7 @@ class Disk:
     write_us: tuple[int, int] = (100, 500)
     slow_us: tuple[int, int] = (100_000, 2_000_000)
     """While it is slow."""
-    chunk_bytes: int = 64
+    chunk_bytes: int = 16_384
     """Size of the chunks of a snapshot."""
     journal_chunk_bytes: int = 4_096
     """Size of the chunks of a journal's snapshot."""
@@ -325,7 +325,7 @@ def disk_of(rng: Random, window: int, seed: int) -> Disk:
     """How disks are."""
     return Disk(
         write_us=rng.choice(((50, 100), (100, 1_000), (2_000, 20_000))),
-        chunk_bytes=rng.choice((64, 1_024, 4_096)),
+        chunk_bytes=rng.choice((8_192, 16_384, 65_536)),
         # What was sent and not confirmed has to be answered again: less than that nobody keeps.
         keep_results=rng.choice((4 * window, KEEP_RESULTS)),
         # Drawn apart, so that the seeds stay what they are.

@@ -142,7 +142,7 @@ def test_even_seeds_draw_every_kind_of_cluster_and_fault_without_backups():
     assert any(options.sync["post_window"] == 1 for options in drawn)
     assert any(options.wire.bad_chunk for options in drawn)
     assert any(options.dedicated_probe for options in drawn)
-    assert {options.disk.chunk_bytes for options in drawn} == {64, 1_024, 4_096}
+    assert {options.disk.chunk_bytes for options in drawn} == {8_192, 16_384, 65_536}
     assert max(workers for options in drawn for workers in options.workers) == 3
     assert {kind for options in drawn for kind in options.faults} == {*FAULTS, "wipe", "late worker", "lose power"}
 

@@ -65,10 +65,10 @@ from brokerha.simulator.clients.transactions import TxClients
 from brokerha.simulator.clients.tx_steps import Step
 from brokerha.simulator.clients.workload import Clients
 from brokerha.simulator.cluster import Cluster
+from brokerha.simulator.copies import SimCopy
 from brokerha.simulator.members import Members
 from brokerha.simulator.nodes import SimMaster, SimWorker
 from brokerha.simulator.processes import Process
-from brokerha.stores.memory.worker_copy import MemoryCopy
 
 FULL_STEPS = 250
 """Everything is checked in full after so many steps."""
@@ -243,19 +243,19 @@ class Checkers:
         self._copies.on_decision(node, decision)
         self._workers.on_decision(node, decision)
 
-    def on_store(self, node: NodeId, copy: MemoryCopy, answer: StoreDone | StoreFailed) -> None:
+    def on_store(self, node: NodeId, copy: SimCopy, answer: StoreDone | StoreFailed) -> None:
         """A store did what it was told."""
         self._workers.on_store(node, copy, answer)
 
-    def on_copy(self, node: NodeId, copy: MemoryCopy, decision: Decision) -> None:
+    def on_copy(self, node: NodeId, copy: SimCopy, decision: Decision) -> None:
         """Something was done with a copy as a whole."""
         self._copies.on_copy(node, copy, decision)
 
-    def on_loaded(self, process: SimWorker, copy: MemoryCopy) -> None:
+    def on_loaded(self, process: SimWorker, copy: SimCopy) -> None:
         """A worker replaced its copy by a snapshot."""
         self._copies.on_loaded(process, copy)
 
-    def on_worker_start(self, node: NodeId, copy: MemoryCopy) -> None:
+    def on_worker_start(self, node: NodeId, copy: SimCopy) -> None:
         """A worker begins from its copy."""
         self._copies.on_start(node, copy)
 

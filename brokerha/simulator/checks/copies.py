@@ -33,8 +33,8 @@ from brokerha.model.wire.messages import (
     SnapshotOffered,
 )
 from brokerha.simulator.checks.truth import Truth, check
+from brokerha.simulator.copies import SimCopy
 from brokerha.simulator.nodes import SimWorker
-from brokerha.stores.memory.worker_copy import MemoryCopy
 
 FOLLOWS = ("basic", "request")
 
@@ -62,7 +62,7 @@ class CopyChecks:
 
     # ---- at the worker
 
-    def on_start(self, node: NodeId, copy: MemoryCopy) -> None:
+    def on_start(self, node: NodeId, copy: SimCopy) -> None:
         """A restart finds the copy that was there."""
         known = self._journals.setdefault(node, copy.journal)
         self._names.add(copy.journal)
@@ -101,7 +101,7 @@ class CopyChecks:
             # Until then the old copy is untouched: who is told to stop in the middle of a load, and then to follow, writes it.
             self._opening.add(node)
 
-    def on_copy(self, node: NodeId, copy: MemoryCopy, decision: Decision) -> None:
+    def on_copy(self, node: NodeId, copy: SimCopy, decision: Decision) -> None:
         """Something was done beside the store; only opening a load replaces the copy."""
         if isinstance(decision, KeepChunk) and node in self._asked:
             self._asked[node][1].discard(decision.number)
@@ -114,7 +114,7 @@ class CopyChecks:
             is_there, "F9", "the old copy is there until the new one is open", node=node, after=type(decision).__name__
         )
 
-    def on_loaded(self, process: SimWorker, copy: MemoryCopy) -> None:
+    def on_loaded(self, process: SimWorker, copy: SimCopy) -> None:
         """A worker replaced its copy: the new one is the content at its LSN, whatever the old one was."""
         truth, node, applied = self._truth, process.node, copy.applied()
         is_right = self._is_content(applied.lsn, applied.fingerprint)

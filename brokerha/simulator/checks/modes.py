@@ -20,6 +20,7 @@ from brokerha.model.operations import APPLIED
 from brokerha.model.records import Accepted, Added, EpochInstalled, EpochPromised, Record, Rewound
 from brokerha.model.wire.messages import Outgoing, Post
 from brokerha.simulator.checks.checkers import Checkers
+from brokerha.simulator.checks.model import Model
 from brokerha.simulator.checks.truth import Truth, check
 from brokerha.simulator.clients.transactions import TxClients
 from brokerha.simulator.clients.workload import Clients
@@ -27,7 +28,6 @@ from brokerha.simulator.cluster import Cluster
 from brokerha.simulator.members import Members
 from brokerha.simulator.nodes import SimMaster
 from brokerha.simulator.processes import Process
-from brokerha.stores.memory.store import MemoryStore
 
 
 class ModeCheckers(Checkers):
@@ -142,15 +142,14 @@ class ModeCheckers(Checkers):
 
     def _contents_follow(self) -> None:
         """Every copy has what executing the queue in its order comes to."""
-        store, wanted = MemoryStore(), []
+        model = Model()
         journal = self._world.masters[0].journal
-        for timestamp, txid, origin in self.queues[self.truth.members[0]]:
+        for _, txid, origin in self.queues[self.truth.members[0]]:
             body = journal.body(origin, txid)
             check(body is not None, "S8", "what is synchronised has its body", txid=txid)
-            wanted.append((txid, timestamp, body or b""))
-        store.execute(1, wanted)
+            model.fold(txid, body or b"")
         for worker in self._world.workers:
-            same = worker.copy.applied().fingerprint == store.applied().fingerprint
+            same = worker.copy.applied().fingerprint == model.fingerprints[-1]
             check(same, "S7", "a copy has what the queue makes", node=worker.node)
 
     def _nothing_twice(self) -> None:

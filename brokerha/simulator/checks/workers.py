@@ -7,7 +7,7 @@ from brokerha.model.operations import ResultRow
 from brokerha.model.ready import ApplyBatch, Decision, ExecuteBatch, StoreDone, StoreFailed
 from brokerha.model.wire.messages import Executed
 from brokerha.simulator.checks.truth import Truth, check
-from brokerha.stores.memory.worker_copy import MemoryCopy
+from brokerha.simulator.copies import SimCopy
 
 
 class WorkerChecks:
@@ -32,7 +32,7 @@ class WorkerChecks:
                 is_same = (timestamp, txid) == truth.canon[lsn - 1][:2] and body == truth.body_at(lsn)
                 check(is_same, "S7", "executes the queue", node=node, lsn=lsn, txid=txid)
 
-    def on_store(self, node: NodeId, store: MemoryCopy, answer: StoreDone | StoreFailed) -> None:
+    def on_store(self, node: NodeId, store: SimCopy, answer: StoreDone | StoreFailed) -> None:
         """A store committed something."""
         truth = self._truth
         applied = store.applied()
@@ -63,7 +63,7 @@ class WorkerChecks:
             if lsn <= len(known):
                 check(tuple(result) == known[lsn - 1], "S7", "equal results everywhere", node=node, lsn=lsn)
 
-    def compare(self, node: NodeId, store: MemoryCopy) -> None:
+    def compare(self, node: NodeId, store: SimCopy) -> None:
         """The whole content against the model, at the end of the queue."""
         truth = self._truth
         found = store.recompute()

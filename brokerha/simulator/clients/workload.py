@@ -109,9 +109,9 @@ class Clients:
         if luck < 0.1:
             operations = [("delete", "last", key)]
         elif luck < 0.2:
-            operations = [("add", "main", f"<urn:s> <urn:p> {rng.randrange(9)} .\n")]
+            operations = [("add", "main", f'<urn:s> <urn:p> "{rng.randrange(9)}" .\n')]
         elif luck < 0.3:
-            operations.append(("add", "nowhere", "<urn:s> <urn:p> 1 .\n"))
+            operations.append(("add", "nowhere", '<urn:s> <urn:p> "1" .\n'))
         elif luck < 0.5:
             operations.append(("put", "each", value, b"x" * rng.choice((1, 1, 100, 1000))))
         return pack_operations(operations)

@@ -47,7 +47,7 @@ MASTER_POINTS = (
     "half sent",
     "sent, not answered",
 )
-WORKER_POINTS = ("store absent", "store there", "half sent", "copy absent", "copy there")
+WORKER_POINTS = ("store absent", "within the store", "store there", "half sent", "copy absent", "copy there")
 COPY_STEPS = (BeginLoad, KeepChunk, OpenLoad, MakeSnapshot, ReadChunks, None)
 WORKER_KINDS: dict[str, tuple[type | None, ...]] = {
     "copy absent": COPY_STEPS,

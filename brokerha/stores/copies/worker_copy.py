@@ -38,7 +38,7 @@ from brokerha.stores.copies.snapshots import Snapshots
 from brokerha.stores.execution.worker_store import StoreOptions, WorkerStore
 from brokerha.stores.files.data_pages import check_pages
 from brokerha.stores.files.durable import delete_tree
-from brokerha.stores.files.environment import adopt
+from brokerha.stores.files.environment import adopt, random_name
 from brokerha.stores.rdf.repositories import OpenEngine
 from brokerha.stores.rdf.repository import RdfRepository
 
@@ -67,12 +67,15 @@ class WorkerCopy:
         chunk_bytes: int = CHUNK_BYTES,
         free_bytes: Callable[[Path], int] = _free_bytes,
         from_cluster: str = "",
+        new_name: Callable[[], str] = random_name,
     ) -> None:
         """Open or make it. Raises StoreError: in use, foreign, of a later version, no space. Damage is no error: `trouble`.
 
-        ``from_cluster`` is the one whose snapshots are taken, when a backup of another cluster is restored.
+        ``from_cluster`` is the one whose snapshots are taken, when a backup of another cluster is restored; ``new_name`` names a copy
+        that comes into being here as none was named before.
         """
         self._from_cluster = from_cluster
+        self._new_name = new_name
         self._cluster = cluster
         self._node = node
         self._options = options or StoreOptions()
@@ -99,7 +102,7 @@ class WorkerCopy:
 
     @property
     def journal(self) -> str:
-        """Random name of the present copy; a loaded one has another."""
+        """Name of the present copy; a loaded one has another."""
         return self._generation.store.journal
 
     @property
@@ -319,7 +322,7 @@ class WorkerCopy:
         with self._directory.opening(number):
             if adopting:
                 path, size_bytes = self._directory.path(number), self._options.map_size_bytes
-                adopt(path, self._cluster, self._node, size_bytes, self._from_cluster)
+                adopt(path, self._cluster, self._node, size_bytes, self._from_cluster, self._new_name)
                 self._crash_point(f"{adopting}: identity written")
             return WorkerStore(
                 self._directory.path(number),
@@ -329,6 +332,7 @@ class WorkerCopy:
                 open_engine=self._open_engine,
                 clock=self._clock,
                 crash_point=self._crash_point,
+                new_name=self._new_name,
             )
 
     def _opened_as(self, number: int, promised: Applied, adopting: str) -> WorkerStore:

@@ -44,7 +44,14 @@ from brokerha.stores.execution.last_changes import begin_at, lower_rows
 from brokerha.stores.execution.prepared import BEGINNING, Prepared
 from brokerha.stores.execution.recovery import bring_up
 from brokerha.stores.execution.state import StoreState, read_lineage, read_state, write_lineage, write_state
-from brokerha.stores.files.environment import MAP_SIZE_BYTES, is_older, open_environment, store_errors, write_format
+from brokerha.stores.files.environment import (
+    MAP_SIZE_BYTES,
+    is_older,
+    open_environment,
+    random_name,
+    store_errors,
+    write_format,
+)
 from brokerha.stores.rdf.repositories import OpenEngine, Repositories
 from brokerha.stores.rdf.repository import RdfRepository
 from brokerha.stores.reads.kinds import MSGPACK, WALKS, View, check_arguments
@@ -92,6 +99,7 @@ class WorkerStore:
         open_engine: OpenEngine = RdfRepository,
         clock: Callable[[], float] = time.monotonic,
         crash_point: Callable[[str], None] = _no_crash,
+        new_name: Callable[[], str] = random_name,
     ) -> None:
         """Open or make it. Raises StoreDamaged, also when parts are missing; StoreError: in use, foreign, no space."""
         self._options = options or StoreOptions()
@@ -99,7 +107,7 @@ class WorkerStore:
         self._crash_point = crash_point
         self._writing = Lock()
         self._reading = Reading()
-        self._environment = open_environment(directory, cluster, node, self._options.map_size_bytes)
+        self._environment = open_environment(directory, cluster, node, self._options.map_size_bytes, new_name)
         self._log = EffectsLog(self._environment.effects)
         self._reader = Reader(self._environment, self._reading)
         self._repositories = Repositories(self._environment.repositories, open_engine, crash_point)
@@ -124,7 +132,7 @@ class WorkerStore:
 
     @property
     def journal(self) -> str:
-        """Random name of this copy: the same node id with another name is another copy."""
+        """Name of this copy: the same node id with another name is another copy."""
         return self._environment.identity.journal
 
     @property

@@ -16,7 +16,7 @@ import errno
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +73,7 @@ class Identity:
     cluster: str
     node: str
     journal: str
-    """Random name, drawn when the directory was made: another one under the same node id is another copy."""
+    """Name that no other copy has, given when the directory was made: another one under the same node id is another copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +128,24 @@ def _said(error: Exception, doing: str) -> str:
     return error.strerror if doing.endswith(path) else f"{error.strerror} ({path})"
 
 
-def open_environment(directory: Path, cluster: str, node: str, map_size_bytes: int = MAP_SIZE_BYTES) -> Environment:
+def random_name() -> str:
+    """A name for a copy that no other one has."""
+    return secrets.token_hex(8)
+
+
+def open_environment(
+    directory: Path,
+    cluster: str,
+    node: str,
+    map_size_bytes: int = MAP_SIZE_BYTES,
+    new_name: Callable[[], str] = random_name,
+) -> Environment:
     """Open or make the directory. Raises StoreDamaged, StoreError: in use, of another format, cluster or node, no space."""
     with store_errors(f"cannot open the store in {directory.name}"):
         directory.mkdir(parents=True, exist_ok=True)
         lock = locked(directory)
         try:
-            return _open(directory, cluster, node, map_size_bytes, lock)
+            return _open(directory, cluster, node, map_size_bytes, new_name, lock)
         except BaseException:
             lock.close()
             raise
@@ -158,7 +169,9 @@ def locked(directory: Path) -> IO[str]:
     return lock
 
 
-def _open(directory: Path, cluster: str, node: str, map_size_bytes: int, lock: IO[str]) -> Environment:
+def _open(
+    directory: Path, cluster: str, node: str, map_size_bytes: int, new_name: Callable[[], str], lock: IO[str]
+) -> Environment:
     data, repositories = directory / "data", directory / "repositories"
     file = data / "data.mdb"
     is_empty = not file.exists() or file.stat().st_size == 0
@@ -179,7 +192,7 @@ def _open(directory: Path, cluster: str, node: str, map_size_bytes: int, lock: I
     )
     try:
         meta = environment.open_db(b"meta")
-        identity, is_new = _identity(environment, meta, cluster, node)
+        identity, is_new = _identity(environment, meta, cluster, node, new_name)
         tables: dict[str, Any] = {name: environment.open_db(key) for name, key in _TABLES.items()}
         if is_new:
             _fsync_directories(data, directory)
@@ -191,14 +204,16 @@ def _open(directory: Path, cluster: str, node: str, map_size_bytes: int, lock: I
     )
 
 
-def _identity(environment: Any, meta: Any, cluster: str, node: str) -> tuple[Identity, bool]:
+def _identity(
+    environment: Any, meta: Any, cluster: str, node: str, new_name: Callable[[], str]
+) -> tuple[Identity, bool]:
     """Read whose store it is, or write it into a new one. Returns it, and whether it is new."""
     with environment.begin(db=meta, write=True) as transaction:
         found = transaction.get(_FORMAT_KEY)
         if found is None:
             if transaction.stat(meta)["entries"]:
                 raise StoreDamaged("the store does not say what format it has; take the content from another worker")
-            identity = Identity(cluster, node, secrets.token_hex(8))
+            identity = Identity(cluster, node, new_name())
             transaction.put(_FORMAT_KEY, FORMAT)
             transaction.put(_IDENTITY_KEY, _packed(identity))
             return identity, True
@@ -216,7 +231,12 @@ def _identity(environment: Any, meta: Any, cluster: str, node: str) -> tuple[Ide
 
 
 def adopt(
-    directory: Path, cluster: str, node: str, map_size_bytes: int = MAP_SIZE_BYTES, from_cluster: str = ""
+    directory: Path,
+    cluster: str,
+    node: str,
+    map_size_bytes: int = MAP_SIZE_BYTES,
+    from_cluster: str = "",
+    new_name: Callable[[], str] = random_name,
 ) -> None:
     """Make a copy that came from another node this node's own, with a new journal name. Nobody has it open.
 
@@ -237,7 +257,7 @@ def adopt(
                     raise StoreError(
                         f"the copy that was loaded belongs to cluster {origin.cluster}, not to {from_cluster or cluster}"
                     )
-                transaction.put(_IDENTITY_KEY, _packed(Identity(cluster, node, secrets.token_hex(8))))
+                transaction.put(_IDENTITY_KEY, _packed(Identity(cluster, node, new_name())))
 
 
 def is_older(transaction: Any, meta: Any) -> bool:

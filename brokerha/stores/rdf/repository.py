@@ -73,11 +73,13 @@ class RdfRepository:
         *,
         union_default_graph: bool = False,
         result_limit_bytes: int = RESULT_LIMIT_BYTES,
+        store: Store | None = None,
     ) -> None:
+        """``store`` is an engine that is open already, in place of the one in the directory."""
         self._directory = directory
         self._union = union_default_graph
         self._result_limit_bytes = result_limit_bytes
-        self._store: Store | None = _open(directory)
+        self._store: Store | None = _open(directory) if store is None else store
         # Held while a commit is written, and while a reader opens several iterators that must be of one commit. Never
         # while a query is evaluated: that may take long.
         self._gate = threading.Lock()

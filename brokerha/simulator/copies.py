@@ -1,0 +1,129 @@
+"""The copy of a simulated worker: the store that workers have, on real files, with three things of the simulator's own.
+
+    where the files lie     in a folder of the world, in memory where the machine has such a place
+    RDF                     the engine without a disk, as opening one that has one takes longer than all else that a worker does; what a
+                            flush or a backup makes durable is a file of lines
+    the end of a process    `crash` lets the files go and writes nothing; the next copy is opened from what is there
+
+So commits, the order of LMDB and engines, what a start brings up again, snapshots, loads and what is kept over a split are the shipped code,
+and a process may die between any two of its steps. Names of copies come from outside; no clock, no randomness.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from pyoxigraph import RdfFormat, Store
+
+from brokerha.model.ids import Lsn, Timestamp, TxId
+from brokerha.model.operations import Change, Result
+from brokerha.simulator.network import CLUSTER
+from brokerha.stores.copies.worker_copy import WorkerCopy
+from brokerha.stores.execution.worker_store import StoreOptions
+from brokerha.stores.rdf.repository import RdfRepository
+from brokerha.stores.tables.key_range import row_key_of
+from brokerha.stores.tables.key_value import put_row
+
+QUADS = "quads.nq"
+MAP_SIZE_BYTES = 64 * 1024 * 1024
+FLUSH_AFTER_LSNS = 50
+
+
+class SimEngine(RdfRepository):
+    """One repository in memory. A crash takes what was not flushed, as the loss of power does."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._file = directory / QUADS
+        store = Store()
+        if self._file.exists():
+            store.load(path=str(self._file), format=RdfFormat.N_QUADS)
+        super().__init__(directory, store=store)
+
+    def flush(self) -> None:
+        """Write all lines into the file."""
+        self._write_to(self._file)
+
+    def backup(self, directory: Path) -> None:
+        """Write all lines into a file in a directory that does not exist yet."""
+        directory.mkdir(parents=True)
+        self._write_to(directory / QUADS)
+
+    def _write_to(self, file: Path) -> None:
+        # In an order that does not depend on the history of the store.
+        lines = sorted(str(quad) + " .\n" for quad in self._engine())
+        fresh = file.with_suffix(".new")
+        fresh.write_text("".join(lines), encoding="utf-8")
+        fresh.replace(file)
+
+
+class SimCopy(WorkerCopy):
+    """All data of one simulated worker."""
+
+    def __init__(
+        self,
+        home: Path,
+        node: str,
+        new_name: Callable[[], str],
+        clock: Callable[[], float],
+        *,
+        chunk_bytes: int,
+        keep_results: int,
+        reach: Callable[[str], None],
+        before: Sequence[tuple[TxId, Lsn]] = (),
+    ) -> None:
+        """Open or make it; ``before`` is what an earlier process executed in it. ``reach`` may raise at any step that a process may die in."""
+        self.home = home
+        self._executed = [*before]
+        super().__init__(
+            home,
+            cluster=CLUSTER,
+            node=node,
+            options=StoreOptions(
+                map_size_bytes=MAP_SIZE_BYTES, keep_results=keep_results, flush_after_lsns=FLUSH_AFTER_LSNS
+            ),
+            open_engine=SimEngine,
+            clock=clock,
+            crash_point=reach,
+            chunk_bytes=chunk_bytes,
+            free_bytes=lambda _home: 2**40,
+            new_name=new_name,
+        )
+
+    @property
+    def executed(self) -> Iterator[tuple[TxId, Lsn]]:
+        """(transaction id, LSN) of everything that this copy executed, in order."""
+        return iter(self._executed)
+
+    def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
+        """As the store does."""
+        fresh = items[max(0, self.applied().lsn + 1 - first_lsn) :]
+        results = super().execute(first_lsn, items)
+        last_lsn = self.applied().lsn
+        self._executed += [(txid, lsn) for lsn, (txid, *_) in enumerate(fresh, last_lsn - len(fresh) + 1)]
+        return results
+
+    def crash(self) -> None:
+        """Let go of all files, as the end of the process does; nothing is written."""
+        for generation in (*self._replaced, self._generation):
+            generation.store.close()
+        self._directory.close()
+
+    def damage(self, change: Change) -> None:
+        """Change data and nothing else, as a disk would: ``("put", table, key, value)``. Fingerprint and number of items stay."""
+        environment = self._generation.store._environment  # noqa: SLF001  (behind the back of the store is the point)
+        with environment.lmdb.begin(write=True) as transaction:
+            put_row(transaction, environment.keys, row_key_of(change[1], change[2]), change[3])
+
+
+def spoil(home: Path) -> None:
+    """Make what is in a worker's directory a copy that cannot be opened."""
+    for file in home.glob("copy.*/data/data.mdb"):
+        file.write_bytes(b"\0" * file.stat().st_size)
+
+
+def empty(home: Path) -> None:
+    """Lose all files of a worker."""
+    shutil.rmtree(home, ignore_errors=True)
