@@ -9,6 +9,7 @@ Masters of several processes are in backups.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from brokerha.log.log import Log
@@ -40,7 +41,7 @@ from brokerha.replication.worker.core import WorkerCore
 from brokerha.simulator.clients.operators import command
 from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.disk import SimJournal, sim_journal
-from brokerha.simulator.processes import Process, Surroundings, Watcher
+from brokerha.simulator.processes import Crashed, Process, Surroundings, Watcher
 from brokerha.stores.memory.worker_copy import MemoryCopy
 
 
@@ -195,8 +196,9 @@ class SimMaster(Process):
         self.world.tx_clients.on_death(self.node)
 
     def stop(self) -> None:
-        """End in order."""
-        self.runner.leave()
+        """End in order, or die on the way."""
+        with suppress(Crashed):
+            self.runner.leave()
         self.die()
 
     def mend(self) -> None:
