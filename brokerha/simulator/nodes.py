@@ -9,6 +9,7 @@ Masters of several processes are in backups.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from brokerha.log.log import Log
@@ -41,7 +42,8 @@ from brokerha.simulator.clients.operators import command
 from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.copies import SimCopy, empty, spoil
 from brokerha.simulator.disk import SimJournal, sim_journal
-from brokerha.simulator.processes import Process, Surroundings, Watcher
+from brokerha.simulator.processes import Crashed, Process, Surroundings, Watcher
+from brokerha.stores.memory.worker_copy import MemoryCopy
 
 
 class NodeWatcher(Watcher, Protocol):
@@ -195,8 +197,9 @@ class SimMaster(Process):
         self.world.tx_clients.on_death(self.node)
 
     def stop(self) -> None:
-        """End in order."""
-        self.runner.leave()
+        """End in order, or die on the way."""
+        with suppress(Crashed):
+            self.runner.leave()
         self.die()
 
     def mend(self) -> None:

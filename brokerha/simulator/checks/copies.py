@@ -55,6 +55,8 @@ class CopyChecks:
         self._asked: dict[NodeId, tuple[str, set[int]]] = {}
         """By follower: the snapshot, and chunks that were asked for and are not written yet."""
         self._opening: set[NodeId] = set()
+        self._writing: dict[NodeId, Lsn] = {}
+        """Last LSN of what each worker was about to write last."""
         self.detected: set[NodeId] = set()
         """Workers whose present copy was found to be damaged."""
         self._condemned: set[NodeId] = set()
@@ -66,9 +68,16 @@ class CopyChecks:
         """A restart finds the copy that was there."""
         known = self._journals.setdefault(node, copy.journal)
         self._names.add(copy.journal)
-        lsn = self._truth.applied[node]
+        lsn, last_lsn = self._truth.applied[node], self._writing.pop(node, 0)
+        found = copy.applied()
         check(copy.journal == known, "F9", "a restart finds the copy that was there", node=node, name=copy.journal)
-        check(copy.applied().lsn == lsn, "S3", "a restart finds what was committed", node=node, lsn=lsn)
+        is_right = lsn <= found.lsn <= max(lsn, last_lsn)
+        check(is_right, "S3", "a restart finds what was committed", node=node, found=found.lsn, lsn=lsn, last=last_lsn)
+        if found.lsn > lsn:
+            # The process died between the commit and its end.
+            is_right = self._is_content(found.lsn, found.fingerprint)
+            check(is_right, "S3", "a restart finds the content at its LSN", node=node, lsn=found.lsn)
+            self._truth.set_applied(node, found.lsn)
         if node not in self._condemned:
             # It died before it could write that down: scrub has to find the damage once more.
             self.detected.discard(node)
@@ -97,6 +106,7 @@ class CopyChecks:
             check(follows in FOLLOWS, "F3", "only a follower takes records", node=node, follows=follows)
             check(node not in self._opening, "F3", "nothing is written while a copy is replaced", node=node)
             check(node not in self.detected, "F7", "a damaged copy is not written", node=node)
+            self._writing[node] = decision.first_lsn + len(decision.items) - 1
         elif isinstance(decision, OpenLoad):
             # Until then the old copy is untouched: who is told to stop in the middle of a load, and then to follow, writes it.
             self._opening.add(node)
