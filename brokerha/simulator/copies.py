@@ -14,6 +14,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from tempfile import mkdtemp
 
 from pyoxigraph import RdfFormat, Store
 
@@ -26,6 +27,8 @@ from brokerha.stores.rdf.repository import RdfRepository
 from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.key_value import put_row
 
+MEMORY = Path("/dev/shm")  # noqa: S108  (a folder of its own there)
+"""Where files are in memory, on machines that have it."""
 QUADS = "quads.nq"
 MAP_SIZE_BYTES = 64 * 1024 * 1024
 FLUSH_AFTER_LSNS = 50
@@ -106,7 +109,7 @@ class SimCopy(WorkerCopy):
         return results
 
     def crash(self) -> None:
-        """Let go of all files, as the end of the process does; nothing is written."""
+        """Let go of all files, as the end of the process does; nothing is written. Idempotent."""
         for generation in (*self._replaced, self._generation):
             generation.store.close()
         self._directory.close()
@@ -116,6 +119,22 @@ class SimCopy(WorkerCopy):
         environment = self._generation.store._environment  # noqa: SLF001  (behind the back of the store is the point)
         with environment.lmdb.begin(write=True) as transaction:
             put_row(transaction, environment.keys, row_key_of(change[1], change[2]), change[3])
+
+
+class Home:
+    """The folder of a world, with the copies that are open in it."""
+
+    def __init__(self) -> None:
+        self.path = Path(mkdtemp(prefix="brokerha-world-", dir=MEMORY if MEMORY.is_dir() else None))
+        self.open: dict[str, SimCopy] = {}
+        """By worker."""
+
+    def close(self) -> None:
+        """Let go of all copies, and delete them. Idempotent."""
+        for copy in self.open.values():
+            copy.crash()
+        self.open.clear()
+        empty(self.path)
 
 
 def spoil(home: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import Protocol, TextIO, TypeVar
 
 from brokerha.log.log import Log
 from brokerha.master.core import MasterConfig
@@ -40,10 +40,10 @@ from brokerha.replication.worker.config import WorkerConfig
 from brokerha.replication.worker.core import WorkerCore
 from brokerha.simulator.clients.operators import command
 from brokerha.simulator.clocks import SimClock
-from brokerha.simulator.copies import SimCopy, empty, spoil
+from brokerha.simulator.copies import Home, SimCopy, empty, spoil
 from brokerha.simulator.disk import SimJournal, sim_journal
+from brokerha.simulator.options import Options
 from brokerha.simulator.processes import Crashed, Process, Surroundings, Watcher
-from brokerha.stores.memory.worker_copy import MemoryCopy
 
 
 class NodeWatcher(Watcher, Protocol):
@@ -108,6 +108,11 @@ class NodeSurroundings(Surroundings):
     checkers: NodeWatcher
     clients: Callers[Reply]
     tx_clients: Callers[TxReply]
+
+    def __init__(self, options: Options, out: TextIO | None = None) -> None:
+        super().__init__(options, out)
+        self.home = Home()
+        """Where the files of workers lie; whoever made the world closes it."""
 
 
 class SimMaster(Process):
@@ -239,8 +244,9 @@ class SimWorker(Process):
         return f"{self.node}-copy-{self._copies}"
 
     def _opened(self, before: Sequence[tuple[TxId, Lsn]] = ()) -> SimCopy:
-        return SimCopy(
-            self.world.home / self.node,
+        home = self.world.home
+        home.open[self.node] = SimCopy(
+            home.path / self.node,
             self.node,
             self._new_journal,
             lambda: self.world.now_us / 1_000_000,
@@ -249,6 +255,7 @@ class SimWorker(Process):
             reach=self._crash_point,
             before=before,
         )
+        return home.open[self.node]
 
     def _crash_point(self, _step: str) -> None:
         if self.aim is not None:

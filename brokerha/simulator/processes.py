@@ -9,12 +9,8 @@ turns is said in nodes.py and backups.py.
 
 from __future__ import annotations
 
-import shutil
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any, Protocol, TextIO
 
 from brokerha.model.ids import NodeId
@@ -36,8 +32,6 @@ LOOK_US = 2_000
 """From a question to the broker to its answer."""
 TURN_US = 20
 """Least time that a turn takes."""
-MEMORY = Path("/dev/shm")  # noqa: S108  (files of a world are nobody else's)
-"""Where files are in memory, on machines that have it."""
 MAIL_LIMIT = 1000
 """Messages that a broker's queue keeps for a dead node."""
 
@@ -92,9 +86,6 @@ class Surroundings(Events):
 
     def __init__(self, options: Options, out: TextIO | None = None) -> None:
         super().__init__(options, out)
-        self.home = Path(mkdtemp(prefix="brokerha-world-", dir=MEMORY if MEMORY.is_dir() else None))
-        """Where the files of workers lie."""
-        self._remove = weakref.finalize(self, shutil.rmtree, self.home, ignore_errors=True)
         self.processes: dict[NodeId, Process] = {}
         self.owner: dict[NodeId, NodeId] = {}
         """Master of each process of a master."""
@@ -103,10 +94,6 @@ class Surroundings(Events):
         self.has_backups = any(options.backups)
         self.tx_queues = TxQueues(self)
         self.network = Network(self, self.tx_queues, self.processes)
-
-    def close(self) -> None:
-        """Delete all files. Idempotent; done by itself when nobody knows the world any more."""
-        self._remove()
 
     def plan_restart(self, process: Process) -> None:
         """Let a dead process come back after a while."""

@@ -103,7 +103,7 @@ def simulate(
         chosen = replace(chosen, safety_steps=steps)
     world = World(chosen, trace)
     violation = _violation(world)
-    world.close()
+    world.home.close()
     truth = world.checkers.truth
     digest = blake2b(f"{world.trace.crc} {world.steps} {truth.canon}".encode(), digest_size=8).hexdigest()
     return Report(

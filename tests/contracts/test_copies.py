@@ -12,10 +12,10 @@ from brokerha.ports.copies import WorkerCopy as Port
 from brokerha.ports.store import Store
 from brokerha.stores.copies.worker_copy import WorkerCopy
 from brokerha.stores.execution.worker_store import StoreOptions
-from brokerha.stores.memory.worker_copy import MemoryCopy
 from tests.contracts.copy_contract import CopyContract
 from tests.contracts.kept_contract import KeptContract
 from tests.contracts.store_contract import StoreContract
+from tests.support.memory_store.worker_copy import MemoryCopy
 
 SMALL = StoreOptions(map_size_bytes=64 * 1024 * 1024)
 

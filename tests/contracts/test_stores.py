@@ -18,7 +18,6 @@ from brokerha.ports.store import Store
 from brokerha.stores.comparing.fingerprint import key_digest
 from brokerha.stores.control import keys as control_keys
 from brokerha.stores.execution.worker_store import WorkerStore
-from brokerha.stores.memory.store import MemoryStore
 from tests.contracts.store_about_contract import StoreAboutContract, namespace
 from tests.contracts.store_contract import StoreContract, lines, logged, quads, rows, run
 from tests.contracts.store_control_contract import StoreControlContract
@@ -30,6 +29,7 @@ from tests.contracts.store_prepared_contract import StorePreparedContract, step
 from tests.contracts.store_queue_contract import StoreExpectationContract, StoreQueueContract, counters, queue
 from tests.contracts.store_settings_contract import StoreSettingsContract
 from tests.contracts.store_snapshots_contract import StoreSnapshotsContract
+from tests.support.memory_store.store import MemoryStore
 
 
 class OfMemory:

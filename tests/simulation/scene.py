@@ -11,8 +11,10 @@ One way takes 1 ms, writing 0.1 ms.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import pytest
 
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.requests import APPLIED_LEVEL
@@ -26,6 +28,17 @@ from brokerha.simulator.processes import Process
 from brokerha.simulator.world import World
 
 LINK_US = 1_000
+
+
+_worlds: list[World] = []
+
+
+@pytest.fixture(autouse=True)
+def close_worlds() -> Iterator[None]:
+    """The files of a scene go with its test; for conftest.py."""
+    yield
+    while _worlds:
+        _worlds.pop().home.close()
 
 
 class Scene:
@@ -45,11 +58,12 @@ class Scene:
             workers=workers,
             sync=settings,
             wire=Wire(delay_us=(LINK_US, LINK_US)),
-            disk=Disk(write_us=(100, 100), slow_us=(300_000, 300_000)),
+            disk=Disk(write_us=(100, 100), slow_us=(300_000, 300_000), chunk_bytes=2_048),
             load=Load(writes=0, timeout_ms=(30_000, 30_000)),
             **(others or {}),
         )
         self.world = World(options)
+        _worlds.append(self.world)
         if starts:
             self.world.start_all()
             self.run(3_000)

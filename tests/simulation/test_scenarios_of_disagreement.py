@@ -8,7 +8,6 @@ from __future__ import annotations
 from brokerha.model import states
 from brokerha.model.operations import pack_operations
 from brokerha.replication.site.config import Standing
-from brokerha.stores.memory.worker_copy import MemoryCopy
 from tests.simulation.mistakes.catalogue import planted
 from tests.simulation.scene import Scene
 from tests.simulation.site_scene import NO_SCRUB, damage, loaded, probe_of, site
@@ -75,10 +74,8 @@ class TestDisagreement:
         for node in ("m1w1", "m1w2"):
             strange = [(f"x{n}", n, pack_operations([("put", "table", node.encode(), b"%d" % n)])) for n in range(3)]
             worker = scene.worker(node)
-            names = iter([f"{node}-strange", f"{node}-loaded"])
-            worker.copy = MemoryCopy(names.__next__)
+            worker.empty()
             worker.copy.execute(1, strange)
-            scene.world.checkers.on_emptied(node)
             scene.truth.set_applied(node, 3)
         scene.kill("m1")
         scene.start("m1", "m1w1", "m1w2")

@@ -45,10 +45,10 @@ from brokerha.ports.transport import ClientMessage
 from brokerha.replication.site.config import FeedConfig
 from brokerha.replication.worker.config import WorkerConfig
 from brokerha.replication.worker.core import WorkerCore
-from brokerha.stores.memory.worker_copy import MemoryCopy
 from brokerha.sync.config import SyncConfig
 from brokerha.transports.in_process.direct_link import DirectLink
 from brokerha.transports.kombu_transport import KombuTransport
+from tests.support.memory_store.worker_copy import MemoryCopy
 
 NAMES = ("m1", "m2", "m3")
 BODY = pack_operations([("put", "t", b"key", b"v" * 100)])

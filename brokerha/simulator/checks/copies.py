@@ -96,7 +96,10 @@ class CopyChecks:
         self._condemned.discard(node)
 
     def on_detected(self, node: NodeId) -> None:
-        """Somebody told the worker that its copy is damaged."""
+        """Somebody told the worker that its copy is damaged: a fault, or a copy that came from one, did that."""
+        process = self._truth.world.processes[node]
+        is_explained = isinstance(process, SimWorker) and process.is_damaged
+        check(is_explained, "S7", "only faults damage data", node=node)
         self.detected.add(node)
 
     def on_decision(self, node: NodeId, decision: Decision) -> None:

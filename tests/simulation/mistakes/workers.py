@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from brokerha.following import follower as follower_module
@@ -27,8 +28,8 @@ from brokerha.replication.site.feed import Feed
 from brokerha.replication.site.judging import Verdict, verdict
 from brokerha.replication.site.site import Site
 from brokerha.replication.worker.core import WorkerCore
-from brokerha.stores.memory.store import MemoryStore
-from brokerha.stores.memory.worker_copy import MemoryCopy
+from brokerha.stores.copies.load import Load
+from brokerha.stores.copies.worker_copy import WorkerCopy
 
 Patch = tuple[Any, str, Any]
 """(class or module, name of the attribute, what stands there instead)"""
@@ -52,8 +53,13 @@ def _always(*_arguments: object) -> bool:
     return True
 
 
-def _keep_any_chunk(self: MemoryCopy, number: int, data: bytes) -> bool:
-    self._begun_load().chunks[number] = data
+def _keep_any_chunk(self: Load, directory: Path, number: int, data: bytes) -> bool:
+    place = self.chunks.place(number)
+    assert place is not None
+    with (directory / place.path).open("r+b") as file:
+        file.seek(place.offset)
+        file.write(data)
+    self.kept.add(number)
     return True
 
 
@@ -66,30 +72,27 @@ def _open_early(self: Loading) -> None:
 _open_when_whole = Loading._open_when_whole
 
 
-def _open_what_is_there(self: MemoryCopy) -> None:
-    load = self._begun_load()
-    for number in range(len(load.places)):
-        load.chunks.setdefault(number, b"")
-    _open_load(self)
+def _open_what_is_there(_self: Load, _directory: Path) -> None:
+    return
 
 
-_open_load = MemoryCopy.open_load
-
-
-def _empty_before_loading(self: MemoryCopy, name: str, snapshot: Snapshot) -> set[int]:
-    self._store = MemoryStore()
+def _empty_before_loading(self: WorkerCopy, name: str, snapshot: Snapshot) -> set[int]:
+    number = self._directory.next_number()
+    store = self._opened(number)
+    self._switch_pointer(number, store)
+    self._replaced_by(store).replace()
     return _begin_load(self, name, snapshot)
 
 
-_begin_load = MemoryCopy.begin_load
+_begin_load = WorkerCopy.begin_load
 
 
-def _snapshot_of_two_moments(self: MemoryCopy, name: str) -> Snapshot:
+def _snapshot_of_two_moments(self: WorkerCopy, name: str) -> Snapshot:
     made = _make_snapshot(self, name)
     return made._replace(lsn=max(0, made.lsn - 1))
 
 
-_make_snapshot = MemoryCopy.make_snapshot
+_make_snapshot = WorkerCopy.make_snapshot
 
 
 def _never_ask_again(self: Loading, now: Instant) -> tuple[list[Outgoing], list[CopyDecision]]:
@@ -173,13 +176,13 @@ def _refuse_nobody(_self: WorkerCore, _message: Message) -> str:
 
 
 WORKER_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
-    "chunks not checked": lambda: [(MemoryCopy, "keep_chunk", _keep_any_chunk)],
+    "chunks not checked": lambda: [(Load, "keep", _keep_any_chunk)],
     "opened with a chunk missing": lambda: [
         (Loading, "_open_when_whole", _open_early),
-        (MemoryCopy, "open_load", _open_what_is_there),
+        (Load, "finish", _open_what_is_there),
     ],
-    "old copy deleted before the new one is open": lambda: [(MemoryCopy, "begin_load", _empty_before_loading)],
-    "snapshot of two moments": lambda: [(MemoryCopy, "make_snapshot", _snapshot_of_two_moments)],
+    "old copy deleted before the new one is open": lambda: [(WorkerCopy, "begin_load", _empty_before_loading)],
+    "snapshot of two moments": lambda: [(WorkerCopy, "make_snapshot", _snapshot_of_two_moments)],
     "source in trouble gives its copy": lambda: [
         (WorkerCore, "_refusal", _refuse_nobody),
         (Offering, "forget_all", _nothing),
@@ -190,7 +193,7 @@ WORKER_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "order to stop ignored": lambda: [(Follower, "change", _go_on_when_told_to_stop)],
     "gap taken as next": lambda: [(Line, "add", _take_next)],
     "damaged copy read": lambda: [(WorkerCore, "may_be_read", property(_always))],
-    "damage forgotten at a restart": lambda: [(MemoryCopy, "condemn", _nothing)],
+    "damage forgotten at a restart": lambda: [(WorkerCopy, "condemn", _nothing)],
     "differing copy kept": lambda: [(WorkerCore, "_on_failed", _shrug)],
     "condemned copy forgiven": lambda: [(Site, "judge", _forgive)],
     "confirmed LSN of the old copy kept": lambda: [(Site, "on_progress", _keep_confirmed)],

@@ -17,8 +17,8 @@ import structlog
 from brokerha.nodes.reads.book import ReadLimits
 from brokerha.nodes.reads.pool import ReadPool
 from brokerha.ports.store import ReadAnswer
-from brokerha.stores.memory.store import MemoryStore
 from brokerha.stores.rdf.repository import RdfRepository
+from tests.support.memory_store.store import MemoryStore
 
 WAIT_S = 20.0
 ENDLESS = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i }"

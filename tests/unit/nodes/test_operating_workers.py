@@ -18,10 +18,10 @@ from brokerha.nodes.observing.status import FIELDS
 from brokerha.nodes.worker.node import WorkerNode
 from brokerha.replication.site.config import FeedConfig
 from brokerha.replication.worker.config import WorkerConfig
-from brokerha.stores.memory.worker_copy import MemoryCopy
 from brokerha.sync.config import SyncConfig
 from brokerha.transports.kombu_transport import KombuTransport
 from tests.support.logs import memory_log
+from tests.support.memory_store.worker_copy import MemoryCopy
 
 WAIT_S = 15.0
 FREE_BYTES = 7_000_000

@@ -21,10 +21,10 @@ from brokerha.nodes.worker.guarding import GuardLimits
 from brokerha.nodes.worker.node import WorkerNode
 from brokerha.replication.site.config import FeedConfig
 from brokerha.replication.worker.config import WorkerConfig
-from brokerha.stores.memory.worker_copy import MemoryCopy
 from brokerha.sync.config import SyncConfig
 from brokerha.transports.kombu_transport import KombuTransport
 from tests.support.logs import disk_of, memory_log, reopened
+from tests.support.memory_store.worker_copy import MemoryCopy
 
 WAIT_S = 15.0
 _numbers = itertools.count()

@@ -26,9 +26,9 @@ from brokerha.nodes.worker.runner import carry_out
 from brokerha.replication.site.config import FeedConfig, WorkerFeed
 from brokerha.replication.worker.config import WorkerConfig
 from brokerha.replication.worker.core import WorkerCore, progress_of
-from brokerha.stores.memory.worker_copy import MemoryCopy
 from brokerha.sync.config import SyncConfig
 from tests.support.logs import memory_log
+from tests.support.memory_store.worker_copy import MemoryCopy
 
 Choice = Callable[[str, Outgoing], bool]
 

@@ -19,7 +19,7 @@ from brokerha.pipeline.table import Head, LogFile, LogTable, Written, write_log
 from brokerha.stores.backup.directory import write_manifest
 from brokerha.stores.backup.lines import write_lines
 from brokerha.stores.backup.manifest import LOG, Manifest, Segment
-from brokerha.stores.memory.store import MemoryStore
+from tests.support.memory_store.store import MemoryStore
 
 
 def archive_of(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.pipeline.entries import LogEntry
-from brokerha.stores.memory.store import MemoryStore
+from tests.support.memory_store.store import MemoryStore
 
 KINDS = {
     "put": 10.0,

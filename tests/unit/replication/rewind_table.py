@@ -35,8 +35,8 @@ from brokerha.replication.site.lineages import Rewind
 from brokerha.replication.site.site import Site
 from brokerha.replication.worker.config import WorkerConfig
 from brokerha.replication.worker.core import WorkerCore
-from brokerha.stores.memory.worker_copy import MemoryCopy
 from tests.support.logs import memory_log
+from tests.support.memory_store.worker_copy import MemoryCopy
 
 Way = tuple[NodeId, NodeId, str]
 """(from, to, channel)"""

@@ -13,8 +13,8 @@ from brokerha.ports.store import Applied
 from brokerha.stores.backup.building import CopyBuilder
 from brokerha.stores.backup.building_places import Plan
 from brokerha.stores.execution.worker_store import StoreOptions, WorkerStore
-from brokerha.stores.memory.image import MemoryImage
-from brokerha.stores.memory.store import MemoryStore
+from tests.support.memory_store.image import MemoryImage
+from tests.support.memory_store.store import MemoryStore
 
 OPTIONS = StoreOptions(map_size_bytes=256 * 1024 * 1024)
 TERMS = (

@@ -22,7 +22,7 @@ from pathlib import Path
 from brokerha.model import about
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.stores.execution.worker_store import StoreOptions, WorkerStore
-from brokerha.stores.memory.store import MemoryStore
+from tests.support.memory_store.store import MemoryStore
 
 BATCHES_LIMIT = 100_000
 OPTIONS = StoreOptions(map_size_bytes=256 * 1024 * 1024, keep_results=50, flush_after_lsns=60, flush_after_s=3600)

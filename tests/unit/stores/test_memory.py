@@ -7,9 +7,9 @@ import pytest
 from brokerha.model.fingerprints import EMPTY
 from brokerha.model.invariants import InvariantBroken
 from brokerha.model.operations import REJECTED, Result
-from brokerha.stores.memory.quads import NO_SPARQL
-from brokerha.stores.memory.store import MemoryStore
 from tests.contracts.store_contract import A, B, lines, logged, quads, rows, run, transaction
+from tests.support.memory_store.quads import NO_SPARQL
+from tests.support.memory_store.store import MemoryStore
 
 
 def test_an_image_is_not_touched_by_what_comes_after_it() -> None:

@@ -17,7 +17,7 @@ from brokerha.model.wire.messages import ReadResult
 from brokerha.nodes.reads.book import ReadLimits
 from brokerha.nodes.reads.pool import ReadAnswers, ReadPool
 from brokerha.ports.store import Applied, ReadAnswer
-from brokerha.stores.memory.store import MemoryStore
+from tests.support.memory_store.store import MemoryStore
 
 WAIT_S = 20.0
 

@@ -9,7 +9,7 @@ from brokerha.model.fingerprints import EMPTY, from_text
 from brokerha.model.operations import LoggedRow, Result, pack_operations
 from brokerha.model.ready import ApplyBatch, ExecuteBatch, ResendResults, StoreDone, StoreFailed
 from brokerha.nodes.worker.runner import carry_out
-from brokerha.stores.memory.store import MemoryStore
+from tests.support.memory_store.store import MemoryStore
 
 ITEMS = tuple((f"tx-{n}", n, pack_operations([("put", "t", b"%d" % n, b"v")])) for n in range(3))
 

@@ -12,8 +12,8 @@ from brokerha.model.invariants import InvariantBroken
 from brokerha.model.operations import pack_operations
 from brokerha.stores.backup import building
 from brokerha.stores.backup.building import CopyBuilder
-from brokerha.stores.memory.image import MemoryImage, MemoryQueue
 from brokerha.stores.tables.queue_change import Counts, Message
+from tests.support.memory_store.image import MemoryImage, MemoryQueue
 from tests.unit.stores.built_copies import build, everything, history, opened
 
 COUNT = 250

@@ -15,7 +15,7 @@ from brokerha.stores.backup.restore_target import choose_target
 from brokerha.stores.backup.restoring import Restore, check_backup
 from brokerha.stores.backup.writing import About, Work
 from brokerha.stores.copies.worker_copy import WorkerCopy
-from brokerha.stores.memory.image import MemoryImage
+from tests.support.memory_store.image import MemoryImage
 from tests.unit.stores.built_copies import OPTIONS, everything, opened, plan_of
 from tests.unit.stores.killed_buildings import COUNT, LINES, build_a_backup, build_a_worker, killed_building
 

@@ -11,8 +11,8 @@ from brokerha.model.ids import Lsn
 from brokerha.model.operations import Logged, Operation
 from brokerha.ports.store import Applied
 from brokerha.stores.comparing.scrub import Finding, Scrub
-from brokerha.stores.memory.worker_copy import MemoryCopy
 from tests.contracts.store_contract import A, B, quads, run
+from tests.support.memory_store.worker_copy import MemoryCopy
 
 
 class Hand:

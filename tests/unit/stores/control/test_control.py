@@ -16,11 +16,11 @@ from brokerha.stores.control.keys import problem_of
 from brokerha.stores.control.suite import Suite
 from brokerha.stores.execution import evaluation
 from brokerha.stores.execution.worker_store import StoreOptions, WorkerStore
-from brokerha.stores.memory.quads import NO_SPARQL
-from brokerha.stores.memory.store import MemoryStore
 from brokerha.stores.rdf.repository import RdfRepository
 from tests.contracts.store_contract import A, B, C, effect, lines, logged, quads, run
 from tests.contracts.store_control_contract import names, put, reason, stock
+from tests.support.memory_store.quads import NO_SPARQL
+from tests.support.memory_store.store import MemoryStore
 
 NO_ORPHANS = "PREFIX x: <urn:x:> ASK { FILTER NOT EXISTS { ?s x:parent ?p FILTER NOT EXISTS { ?p a x:Person } } }"
 PERSON = "<urn:b> a <urn:x:Person>"

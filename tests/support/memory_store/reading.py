@@ -14,8 +14,6 @@ from brokerha.ports.store import ReadAnswer
 from brokerha.stores.comparing.digests import Walk, walk_of
 from brokerha.stores.comparing.fingerprint import report
 from brokerha.stores.execution.prepared import BEGINNING, messages_in
-from brokerha.stores.memory.image import MemoryImage, MemoryQueue
-from brokerha.stores.memory.quads import NO_SPARQL, LineChange, lines_of
 from brokerha.stores.reads.kinds import (
     WALKS,
     about_answer,
@@ -31,6 +29,8 @@ from brokerha.stores.reads.together import Wanted, read_number, together_answer,
 from brokerha.stores.tables.key_range import OWN_TABLES, KeyRange, in_pieces, row_key_of, wanted_row_key
 from brokerha.stores.tables.queue_change import Message
 from brokerha.stores.tables.snapshots import past_rows, past_value
+from tests.support.memory_store.image import MemoryImage, MemoryQueue
+from tests.support.memory_store.quads import NO_SPARQL, LineChange, lines_of
 
 _TEXT, _JSON, _MSGPACK = "text/plain", "application/json", "application/x-msgpack"
 

@@ -33,10 +33,10 @@ from brokerha.ports.copies import Kept, Snapshot
 from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.control.suite import Suite
 from brokerha.stores.copies.snapshot_chunks import Chunks, sums_of
-from brokerha.stores.memory.image import MemoryQueue
-from brokerha.stores.memory.store import MemoryStore
 from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.queue_change import Counts, Message
+from tests.support.memory_store.image import MemoryQueue
+from tests.support.memory_store.store import MemoryStore
 
 _CHUNK_BYTES = 64
 _SNAPSHOTS_LIMIT = 3

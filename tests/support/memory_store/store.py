@@ -42,12 +42,12 @@ from brokerha.stores.control.suite import ControlChange, Suite
 from brokerha.stores.execution.expectations import judge_expectations
 from brokerha.stores.execution.prepared import BEGINNING, Prepared, changes_in, value_of
 from brokerha.stores.execution.presence import check_size, reason_of
-from brokerha.stores.memory.image import MemoryImage, MemoryQueue
-from brokerha.stores.memory.quads import NO_SPARQL, changes_of_repositories, lines_of
-from brokerha.stores.memory.reading import read_image
 from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.queue_change import QueueChange, check_room, order_of
 from brokerha.stores.tables.snapshots import Snapshots, changes_of, copies_of, named_in
+from tests.support.memory_store.image import MemoryImage, MemoryQueue
+from tests.support.memory_store.quads import NO_SPARQL, changes_of_repositories, lines_of
+from tests.support.memory_store.reading import read_image
 
 _ELSEWHERE = ON_KEYS | ON_QUEUES | EXPECTATIONS | ON_SNAPSHOTS
 """Operations that are not about repositories or the control suite."""
