@@ -71,7 +71,7 @@ def test_a_primary_that_is_stopped_under_load_hands_over_first(site: TxSite):
     told = len(roles(site))
     with Load(site.client, ("stopped-a", "stopped-b")) as load:
         load.await_more(site, 20)
-        assert site.stop(primary) == 0
+        assert site.stop_in_order(primary) == 0
         # One that ends otherwise is primary to its end
         assert [primary, "m1", "backup"] in [row[:3] for row in roles(site)[told:]]
         site.await_primary(*(node for node in PROCESSES if node != primary))

@@ -99,7 +99,7 @@ class TxSite:
         for node in nodes:
             self._running.pop(node).wait(10)
 
-    def stop(self, node: str) -> int:
+    def stop_in_order(self, node: str) -> int:
         """SIGTERM; returns the exit code."""
         self._running[node].send_signal(signal.SIGTERM)
         return self._running.pop(node).wait(DEADLINE_S)
