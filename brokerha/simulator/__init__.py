@@ -18,6 +18,7 @@
     trace.py       the story of a run and its digest
     runs.py        simulate and campaign
     clocks.py      virtual clocks: one true time for the world, and what each node takes it for
+    copies.py      the copy of a worker: the shipped store, in a folder of the world
     disk.py        simulated disks: files that a crash tears, on which the shipped log runs
     drawing.py     what a seed draws: even ones a world of masters without backups
     members.py     masters that come and go in a world: who is one now, who waits to be added, and what operators want

@@ -31,7 +31,8 @@ MEMORY = Path("/dev/shm")  # noqa: S108  (a folder of its own there)
 """Where files are in memory, on machines that have it."""
 QUADS = "quads.nq"
 MAP_SIZE_BYTES = 64 * 1024 * 1024
-FLUSH_AFTER_LSNS = 50
+TAIL_LSNS = 30
+FLUSH_AFTER_LSNS = 8
 
 
 class SimEngine(RdfRepository):
@@ -85,7 +86,10 @@ class SimCopy(WorkerCopy):
             cluster=CLUSTER,
             node=node,
             options=StoreOptions(
-                map_size_bytes=MAP_SIZE_BYTES, keep_results=keep_results, flush_after_lsns=FLUSH_AFTER_LSNS
+                map_size_bytes=MAP_SIZE_BYTES,
+                keep_results=keep_results,
+                tail_lsns=TAIL_LSNS,
+                flush_after_lsns=FLUSH_AFTER_LSNS,
             ),
             open_engine=SimEngine,
             clock=clock,

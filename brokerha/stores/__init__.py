@@ -10,7 +10,6 @@
     copies/      a worker's copy and its directory: given away as a snapshot, replaced by one, kept over a split
     backup/      backups: made, extended, verified, restored, built in bulk; BACKUP.md: their files
     files/       the directory of a store and its LMDB files: opened, checked before they are mapped, still there after a power cut
-    memory/      the same store and the same copy without files: the model of the contract tests, and of the simulator
 
     FORMAT.md    every file in the directory of a worker
 

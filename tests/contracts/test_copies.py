@@ -1,4 +1,4 @@
-"""Every copy keeps the contract: that in files and that of the simulator. Each is a store as well."""
+"""Every copy keeps the contract: that in files, that of the simulator and the model. Each is a store as well."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def free_bytes() -> list[int]:
 
 
 class InMemory:
-    """Copies of the simulator."""
+    """Copies without files."""
 
     @pytest.fixture
     def opened(self, free_bytes: list[int]) -> Callable[[str], Port]:

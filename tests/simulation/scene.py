@@ -58,7 +58,7 @@ class Scene:
             workers=workers,
             sync=settings,
             wire=Wire(delay_us=(LINK_US, LINK_US)),
-            disk=Disk(write_us=(100, 100), slow_us=(300_000, 300_000), chunk_bytes=2_048),
+            disk=Disk(write_us=(100, 100), slow_us=(300_000, 300_000), chunk_bytes=1_024),
             load=Load(writes=0, timeout_ms=(30_000, 30_000)),
             **(others or {}),
         )

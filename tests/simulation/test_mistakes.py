@@ -25,6 +25,7 @@ from tests.simulation.mistakes.log import LOG_MISTAKES
 from tests.simulation.mistakes.members import MEMBER_MISTAKES
 from tests.simulation.mistakes.modes import MODE_MISTAKES, mode_of
 from tests.simulation.mistakes.prepare import PREPARE_MISTAKES
+from tests.simulation.mistakes.stores import STORE_MISTAKES
 from tests.simulation.mistakes.workers import WORKER_MISTAKES
 
 MOST_SEEDS = 25
@@ -35,7 +36,6 @@ FIRST_SEEDS = {
     "given up and not handed in again": 25,
     "locks released at fail-over": 25,
     "outcomes told before they are safe": 165,
-    "second head stays": 100,
     "void results kept": 130,
     "vote without looking at the last record": 25,
 }
@@ -221,6 +221,7 @@ BY_SCENARIO = {
     "entries of others dropped",
     "epoch installed that was not promised",
     "a copy ahead of the log is condemned",
+    "second head stays",
 }
 """Caught by scenarios, which need events in the right order, or copies that differ, which no seed has."""
 
@@ -278,6 +279,10 @@ def _options(mistake: str, seed: int) -> Options:
         return draw_mode(MODES_FROM[mode_of(mistake)] + seed)
     if mistake in MEMBER_MISTAKES:
         return _busy_operators(seed)
+    if mistake in STORE_MISTAKES:
+        if mistake == "pointer not replaced":
+            return _workers()(draw_plain(seed))
+        return _with("crash worker")(draw_plain(seed))
     if mistake in EPOCH_MISTAKES:
         return _busy_splits(seed)
     if mistake in BACKUP_MISTAKES and mistake not in AIMED:
@@ -313,7 +318,7 @@ def test_a_planted_mistake_is_caught(mistake: str):
 
 
 def test_there_are_enough_mistakes_about_masters_workers_backups_and_epochs():
-    others = (PREPARE_MISTAKES, WORKER_MISTAKES, BACKUP_MISTAKES, EPOCH_MISTAKES, MEMBER_MISTAKES, MODE_MISTAKES, DEFERRING_MISTAKES, LOG_MISTAKES)
+    others = (PREPARE_MISTAKES, WORKER_MISTAKES, STORE_MISTAKES, BACKUP_MISTAKES, EPOCH_MISTAKES, MEMBER_MISTAKES, MODE_MISTAKES, DEFERRING_MISTAKES, LOG_MISTAKES)
     assert len(MISTAKES) - sum(map(len, others)) >= 12
     assert len(LOG_MISTAKES) >= 18
     assert len(MODE_MISTAKES) >= 9
@@ -322,6 +327,7 @@ def test_there_are_enough_mistakes_about_masters_workers_backups_and_epochs():
     assert len(EPOCH_MISTAKES) >= 25
     assert len(MEMBER_MISTAKES) >= 9
     assert len(WORKER_MISTAKES) >= 15
+    assert len(STORE_MISTAKES) >= 5
     assert len(BACKUP_MISTAKES) >= 15
 
 

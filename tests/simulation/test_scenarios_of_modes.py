@@ -12,6 +12,7 @@ import pytest
 from brokerha.model import states
 from brokerha.model.etags import etag_of
 from brokerha.model.ready import KeepCopy, OpenLoad, RestoreKept
+from tests.simulation.mistakes.catalogue import planted
 from tests.simulation.mode_scene import MODES, UK, US, ModeScene
 from tests.simulation.split_scene import LAG_MS
 
@@ -328,3 +329,18 @@ class TestTheReport:
         scene.start(*scene.names)
         scene.come_together()
         assert {node: scene.splits(node) for node in scene.names} == before
+
+
+def test_a_planted_mistake_about_who_stays_is_seen() -> None:
+    def order() -> list[str]:
+        scene = ModeScene("smart")
+        scene.part(UK, US)
+        scene.put("m1", "uk", b"key", b"uk")
+        scene.put("m3", "us", b"key", b"us")
+        scene.come_together()
+        return scene.order("m1")
+
+    # The side with more masters stays as it is
+    assert order() == ["uk", "us"]
+    with planted("second head stays"):
+        assert order() == ["us", "uk"]

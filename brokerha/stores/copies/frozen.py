@@ -55,8 +55,11 @@ def backed_up(state: StoreState, repositories: Repositories, directory: Path) ->
     return state._replace(repositories=states)
 
 
-def write_tables(frozen: Frozen, directory: Path, may_go_on: Callable[[], None]) -> None:
-    """Write records and keys into an LMDB file in ``directory``, which is made. Raises StoreError; what `may_go_on` raises."""
+def write_tables(frozen: Frozen, directory: Path, may_go_on: Callable[[], None], tail_lsns: int) -> None:
+    """Write records and keys into an LMDB file in ``directory``, which is made. Raises StoreError; what `may_go_on` raises.
+
+    ``tail_lsns`` is how many of the last lines of the log go with them.
+    """
     source = frozen.environment
     with store_errors("cannot write the tables of a snapshot"):
         directory.mkdir()
@@ -80,7 +83,7 @@ def write_tables(frozen: Frozen, directory: Path, may_go_on: Callable[[], None])
                         writing.put(key, row)
             effects = target.open_db(b"effects")
             with target.begin(write=True, db=effects) as writing:
-                for key, row in EffectsLog(source.effects).tail(frozen.transaction, TAIL_LSNS, TAIL_LIMIT_BYTES):
+                for key, row in EffectsLog(source.effects).tail(frozen.transaction, tail_lsns, TAIL_LIMIT_BYTES):
                     writing.put(key, row, append=True)
             large: tuple[tuple[bytes, Any, Callable[[bytes, bytes], object]], ...] = (
                 (b"kv", source.keys, checked_value),

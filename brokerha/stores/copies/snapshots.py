@@ -37,10 +37,11 @@ class _Kept(NamedTuple):
 class Snapshots:
     """The snapshots of one worker, in a directory of their own. Any thread."""
 
-    def __init__(self, home: Path, chunk_bytes: int, crash_point: Callable[[str], None]) -> None:
+    def __init__(self, home: Path, chunk_bytes: int, crash_point: Callable[[str], None], tail_lsns: int) -> None:
         self._home = home
         self._chunk_bytes = chunk_bytes
         self._crash_point = crash_point
+        self._tail_lsns = tail_lsns
         self._kept: dict[str, _Kept] = {}
         self._next_number = 0
         self._one_at_a_time = threading.Lock()
@@ -128,7 +129,7 @@ class Snapshots:
     def _written(self, store: WorkerStore, directory: Path, doing: str) -> tuple[StoreState, int]:
         with store.frozen(directory / "repositories") as frozen:
             self._crash_point(f"{doing}: engines backed up")
-            write_tables(frozen, directory / "data", self._check_wanted)
+            write_tables(frozen, directory / "data", self._check_wanted, self._tail_lsns)
             self._crash_point(f"{doing}: tables written")
             return frozen.state, frozen.lineage
 

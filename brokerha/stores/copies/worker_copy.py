@@ -93,7 +93,7 @@ class WorkerCopy:
                 # It cannot be read; or it was opened, and the process ended before it said so.
                 self._forget_load()
             self._directory.delete_others(self._loading())
-            self._snapshots = Snapshots(directory / "snapshots", chunk_bytes, crash_point)
+            self._snapshots = Snapshots(directory / "snapshots", chunk_bytes, crash_point, self._options.tail_lsns)
             self._kept = KeptFiles(directory, crash_point)
         except BaseException:
             self._directory.close()

@@ -36,7 +36,7 @@ from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.comparing.digests import walk_of
 from brokerha.stores.comparing.fingerprint import repository_digest, text_of
 from brokerha.stores.control.table import read_suite
-from brokerha.stores.copies.frozen import Frozen, backed_up
+from brokerha.stores.copies.frozen import TAIL_LSNS, Frozen, backed_up
 from brokerha.stores.copies.held import Held, answer, held, recompute
 from brokerha.stores.execution.batch import Batch
 from brokerha.stores.execution.effects_log import EffectsLog
@@ -76,6 +76,8 @@ class StoreOptions:
     """Results that the effects log keeps at least; it is trimmed when the engines are flushed."""
     keep_bytes: int = 1024**3
     """Size above which the effects log keeps fewer, so that a bulk load does not fill the disk twice."""
+    tail_lsns: int = TAIL_LSNS
+    """Last lines of the log that a snapshot carries."""
     flush_after_lsns: int = 10_000
     flush_after_bytes: int = 256 * 1024**2
     flush_after_s: float = 30.0

@@ -7,6 +7,7 @@
     members.py     planted mistakes about masters that come and go, for `catalogue.py`, which makes them
     workers.py     planted mistakes about workers: followers, loads, snapshots, judgement
     backups.py     planted mistakes about masters with backups and about transactions, for `catalogue.py`
+    stores.py      planted mistakes in the store of workers: what a crash between two of its steps has to show
     deferring.py   planted mistakes about what may wait for a flush
     prepare.py     planted mistakes about what is prepared
 """

@@ -42,6 +42,7 @@ from tests.simulation.mistakes.log import LOG_MISTAKES
 from tests.simulation.mistakes.members import MEMBER_MISTAKES
 from tests.simulation.mistakes.modes import MODE_MISTAKES
 from tests.simulation.mistakes.prepare import PREPARE_MISTAKES
+from tests.simulation.mistakes.stores import STORE_MISTAKES
 from tests.simulation.mistakes.workers import WORKER_MISTAKES, Patch
 
 # The replacements below take ``self`` of classes whose insides they must touch.
@@ -235,6 +236,7 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     **LOG_MISTAKES,
     **DEFERRING_MISTAKES,
     **WORKER_MISTAKES,
+    **STORE_MISTAKES,
     **BACKUP_MISTAKES,
     **EPOCH_MISTAKES,
     **MEMBER_MISTAKES,

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from brokerha.model.ids import Lsn
 from brokerha.stores.copies.directory import CopyDirectory
-from brokerha.stores.copies.kept import KeptFiles
 from brokerha.stores.execution import batch as batch_module
 from brokerha.stores.execution import worker_store as worker_store_module
 from brokerha.stores.execution.effects_log import EffectsLog
-from brokerha.stores.execution.worker_store import WorkerStore
 from brokerha.stores.rdf.repositories import Repositories
 from tests.simulation.mistakes.workers import Patch, _nothing
 
@@ -26,10 +23,6 @@ def _only_say_so(self: Repositories, lsn: Lsn) -> None:
         repository.base_lsn = lsn
 
 
-def _leave_nothing_out(_self: WorkerStore, _first_lsn: Lsn) -> int:
-    return 0
-
-
 def _keep_less(self: EffectsLog, transaction: Any, first_lsn: Lsn, lines: Sequence[Any]) -> None:
     _append(self, transaction, first_lsn, lines[:-1] if len(lines) > 1 else lines)
 
@@ -37,19 +30,11 @@ def _keep_less(self: EffectsLog, transaction: Any, first_lsn: Lsn, lines: Sequen
 _append = EffectsLog.append
 
 
-def _give_the_present_one(self: KeptFiles, directory: Path) -> None:
-    _copy_to(self, directory)
-    self.drop()
-
-
-_copy_to = KeptFiles.copy_to
-
 STORE_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "place not written with the data": lambda: [(batch_module, "write_state", _nothing)],
     "engines not brought up at a start": lambda: [(worker_store_module, "bring_up", _nothing)],
     "engines said to be flushed": lambda: [(Repositories, "flush", _only_say_so)],
     "last line of a batch not logged": lambda: [(EffectsLog, "append", _keep_less)],
-    "lines applied again": lambda: [(WorkerStore, "_skipped", _leave_nothing_out)],
     "pointer not replaced": lambda: [(CopyDirectory, "point_to", _nothing)],
 }
 """Every mistake in the store, by what goes wrong."""

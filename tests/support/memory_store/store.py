@@ -1,10 +1,10 @@
-"""A store without files: the model in the contract tests, and the store of the simulator.
+"""A store without files: the model in the contract tests.
 
 It is as simple as the rules allow: dictionaries, one transaction after the other, no engine. Keys and repositories work as in
 `WorkerStore`, to the last byte of effect, reason and fingerprint; of RDF it knows adding and removing N-Quads lines,
 which it takes as they are, and refuses SPARQL.
 
-A simulated crash takes `image`, the durable state, and `from_image` starts again from it: whatever `execute` or `apply`
+A crash takes `image`, the durable state, and `from_image` starts again from it: whatever `execute` or `apply`
 returned from is in the image. No clock, no randomness, no file, and no order that depends on hashing.
 """
 

@@ -1,4 +1,4 @@
-"""A worker's copy without files, for the simulator and as the model in the contract tests.
+"""A worker's copy without files, the model in the contract tests.
 
 It does what `WorkerCopy` does, over a `MemoryStore`. A snapshot is made of bytes (msgpack, cut into chunks with their SHA-256),
 so that it goes through messages like a real one:
@@ -10,7 +10,7 @@ so that it goes through messages like a real one:
     data/log              the last lines of the log, with the LSN of the first
     repositories/<name>   lines, sorted
 
-A simulated crash takes `image`: everything durable, a half-loaded snapshot included; snapshots for others are gone, as files
+A crash takes `image`: everything durable, a half-loaded snapshot included; snapshots for others are gone, as files
 of a process that died are. `damage` changes data behind the back of the fingerprint, as a disk would. No clock, no file, no
 randomness: journal names are given by the owner.
 """

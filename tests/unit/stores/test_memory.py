@@ -1,4 +1,4 @@
-"""The store in memory as the simulator uses it: images of what is durable, and the list of what was executed."""
+"""The store in memory: images of what is durable, and the list of what was executed."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_a_row_that_is_not_what_was_written_is_damage(
     with pytest.raises(StoreDamaged, match="another worker"):
         store.recompute()
     with store.frozen(tmp_path / "engines") as frozen, pytest.raises(StoreDamaged, match="another worker"):
-        write_tables(frozen, tmp_path / "tables", lambda: None)
+        write_tables(frozen, tmp_path / "tables", lambda: None, 10)
     with pytest.raises(StoreDamaged):
         look_at(store, table)
 
