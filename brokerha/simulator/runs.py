@@ -102,8 +102,10 @@ def simulate(
     if steps is not None:
         chosen = replace(chosen, safety_steps=steps)
     world = World(chosen, trace)
-    violation = _violation(world)
-    world.home.close()
+    try:
+        violation = _violation(world)
+    finally:
+        world.home.close()
     truth = world.checkers.truth
     digest = blake2b(f"{world.trace.crc} {world.steps} {truth.canon}".encode(), digest_size=8).hexdigest()
     return Report(
