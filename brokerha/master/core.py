@@ -33,6 +33,7 @@ from brokerha.model.operations import APPLIED, REJECTED, ResultRow
 from brokerha.model.ready import Ready
 from brokerha.model.records import History, MasterState, Outcomes, Rebased, Record, Started
 from brokerha.model.requests import REFUSE, Absence, Submit, TxCommand
+from brokerha.model.wire.epoch_messages import Leave
 from brokerha.model.wire.messages import (
     Apply,
     Bodies,
@@ -133,6 +134,7 @@ class MasterCore:
             Executed: self._on_executed,
             Progress: self._on_progress,
             Request: self._on_request,
+            Leave: self._on_leave,
             Apply: self._on_lines,
             RangeMissing: self._on_lines_missing,
             TaskReport: self._on_task_report,
@@ -143,7 +145,7 @@ class MasterCore:
     # ---- inputs
 
     def step(self, item: Envelope | Submit | TxCommand | Absence, now: Instant) -> None:
-        """Take in one message of another node, one write of a client, one step of its transaction, or what the broker says of a master."""
+        """Take in one message of another node, one write of a client, one step of its transaction, or what the broker says of a node."""
         self._settled_at = self._agreed_at = None
         if isinstance(item, Submit):
             self._on_submit(item, now)
@@ -153,7 +155,10 @@ class MasterCore:
             self.transacting.step(item, now)
             return
         if isinstance(item, Absence):
-            self.sync.epochs.on_absence(self.sync, item.node, now)
+            if item.node in self.feed.workers:
+                self.feed.on_absence(item.node, now.mono_ms)
+            else:
+                self.sync.epochs.on_absence(self.sync, item.node, now)
             return
         handler = self._handlers.get(type(item.message))
         if handler is None:
@@ -200,6 +205,12 @@ class MasterCore:
 
     def _on_request(self, envelope: Envelope, _now: Instant) -> None:
         self.feed.on_request(envelope.sender, envelope.message)  # type: ignore[arg-type]
+
+    def _on_leave(self, envelope: Envelope, now: Instant) -> None:
+        if envelope.sender in self.feed.workers:
+            self.feed.on_gone(envelope.sender, now.mono_ms)
+        else:
+            self.sync.epochs.on_leave(self.sync, envelope.sender, envelope.incarnation, now)
 
     def _on_task_report(self, envelope: Envelope, now: Instant) -> None:
         self.tasks.on_report(envelope.sender, envelope.message, now)  # type: ignore[arg-type]
@@ -323,7 +334,7 @@ class MasterCore:
         self.waiters.replies = []
         waits = self.deferring.decide(records, now)
         return Ready(
-            records, tuple(messages), (), replies, queues, (*tx_replies, *answers), *waits, tuple(round_.looks)
+            records, tuple(messages), (), replies, queues, (*tx_replies, *answers), *waits, (*round_.looks, *self.feed.looks(now.mono_ms))
         )
 
     def _due_outcomes(self, is_written_anyway: bool, now: Instant) -> list[Outcomes]:

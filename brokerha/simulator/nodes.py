@@ -283,6 +283,12 @@ class SimWorker(Process):
         self.copy.crash()
         self.copy = self._opened([*self.copy.executed])
 
+    def stop(self) -> None:
+        """End in order, or die on the way."""
+        with suppress(Crashed):
+            self.runner.leave()
+        self.die()
+
     def empty(self) -> None:
         """Lose all data while the process is down."""
         self.copy.crash()

@@ -29,6 +29,7 @@ from brokerha.sync.epochs.epochs import Epochs
 from brokerha.sync.peers import OLD, REFUSED, RESTARTED
 from brokerha.sync.posting import Posting
 from brokerha.sync.round import RoundResult
+from brokerha.sync.splits.going_back import read_before
 from brokerha.sync.state import SyncState
 from brokerha.sync.streams import Incoming, Stream
 
@@ -43,6 +44,8 @@ class SyncCore(SyncState):
         super().__init__(config, state, history, state.installed or first_epoch(identity.founders(config, state)))
         self.epochs = Epochs(config, self.mode)
         self.posting = Posting(config, history)
+        splits = history.splits()
+        self.reads = read_before(self.node, self.incarnation, self.epoch, splits[-1]) if splits else None
         self._answers: list[Outgoing] = []
 
     # ---- inputs: they take note, the round does the work
@@ -265,7 +268,7 @@ class SyncCore(SyncState):
     def leave(self) -> list[Outgoing]:
         """The last that is said, by a process that is stopped: whoever owns this core asks nothing more of it (R8)."""
         is_silent = self.lost or self.retired or self.is_joiner()
-        return [] if is_silent else [Outgoing(node, Leave(self.incarnation)) for node in self.peers.peers]
+        return [] if is_silent else [Outgoing(node, Leave()) for node in self.peers.peers]
 
     # ---- questions
 

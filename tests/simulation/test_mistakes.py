@@ -222,6 +222,8 @@ BY_SCENARIO = {
     "epoch installed that was not promised",
     "a copy ahead of the log is condemned",
     "second head stays",
+    "queue of another side read as the own one",
+    "what was read is forgotten at a restart",
 }
 """Caught by scenarios, which need events in the right order, or copies that differ, which no seed has."""
 

@@ -147,7 +147,7 @@ def test_what_an_earlier_process_said_last_is_not_held_against_the_next_one() ->
     scene.agree()
     number = scene.master("m1").runner.core.sync.epoch.number
     # When that comes late
-    scene.inject("m1", "m3", Leave(before), before)
+    scene.inject("m1", "m3", Leave(), before)
     scene.run(500)
     # Then nobody is left out
     assert scene.master("m1").runner.core.sync.epoch.number == number

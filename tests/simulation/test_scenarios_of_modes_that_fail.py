@@ -14,7 +14,9 @@ from brokerha.model.epochs import FIRST
 from brokerha.model.ids import NodeId
 from brokerha.model.ready import DropKept, KeepCopy, OpenLoad, RestoreKept
 from brokerha.model.records import EpochInstalled, Rewound
+from brokerha.model.wire.messages import Bodies
 from brokerha.model.wire.split_messages import Keep
+from tests.simulation.mistakes.catalogue import planted
 from tests.simulation.mode_scene import MODES, UK, US, ModeScene, has_all, once, written
 from tests.simulation.split_scene import LAG_MS
 
@@ -76,6 +78,54 @@ class TestSplitsWithinSplits:
         scene.put("m3", "us-again", b"again", b"us")
         scene.come_together(60_000)
         once(scene, ["before", "a0", "a1", "a2", "uk", "c0", "c1", "c2", "us", "uk-again", "us-again"])
+
+
+def read_a_part(mode: str, before: int, *, dies: bool) -> ModeScene:
+    """Two masters have parted while a third one was away; this one has read a part of what one of them has added, and then met the other one."""
+    scene = ModeScene(mode, body_message_bytes=1)
+    for number in range(before):
+        scene.put("m1", f"before{number}", b"key", b"all")
+    scene.agree()
+    scene.kill("m3", "m3w1")
+    scene.part("m1", "m2")
+    for number in range(6):
+        scene.put("m2", f"b{number}", b"key", b"m2")
+    for number in range(4):
+        scene.put("m1", f"a{number}", b"key", b"m1")
+    scene.lose_if(lambda _sender, to, message: to == "m3" and isinstance(message, Bodies) and message.items[0][1] != "a0")
+    scene.split("m1 m3", "m2")
+    scene.start("m3", "m3w1")
+    scene.until(lambda: "a0" in scene.order("m3"), 20_000)
+    if dies:
+        scene.kill("m3")
+    scene.lose_nothing()
+    scene.split("m1", "m2 m3")
+    if dies:
+        scene.start("m3")
+    scene.until(lambda: scene.are_members("m2", "m3"), 60_000)
+    return scene
+
+
+class TestReadingTheQueueOfAnotherSide:
+    """A master that was away while the others parted, and reads what one of them has added, is of none of both before it is through."""
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("dies", [True, False])
+    @pytest.mark.parametrize("before", [0, 1])
+    def test_it_has_read_a_part_when_it_meets_the_other_one(self, mode: str, before: int, *, dies: bool) -> None:
+        scene = read_a_part(mode, before, dies=dies)
+        # Then it has given up what it had read, and all come together
+        assert scene.order("m3") == scene.order("m2")
+        scene.come_together()
+
+    @pytest.mark.parametrize(
+        ("mistake", "dies"),
+        [("queue of another side read as the own one", False), ("what was read is forgotten at a restart", True)],
+    )
+    def test_a_planted_mistake_is_seen(self, mistake: str, *, dies: bool) -> None:
+        with planted(mistake):
+            scene = read_a_part("none", 1, dies=dies)
+            assert scene.order("m3") != scene.order("m2")
 
 
 class TestTheWholeClusterIsKilled:
@@ -240,7 +290,8 @@ class TestCopies:
         scene.part(UK, US)
         scene.put("m1", "a", b"key", b"uk")
         scene.come_together()
-        was = [[(1, 0)]] * 3 if mode == "smart" else [[(0, 1)], [(0, 1)], [(0, 0)]]
+        # Who reads from its own end on what another side has added notes that it went back to there
+        was = [[(1, 0)], [(1, 0)], [(0, 0)]] if mode == "smart" else [[(0, 1)], [(0, 1)], [(0, 0)]]
         assert [scene.gave_up(node) for node in scene.names] == was
         assert "m3w1" not in scene.who_began(RestoreKept)
 

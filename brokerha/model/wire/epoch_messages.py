@@ -5,7 +5,7 @@ EpochInstall ->                                        what was decided (R11, R1
 TailWanted ->  <- Tail                                 the part of the queue that a master lacks (R16)
 StateWanted ->  <- State                               what a master takes over when nobody holds that part any more (R16)
 Join ->                                                take me back (R8)
-Leave ->                                               my process is stopped: do not wait for it (R8)
+Leave ->                                               my process is stopped: do not wait for it (R8); of workers, too
 Notice ->                                              you are no master of this cluster any more (R15)
 """
 
@@ -147,10 +147,9 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Last message of a process that is stopped in order: nothing more comes of this incarnation (R8)."""
+    """Last message of a process that is stopped in order: nothing more comes of this incarnation (R8). A worker says so to its master."""
 
     CHANNEL: ClassVar[str] = SYNC
-    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,8 +148,10 @@ class WorkerNode:
         self.reads.close(HASTE_S if self.must_restart else READS_CLOSE_S)
         if self._near is not None:
             self._near.close()
-        self.loop.stop(timeout_s)
+        is_over = self.loop.stop(timeout_s)
         self.transport.send(self._answers.take())
+        if is_over:
+            self.runner.leave()
         if self._scrubbing is not None:
             self._scrubbing.close(timeout_s)
         if self._tasks is not None:

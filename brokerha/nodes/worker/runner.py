@@ -17,7 +17,8 @@ from brokerha.model.ready import (
     StoreDone,
     StoreFailed,
 )
-from brokerha.model.wire.messages import Envelope
+from brokerha.model.wire.epoch_messages import Leave
+from brokerha.model.wire.messages import Envelope, Outgoing
 from brokerha.nodes.master.runner import IDLE_MS, TURN_LIMIT, NodeHandler
 from brokerha.ports.clock import Clock
 from brokerha.ports.store import Store
@@ -72,6 +73,10 @@ class WorkerRunner:
         for decision in ready.decisions:
             self.door.begin(decision)
         return len(items) + len(answers)
+
+    def leave(self) -> None:
+        """Say that this process ends, once there are no more turns: its master has another worker execute."""
+        self.transport.send([Outgoing(self.config.master, Leave())])
 
 
 def carry_out(store: Store, decision: StoreDecision) -> StoreDone | StoreFailed:

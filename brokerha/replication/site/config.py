@@ -50,6 +50,16 @@ class FeedConfig:
     """Workers of other sites, from which a site without any good copy takes one."""
 
     @property
+    def gone_ms(self) -> int:
+        """Of a worker that was sent something and says nothing for this long the broker is asked whether its process is there."""
+        return max(1, self.dead_after_ms // 10)
+
+    @property
+    def silent_ms(self) -> int:
+        """The same where nothing is waited for: longer than a heartbeat."""
+        return max(1, self.dead_after_ms // 3)
+
+    @property
     def under_way(self) -> Window:
         """How much may be under way to a worker."""
         return Window(self.window, self.window_bytes, self.retransmit_ms)
@@ -126,6 +136,8 @@ class WorkerFeed(Followed):
     executed_items: int = 0
     """Of its content at `executed_lsn`, as it said with results: newer than its last heartbeat."""
     heard_ms: int = NEVER
+    looked_ms: int = NEVER
+    """When the broker was last asked whether anybody reads its inbox."""
     ordered_ms: int = NEVER
     """When it was last given an order."""
     order: str = ""

@@ -99,6 +99,16 @@ class Feed:
         if worker.progress is progress:
             self._confirm(worker, progress.applied_lsn, mono_ms)
 
+    def on_gone(self, node: NodeId, mono_ms: int) -> None:
+        """The process of a worker has ended: nobody waits for it until it is heard again."""
+        worker = self.workers[node]
+        worker.heard_ms = min(worker.heard_ms, mono_ms - self.config.dead_after_ms)
+
+    def on_absence(self, node: NodeId, mono_ms: int) -> None:
+        """The broker says that nobody reads the inbox of a worker; one that was heard meanwhile is there."""
+        if mono_ms - self.workers[node].heard_ms >= self.config.gone_ms:
+            self.on_gone(node, mono_ms)
+
     def on_request(self, sender: NodeId, request: Request) -> None:
         """A worker asks for exactly this range."""
         worker = self.workers.get(sender)
@@ -333,6 +343,21 @@ class Feed:
                 break
         return (Execute(first, tuple(items), self.site.view, self.site.lineages.number), size) if items else None
 
+    def looks(self, mono_ms: int) -> list[NodeId]:
+        """Workers that are silent, not dead yet, and of which the broker is to be asked now whether anybody reads their inbox."""
+        due = [worker for worker in self.workers.values() if (at_ms := self._look_at_ms(worker, mono_ms)) and mono_ms >= at_ms]
+        for worker in due:
+            worker.looked_ms = mono_ms
+        return [worker.node for worker in due]
+
+    def _look_at_ms(self, worker: WorkerFeed, mono_ms: int) -> int | None:
+        """When to ask next: sooner where its word is waited for; None of one that is dead, or was never heard."""
+        if not self.site.is_alive(worker, mono_ms):
+            return None
+        is_awaited = worker.is_following and worker.sent > self._base(worker)
+        patience_ms = self.config.gone_ms if is_awaited else self.config.silent_ms
+        return max(worker.heard_ms + patience_ms, worker.looked_ms + self.config.gone_ms)
+
     # ---- questions
 
     def is_alive(self, node: NodeId, mono_ms: int) -> bool:
@@ -369,4 +394,6 @@ class Feed:
             if worker.sent > self._base(worker) and worker.is_following:
                 due.append(max(worker.resend_at_ms(self._window), mono_ms + 1))
             due.append(worker.heard_ms + self.config.dead_after_ms)
+            if (look_at_ms := self._look_at_ms(worker, mono_ms)) is not None:
+                due.append(look_at_ms)
         return min(due, default=None)

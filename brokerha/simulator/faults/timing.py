@@ -112,22 +112,22 @@ class Faults(Luck):
     # ---- crashes
 
     def _crash_master(self) -> None:
-        process = self.one(self._world.master_processes)
-        if process is not None and self._world.rng.random() < 0.5:
-            self.note("stop", process.node)
-            process.stop()
-            self._world.plan_restart(process)
-        else:
-            self._crash(process)
+        self._end(self.one(self._world.master_processes))
 
     def _crash_worker(self) -> None:
-        self._crash(self.one(self._world.workers))
+        self._end(self.one(self._world.workers))
 
-    def _crash(self, process: Process | None) -> None:
-        if process is not None:
+    def _end(self, process: Process | None) -> None:
+        """Half of them are stopped in order."""
+        if process is None:
+            return
+        if self._world.rng.random() < 0.5:
+            self.note("stop", process.node)
+            process.stop()
+        else:
             self.note("crash", process.node)
             process.die()
-            self._world.plan_restart(process)
+        self._world.plan_restart(process)
 
     def _crash_all(self) -> None:
         self.note("crash of all masters", "all at once")

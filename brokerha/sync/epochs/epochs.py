@@ -23,7 +23,6 @@ from brokerha.model.wire.epoch_messages import (
     EpochRefused,
     EpochReport,
     Join,
-    Leave,
     Notice,
     Row,
     State,
@@ -57,7 +56,6 @@ EPOCH_MESSAGES = (
     TailWanted,
     Tail,
     Join,
-    Leave,
     Notice,
     StateWanted,
     State,
@@ -124,8 +122,6 @@ class Epochs:
                 self.on_tail(sync, sender, message)
             case Join():
                 self.on_join(sync, sender, message, now)
-            case Leave():
-                self.on_leave(sync, sender, message, now)
             case Notice():
                 identity.on_notice(sync, sender, message)
             case StateWanted() | State():
@@ -253,10 +249,11 @@ class Epochs:
             elif self._may_tell(sender, now.mono_ms):
                 self._outgoing.append(Outgoing(sender, EpochInstall(sync.epoch)))
 
-    def on_leave(self, sync: SyncState, sender: NodeId, leave: Leave, now: Instant) -> None:
+    def on_leave(self, sync: SyncState, sender: NodeId, incarnation: int, now: Instant) -> None:
         """The process of a member is stopped: that is a reason to begin a change, as its silence would be."""
+        self._is_touched = True
         peer = sync.peers.peers.get(sender)
-        if peer is None or not self.suspicion.on_leave(peer, leave.incarnation, now.mono_ms):
+        if peer is None or not self.suspicion.on_leave(peer, incarnation, now.mono_ms):
             sync.peers.ignored["left_before"] += 1
 
     def on_stranger(self, sync: SyncState, sender: NodeId, row: Row, now: Instant) -> None:

@@ -8,20 +8,24 @@ The master that took a transaction in hands it in again; for masters that are no
 may do so again when they are back: a transaction id is synchronised once.
 
 Reading the other queue may take longer than others wait, and the next attempt then finds this master on its way: it says for which epoch it went
-back (`EpochReport.reads`), and does not give up again what it has read of that one's queue. A restart forgets that; then it does.
+back (`EpochReport.reads`), and does not give up again what it has read of that one's queue. A restart forgets which one that was: then its queue is
+of nobody's epoch after the place to which it went back, and it gives up what it has read.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from itertools import takewhile
 
 from brokerha.model.epochs import Epoch
-from brokerha.model.ids import Instant, Lsn, TxId
+from brokerha.model.given_up import Split
+from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.records import Accepted, Rewound
 from brokerha.sync.bodies import in_records
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.epochs.recovery import Recovery
 from brokerha.sync.round import RoundResult
+from brokerha.sync.splits.deciding import CUT, ENDLESS
 from brokerha.sync.state import SyncState
 
 
@@ -34,25 +38,42 @@ class GoingBack:
         """When it is done at the latest; None when nothing is to be given up."""
 
     def is_due(self, sync: SyncState, epoch: Epoch) -> bool:
-        """Whether the own queue goes on after what that epoch says of it. Once it went back for it, what it read since is that epoch's."""
-        if sync.lineage < epoch.number and sync.lsn > _agreed(sync, epoch):
+        """Whether the own queue goes on after what that epoch says of it, or with what another side has added.
+
+        Once it went back for it, be it to its own end, what it has read since is that epoch's.
+        """
+        if sync.lineage < epoch.number and (sync.lsn > _agreed(sync, epoch) or _reads_another(sync, epoch)):
             return True
         self.until_ms = None
         return False
 
     def step(self, sync: SyncState, epoch: Epoch, result: RoundResult, now: Instant) -> bool:
         """Go back, unless the own site still has something to do first; it holds nobody up for ever. Returns whether it went back."""
-        lsn, first = _agreed(sync, epoch), sync.history.first_lsn()
+        lsn, first = min(_agreed(sync, epoch), sync.lsn), sync.history.first_lsn()
         if lsn + 1 < first:
             sync.lost = f"the queue here parted from that of the others at LSN {lsn}, and begins at {first}"
             return False
         if self.until_ms is None:
             self.until_ms = now.mono_ms + self._config.lag_ms
-        if not sync.is_ready_to_go_back() and now.mono_ms < self.until_ms:
+        if lsn < sync.lsn and not sync.is_ready_to_go_back() and now.mono_ms < self.until_ms:
             return False
         self.until_ms = None
         go_back(sync, lsn, epoch, result)
         return True
+
+
+def read_before(node: NodeId, incarnation: int, epoch: Epoch, split: Split) -> Epoch | None:
+    """What a master reads that ended on its way to an epoch, between going back and taking it over; None when it did not.
+
+    ``split`` is the last one that it came from, ``epoch`` the one that is installed.
+    """
+    if split.lineage <= epoch.number:
+        return None
+    way = ((epoch_id, min(left, split.lsn)) for epoch_id, left in (*epoch.path, (epoch.id, ENDLESS)))
+    path = [*takewhile(lambda left: left[1] < split.lsn, way)]
+    last = next((epoch_id for epoch_id, left in (*epoch.path, (epoch.id, ENDLESS)) if left >= split.lsn), epoch.id)
+    # A name that no other epoch has: nobody is on its way.
+    return Epoch(split.lineage, f"{node}?{incarnation}", (), path=(*path, (last, split.lsn), (CUT, split.lsn)))
 
 
 def _side(sync: SyncState) -> Epoch:
@@ -63,6 +84,12 @@ def _side(sync: SyncState) -> Epoch:
 def _agreed(sync: SyncState, epoch: Epoch) -> Lsn:
     """Up to which LSN the own queue is that of the epoch to come."""
     return min((lsn for epoch_id, lsn, _ in epoch.agreed if epoch_id == _side(sync).id), default=sync.lsn)
+
+
+def _reads_another(sync: SyncState, epoch: Epoch) -> bool:
+    """Whether something up to the base of the epoch to come was added after the own one was left: it is no part of the own one's queue."""
+    left = dict(epoch.path).get(_side(sync).id, 0)
+    return bool(epoch.agreed) and sync.lsn < epoch.base_lsn and left < epoch.base_lsn
 
 
 def _rewound(sync: SyncState, lsn: Lsn, epoch: Epoch) -> Rewound:

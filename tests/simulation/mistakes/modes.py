@@ -16,13 +16,14 @@ from brokerha.model.records import Rewound
 from brokerha.model.wire.epoch_messages import EpochReport
 from brokerha.replication.site.feed import Feed
 from brokerha.replication.site.splits import Splits
+from brokerha.sync import core as core_module
 from brokerha.sync.epochs import epochs as epochs_module
 from brokerha.sync.round import RoundResult
 from brokerha.sync.splits import deciding as split_deciding_module
 from brokerha.sync.splits import going_back as going_back_module
 from brokerha.sync.splits.deciding import Head, heads_of
 from brokerha.sync.state import SyncState
-from tests.simulation.mistakes.epochs import Patch, _always, _nothing
+from tests.simulation.mistakes.epochs import Patch, _always, _never, _nothing
 
 _go_back = going_back_module.go_back
 
@@ -71,6 +72,8 @@ MODE_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "going back not written": lambda: [(going_back_module, "go_back", _unwritten)],
     "lineage not raised": lambda: [(going_back_module, "_rewound", _same_lineage)],
     "lineage not begun": lambda: [(epochs_module, "come_together", _nothing)],
+    "queue of another side read as the own one": lambda: [(going_back_module, "_reads_another", _never)],
+    "what was read is forgotten at a restart": lambda: [(core_module, "read_before", _nothing)],
     "second head stays": lambda: [(split_deciding_module, "heads_of", _last_first)],
     "void results kept": lambda: [(MasterCore, "forget_results", _nothing)],
     "workers not told of going back": lambda: [(Feed, "rewind", _nothing)],

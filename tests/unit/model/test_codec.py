@@ -178,7 +178,7 @@ EXAMPLES: tuple[Message, ...] = (
     TailWanted(5, 7),
     Tail(5, ((10, "t-2", "m3"),), 3),
     Join(3, 9, ROW),
-    Leave(3),
+    Leave(),
     StateWanted(7, b"\x01\xff"),
     State(7, b"", (10, "t-2", "m3"), FINGERPRINT, 12, (("t-1", 6),), ((6, "no place"),), b"\x01\xff"),
 )
