@@ -152,3 +152,48 @@ def test_what_an_earlier_process_said_last_is_not_held_against_the_next_one() ->
     # Then nobody is left out
     assert scene.master("m1").runner.core.sync.epoch.number == number
     assert scene.master("m1").runner.core.sync.peers.ignored["left_before"] == 1
+
+
+def of_three_workers() -> Scene:
+    """A site of three workers at work, which waits long for one that is silent."""
+    scene = Scene((3,), others={"feed": {"dead_after_ms": 10_000}})
+    scene.write("m1", "first")
+    scene.agree()
+    return scene
+
+
+def executing(scene: Scene) -> str:
+    probe = scene.master("m1").runner.core.feed.probe
+    assert probe is not None
+    return probe
+
+
+def test_a_worker_that_is_stopped_has_another_one_execute_at_once() -> None:
+    scene = of_three_workers()
+    worker = executing(scene)
+    scene.stop(worker)
+    write = scene.write("m1", "goes on")
+    assert scene.until(lambda: write.is_done) <= 20
+    assert executing(scene) != worker
+    scene.start(worker)
+    scene.agree()
+
+
+def test_a_worker_that_died_holds_up_nobody_for_longer_than_the_broker_is_asked_after() -> None:
+    scene = of_three_workers()
+    worker = executing(scene)
+    scene.kill(worker)
+    write = scene.write("m1", "held up")
+    # A tenth of `dead-after-ms`
+    assert 900 <= scene.until(lambda: write.is_done) <= 1_100
+    scene.start(worker)
+    scene.agree()
+
+
+def test_a_worker_that_only_stands_still_is_waited_for() -> None:
+    scene = of_three_workers()
+    worker = executing(scene)
+    scene[worker].freeze(5_000_000)
+    write = scene.write("m1", "waits")
+    assert scene.until(lambda: write.is_done, 7_000) > 4_900
+    assert executing(scene) == worker
