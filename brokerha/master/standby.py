@@ -57,6 +57,8 @@ class StandbyReady:
     """What the journal may forget, for `Journal.keep`; None for nothing new."""
     tx_queues: tuple[TxQueueDecision, ...] = ()
     messages: tuple[Outgoing, ...] = ()
+    look: NodeId = ""
+    """A primary of which the broker is to be asked whether its process is there."""
     decisions: tuple[CopyDecision, ...] = ()
     change: RoleChange | None = None
 
@@ -69,6 +71,7 @@ class StandbyReady:
             or self.floor
             or self.tx_queues
             or self.messages
+            or self.look
             or self.decisions
             or self.change
         )
@@ -190,6 +193,10 @@ class Standby:
             self.participant.leave_off()
         return refusal
 
+    def on_absence(self, process: NodeId, now: Instant) -> None:
+        """The broker says that a process has ended."""
+        self.role.on_absence(process, now)
+
     def wake(self, now: Instant) -> None:
         """Time has passed."""
         self.role.may_vote = self.follower.state is not State.LOAD
@@ -222,6 +229,7 @@ class Standby:
             self._floor(),
             taken.tx_queues,
             messages,
+            role.look,
             follower.decisions,
             role.change,
         )

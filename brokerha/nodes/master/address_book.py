@@ -210,6 +210,10 @@ class AddressedTransport:
         """Ask the broker about masters of one process: of others another one may be about to act."""
         self._transport.look([master for master in masters if len(self._book.processes(master)) == 1])
 
+    def look_for(self, process: NodeId) -> None:
+        """Ask the broker about one process of the own master."""
+        self._transport.look([process])
+
     def receive(self, limit: int, timeout_ms: int) -> list[Inbound]:
         """What arrived, without what former primaries sent."""
         return [each for each in self._transport.receive(limit, timeout_ms) if self._is_heard(each)]

@@ -26,7 +26,7 @@ from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.numbers import Histogram, Numbers
 from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, LoadOpened
 from brokerha.model.records import MasterState, ViewStarted
-from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
+from brokerha.model.requests import Absence, Reply, Submit, TxCommand, TxReply
 from brokerha.model.wire.messages import Envelope, Outgoing
 from brokerha.model.wire.process_messages import Promote
 from brokerha.nodes.master.address_book import AddressedTransport
@@ -157,7 +157,9 @@ class ProcessRunner:
             journal = self.copy.journal
             standby.answer(answer, journal, journal.state() if isinstance(answer, LoadOpened) else None, now)
         for item in items:
-            if isinstance(item, Envelope) and not self.on_node(item, now):
+            if isinstance(item, Absence):
+                standby.on_absence(item.node, now)
+            elif isinstance(item, Envelope) and not self.on_node(item, now):
                 standby.step(item, now)
         if standby.follower.primary and standby.follower.primary != self._pointed:
             self._pointed = standby.follower.primary
@@ -192,6 +194,8 @@ class ProcessRunner:
                 else:
                     self._followed.discard(decision.queue)
             self.transport.send(ready.messages)
+            if ready.look:
+                self.transport.look_for(ready.look)
             self.crash_point("sent, not answered")
             for copy_decision in ready.decisions:
                 self.door.begin(copy_decision)

@@ -105,6 +105,16 @@ class RoleConfig:
         return self.fail_over_after_ms * (10 + self.place) // 10
 
     @property
+    def gone_ms(self) -> int:
+        """Of a primary that is silent for this long, which is more than a heartbeat, the broker is asked whether its process is there."""
+        return max(1, self.fail_over_after_ms // 3)
+
+    def turn_ms(self, primary: NodeId) -> int:
+        """How long this process leaves it to others to stand, once a primary is known to have ended: one after the other."""
+        rank = [process for process in self.processes if process != primary].index(self.process)
+        return self.fail_over_after_ms * rank // 10
+
+    @property
     def first_wait_ms(self) -> int:
         """How long this process waits for a primary when it has just started."""
         return self.fail_over_after_ms * (2 + self.place) // 2
@@ -138,9 +148,11 @@ class RoleReady:
     """View to be promised durably, before anything else of this is done; 0 when there is none."""
     messages: tuple[Outgoing, ...] = ()
     """To be sent after that."""
+    look: NodeId = ""
+    """A primary of which the broker is to be asked whether its process is there."""
     change: RoleChange | None = None
     """After that: what the process is from now on. Each change is told once."""
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
-        return bool(self.promise or self.messages or self.change)
+        return bool(self.promise or self.messages or self.look or self.change)

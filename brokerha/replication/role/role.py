@@ -59,6 +59,8 @@ class Role:
         self._tries = 0
         self._yields = 0
         self._heard_ms: int | None = None
+        self._asked_ms = now.mono_ms
+        """When the broker was last asked for the primary."""
         self._confirmed_ms: dict[NodeId, int] = {}
         self._elected_ms = now.mono_ms
         self._told_ms: dict[NodeId, int] = {}
@@ -153,6 +155,14 @@ class Role:
         if self.state is RoleState.PRIMARY and view == self._view and sender in self.config.others:
             self._confirmed_ms[sender] = now.mono_ms
 
+    def on_absence(self, process: NodeId, now: Instant) -> None:
+        """The broker says that the process of a primary has ended; one that was heard meanwhile is there."""
+        self._look(now)
+        if self._is_missed(now) and process == self.primary:
+            self._heard_ms = None
+            if self._may_stand():
+                self._stand_at_ms = min(self._stand_at_ms, now.mono_ms + self.config.turn_ms(process))
+
     # ---- this process
 
     def moved(self, last: Last, journal: str = "") -> None:
@@ -229,7 +239,10 @@ class Role:
         if told != self._told:
             self._told = told
             change = RoleChange(state, self._view if state is RoleState.PRIMARY else self._seen_view, self.reason)
-        return RoleReady(promise, messages, change)
+        look = ""
+        if self._is_missed(now) and now.mono_ms - self._asked_ms >= self.config.gone_ms:
+            look, self._asked_ms = self.primary, now.mono_ms
+        return RoleReady(promise, messages, look, change)
 
     # ---- questions
 
@@ -276,14 +289,23 @@ class Role:
             return min(self._candidacy.ends_ms, self._candidacy.ask_at_ms)
         if self.state is RoleState.PRIMARY:
             return None
-        watch_ms = self._looked_ms + self.config.watch_ms
-        return min(self._stand_at_ms, watch_ms) if self._may_stand() else watch_ms
+        due = [self._looked_ms + self.config.watch_ms]
+        if self._may_stand():
+            due.append(self._stand_at_ms)
+        if self._heard_ms is not None and self.state is RoleState.STANDBY:
+            due.append(max(self._heard_ms, self._asked_ms) + self.config.gone_ms)
+        return min(due)
 
     def explain(self, now: Instant) -> str:
         """One line for people: what it is, why, and what to do when nobody is primary."""
         if self.state in (RoleState.PRIMARY, RoleState.IDLE) or self.live_primary(now):
             return self.reason
         return nobody_text(self.config, self.votes_needed, self._candidacy.refusals)
+
+    def _is_missed(self, now: Instant) -> bool:
+        """Whether a primary that was heard is silent for more than a heartbeat."""
+        is_standby = self.state is RoleState.STANDBY and self._heard_ms is not None
+        return is_standby and now.mono_ms - (self._heard_ms or 0) >= self.config.gone_ms
 
     # ---- standing
 

@@ -3,7 +3,7 @@
     hear ──> queue.declare, passive ──> broker ──> it belongs to somebody: seen
     look ──> queue.declare, passive ──> broker ──> no such queue: of a master that was seen here, an absence; of others nobody knows
 
-The broker refuses both answers, so each question has a channel of its own. What was never seen may live at another broker, from which
+Both answers of the broker close the channel of the question; the next one has another. Of the own inbox, which a process hears of where it has backups, there is nothing to learn. What was never seen may live at another broker, from which
 messages are passed on (federation). A broker that was just there again has not all its nodes back: absences count once the own
 connection is as old as the others may need to come back (`TransportConfig.look_after_s`).
 """
@@ -34,6 +34,8 @@ class Lookout:
         self._sightings = sightings
         self._from_s = from_s
         self._channel: QuietChannel | None = None
+        self._question: tuple[NodeId, bool] | None = None
+        """Whom the broker is asked about now, and whether it is missed."""
         self._waiting: dict[NodeId, bool] = {}
         """Whom to ask about, in this order: whether it is missed."""
         sightings.begin()
@@ -52,19 +54,27 @@ class Lookout:
             self._ask(now_s)
 
     def _ask(self, now_s: float) -> None:
-        if self._channel is None and self._waiting:
-            # One at a time: an answer of the broker closes the channel.
-            node, is_missed = next(iter(self._waiting.items()))
-            del self._waiting[node]
+        if self._question is not None or not self._waiting:
+            return
+        # One at a time: most answers of the broker close the channel.
+        node = next(iter(self._waiting))
+        self._question = node, self._waiting.pop(node)
+        if self._channel is None:
+            self._channel = self._open_channel(lambda _queue: self._on_answer(now_s), lambda _reason: self._on_closed(now_s))
+        self._channel.look(sync_queue(node))
 
-            def on_closed(_reason: str) -> None:
-                code = 0 if self._channel is None else self._channel.close_code
-                self._channel = None
-                if code == _RESOURCE_LOCKED:
-                    self._sightings.see(node)
-                elif code == _NOT_FOUND and is_missed and self._sightings.was_seen(node):
-                    self._arrived.append(absence_of(node))
-                self._ask(now_s)
+    def _on_answer(self, now_s: float) -> None:
+        """It is an inbox of this very connection: there is nothing to learn of it, and the channel stays."""
+        self._question = None
+        self._ask(now_s)
 
-            self._channel = self._open_channel(lambda _queue: None, on_closed)
-            self._channel.look(sync_queue(node))
+    def _on_closed(self, now_s: float) -> None:
+        code = 0 if self._channel is None else self._channel.close_code
+        self._channel = None
+        if self._question is not None:
+            (node, is_missed), self._question = self._question, None
+            if code == _RESOURCE_LOCKED:
+                self._sightings.see(node)
+            elif code == _NOT_FOUND and is_missed and self._sightings.was_seen(node):
+                self._arrived.append(absence_of(node))
+        self._ask(now_s)

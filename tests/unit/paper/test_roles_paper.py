@@ -24,6 +24,7 @@ from tests.unit.replication.role_steps import (
     elected,
     granted,
     pass_time,
+    said_meanwhile,
     state_of,
     vote_of,
 )
@@ -258,8 +259,8 @@ def test_the_time_until_another_one_acts_is_a_setting(after_ms: int) -> None:
     """Earlier fault: a lease of 60 s fixed in code. Here there is no lease, and the time is `fail-over-after-ms`."""
     role = Role(RoleConfig("b1", "m1", NAMES, 1, after_ms), "journal", 10, LAST, at(0))
     role.heard("m1", 10, at(0))
-    assert not pass_time(role, after_ms, step_ms=50)
-    assert pass_time(role, 2 * after_ms, since_ms=after_ms, step_ms=50).messages
+    assert not said_meanwhile(role, after_ms, step_ms=50)
+    assert said_meanwhile(role, 2 * after_ms, since_ms=after_ms, step_ms=50)
 
 
 def test_a_vote_goes_by_the_highest_position_and_not_by_who_asks_first() -> None:

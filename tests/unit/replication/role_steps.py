@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from brokerha.model.ids import Instant
+from brokerha.model.wire.messages import Outgoing
 from brokerha.model.wire.process_messages import Candidate, Vote
 from brokerha.replication.role.config import RoleChange, RoleConfig, RoleReady
 from brokerha.replication.role.role import Role
@@ -36,6 +37,11 @@ def pass_time(role: Role, until_ms: int, since_ms: int = 0, step_ms: int = 100) 
         if ready := role.take(at(milliseconds)):
             return ready
     return RoleReady()
+
+
+def said_meanwhile(role: Role, until_ms: int, since_ms: int = 0, step_ms: int = 100) -> list[Outgoing]:
+    """What a role that is woken often says to the others; what it asks of the broker is not among it."""
+    return [each for ms in range(since_ms, until_ms + 1, step_ms) for each in role.take(at(ms)).messages]
 
 
 def candidate(

@@ -15,9 +15,10 @@ NOT_FOUND, RESOURCE_LOCKED = 404, 405
 class Channel:
     """Remembers what was asked; a test answers for the broker."""
 
-    def __init__(self, on_closed: Callable[[str], None]) -> None:
+    def __init__(self, on_answer: Callable[[str], None], on_closed: Callable[[str], None]) -> None:
         self.close_code = 0
         self.asked = ""
+        self.is_own = on_answer
         self._on_closed = on_closed
 
     def look(self, queue: str) -> None:
@@ -37,8 +38,8 @@ class Broker:
         self.sightings = sightings or Sightings()
         self.lookout = Lookout(self._open, self.arrived, self.sightings, 3.0)
 
-    def _open(self, _on_answer: Any, on_closed: Callable[[str], None]) -> Any:
-        self.channels.append(Channel(on_closed))
+    def _open(self, on_answer: Callable[[str], None], on_closed: Callable[[str], None]) -> Any:
+        self.channels.append(Channel(on_answer, on_closed))
         return self.channels[-1]
 
     def asked(self) -> list[str]:
@@ -102,3 +103,16 @@ def test_a_new_connection_remembers_who_was_seen_and_looks_for_the_others():
     second.channels[1].answer(NOT_FOUND)
     second.channels[2].answer(NOT_FOUND)
     assert second.absent() == ["m2"]
+
+
+def test_the_own_inbox_says_nothing_and_the_next_question_goes_over_the_same_channel():
+    broker = Broker()
+    for node in ("m1", "m2"):
+        broker.sightings.hear(node)
+    broker.lookout.turn(0.0)
+    broker.channels[0].is_own("brokerha.m1.sync")
+    assert broker.asked() == ["brokerha.m2.sync"]
+    broker.channels[0].answer(RESOURCE_LOCKED)
+    broker.lookout.look(["m2"], 4.0)
+    broker.channels[1].answer(NOT_FOUND)
+    assert broker.absent() == ["m2"]

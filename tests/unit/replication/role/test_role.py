@@ -7,6 +7,7 @@ import pytest
 from brokerha.model.wire.messages import Outgoing
 from brokerha.model.wire.process_messages import Candidate, Vote
 from brokerha.replication.role.config import RoleChange, RoleReady
+from brokerha.replication.role.role import Role
 from brokerha.replication.role.table import RoleState
 from tests.unit.replication.role_steps import (
     a_role,
@@ -16,6 +17,7 @@ from tests.unit.replication.role_steps import (
     granted,
     pass_time,
     refused,
+    said_meanwhile,
     state_of,
     vote_of,
 )
@@ -47,7 +49,7 @@ def test_place_0_asks_at_once_when_it_starts_for_the_first_time(last: tuple[int,
 @pytest.mark.parametrize(("process", "wait_ms"), [("b1", 4500), ("b2", 6000)])
 def test_a_backup_that_starts_waits_for_a_primary_longer_at_each_place(process: str, wait_ms: int) -> None:
     role = a_role(process)
-    assert not pass_time(role, wait_ms - 100)
+    assert not said_meanwhile(role, wait_ms - 100)
     assert role.take(at(wait_ms)).messages
     assert state_of(role) is RoleState.CANDIDATE
 
@@ -56,7 +58,7 @@ def test_a_backup_that_starts_waits_for_a_primary_longer_at_each_place(process: 
 def test_a_process_stands_when_no_primary_was_heard_for_long_enough(process: str, wait_ms: int) -> None:
     role = a_role(process)
     role.heard("m1", 10, at(0))
-    assert not pass_time(role, wait_ms - 100)
+    assert not said_meanwhile(role, wait_ms - 100)
     assert role.take(at(wait_ms)).messages
 
 
@@ -224,7 +226,7 @@ def test_time_in_which_it_was_stopped_is_no_silence_of_others() -> None:
     role.take(at(1000))
     assert not role.take(at(60_000))
     role.heard("m1", 10, at(60_100))
-    assert not pass_time(role, 63_000, since_ms=60_100)
+    assert not said_meanwhile(role, 63_000, since_ms=60_100)
     assert role.take(at(63_400)).change is not None
 
 
@@ -276,3 +278,55 @@ def test_a_process_that_is_not_primary_wants_to_be_woken_often_enough_to_notice(
     role.heard("m1", 10, at(1000))
     assert role.deadline_ms() == 1750
     assert elected().deadline_ms() is None
+
+
+# ---- the broker says that a primary has ended
+
+
+def missed(process: str = "b1") -> Role:
+    """It has not heard its primary for more than a heartbeat, and asks for it."""
+    role = a_role(process)
+    role.heard("m1", 10, at(0))
+    assert pass_time(role, 1000).look == "m1"
+    return role
+
+
+def test_a_silent_primary_is_asked_for_now_and_then() -> None:
+    role = a_role()
+    role.heard("m1", 10, at(0))
+    asked = [ms for ms in range(0, 3000, 100) if role.take(at(ms)).look]
+    assert asked == [1000, 2000]
+
+
+@pytest.mark.parametrize(("process", "turn_ms"), [("b1", 0), ("b2", 300)])
+def test_one_whose_process_has_ended_is_followed_by_another_in_their_order(process: str, turn_ms: int) -> None:
+    role = missed(process)
+    role.on_absence("m1", at(1000))
+    assert role.live_primary(at(1000)) == ""
+    if turn_ms:
+        assert not said_meanwhile(role, 1000 + turn_ms - 100, since_ms=1000)
+    assert role.take(at(1000 + turn_ms)).messages
+
+
+def test_an_answer_that_is_older_than_its_last_word_is_nothing() -> None:
+    role = missed()
+    role.heard("m1", 10, at(1100))
+    role.on_absence("m1", at(1200))
+    assert role.live_primary(at(1200)) == "m1"
+
+
+def test_that_another_process_has_ended_is_no_reason_to_stand() -> None:
+    role = missed()
+    role.on_absence("b2", at(1000))
+    assert role.live_primary(at(1000)) == "m1"
+    assert not said_meanwhile(role, 3200, since_ms=1000)
+
+
+def test_who_does_not_stand_by_itself_still_votes_for_another_one() -> None:
+    role = a_role(is_automatic=False)
+    role.heard("m1", 10, at(0))
+    pass_time(role, 1000)
+    role.on_absence("m1", at(1000))
+    assert not said_meanwhile(role, 20_000, since_ms=1000)
+    role.on_candidate("b2", candidate(), at(20_100))
+    assert vote_of(role.take(at(20_100))).is_granted
