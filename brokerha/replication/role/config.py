@@ -109,9 +109,9 @@ class RoleConfig:
         """Of a primary that is silent for this long, which is more than a heartbeat, the broker is asked whether its process is there."""
         return max(1, self.fail_over_after_ms // 3)
 
-    def turn_ms(self, primary: NodeId) -> int:
-        """How long this process leaves it to others to stand, once a primary is known to have ended: one after the other."""
-        rank = [process for process in self.processes if process != primary].index(self.process)
+    def turn_ms(self, but: NodeId) -> int:
+        """How long this process leaves it to others to stand where all but one have a reason to: one after the other."""
+        rank = [process for process in self.processes if process != but].index(self.process)
         return self.fail_over_after_ms * rank // 10
 
     @property

@@ -94,9 +94,10 @@ class Role:
             self._step(RoleEvent.GRANTED, f"voted for {sender} in view {message.view}")
             self._wait(now, self.config.silence_ms)
         elif verdict.is_behind:
-            # The better journal does not wait any longer than it has to, and asks above what others may have promised by then.
+            # The better journal does not wait any longer than it has to, and asks above what others may have promised by then. Several
+            # of them that asked at once would take the votes from each other, again and again.
             self._see(message.view)
-            self._stand_at_ms = min(self._stand_at_ms, now.mono_ms)
+            self._stand_at_ms = min(self._stand_at_ms, now.mono_ms + self.config.turn_ms(sender))
         self._say(sender, Vote(message.view, verdict.is_granted, self.promised, self.last, verdict.reason))
 
     def on_vote(self, sender: NodeId, message: Vote, now: Instant) -> None:

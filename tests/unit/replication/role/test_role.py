@@ -152,10 +152,12 @@ def test_a_candidate_whose_journal_ends_earlier_leaves_the_other_one_the_first_t
     assert state_of(role) is RoleState.PRIMARY
 
 
-def test_a_voter_whose_journal_reaches_further_stands_at_once() -> None:
-    role = a_role(last=(10, 101))
+@pytest.mark.parametrize(("process", "turn_ms"), [("m1", 0), ("b1", 300)])
+def test_voters_whose_journal_reaches_further_stand_soon_and_one_after_the_other(process: str, turn_ms: int) -> None:
+    """All at once they would take the votes from each other, and do so again after each time-out."""
+    role = a_role(process, last=(10, 101))
     role.on_candidate("b2", candidate(22), at(100))
-    out = role.take(at(100)).messages
+    out = role.take(at(100 + turn_ms)).messages
     assert [type(o.message) for o in out] == [Vote, Candidate, Candidate]
     assert out[0].message == Vote(
         22, is_granted=False, promised=10, last=(10, 101), reason="its journal ends with record 101 of view 10"

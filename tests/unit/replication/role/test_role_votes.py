@@ -189,9 +189,9 @@ def test_the_better_journal_asks_above_what_the_worse_one_asked_for() -> None:
     # Given a voter that refuses a candidate whose journal ends before its own
     role = a_role()
     role.on_candidate("b2", candidate(92, (10, 99)), at(4_000))
-    ready = role.take(at(4_000))
+    ready = role.take(at(4_300))
 
-    # Then it stands at once, for a view that whoever voted for the other one may still promise to
+    # Then it stands soon, for a view that whoever voted for the other one may still promise to
     asked = [each.message for each in ready.messages if isinstance(each.message, Candidate)]
-    asked += [each.message for each in role.take(at(4_000)).messages if isinstance(each.message, Candidate)]
+    asked += [each.message for each in role.take(at(4_300)).messages if isinstance(each.message, Candidate)]
     assert {each.view for each in asked} == {101}
