@@ -1,4 +1,4 @@
-"""What backups and transactions cost, and how long writes wait for a fail-over (``brokerha bench sync | tx | fail-over``).
+"""What backups and transactions cost, and how long writes wait when a process ends (``brokerha bench sync | tx | fail-over``).
 
 **sync**: a master with two backups and no worker, three processes on this machine, 100-byte values, acknowledged as `accepted`: durable at
 the primary and at N backups. Beside each figure stands what the system that the design of this one began with reached for the same work.
@@ -7,9 +7,9 @@ the primary and at N backups. Beside each figure stands what the system that the
 a master with a backup (so that each has a queue of its own to the backup) and at one without. The yardstick does in plain py-amqp what
 the broker has to do for one: declare a queue, three messages through it, delete it.
 
-**fail-over**: a master with two backups and a worker; a few clients over the broker, each with 20 writes under way all the time. The figure of a
-client is the time from the kill to the end of the longest pause between its answers after it: so an answer that was on
-its way already when the primary was killed does not count. What has no answer is sent again under its key.
+**fail-over**: three clusters with default settings: of three masters, with three workers, with two backups; a few clients over the broker, each with 20 writes under way all the time. A process is stopped in order
+or killed. The figure of a client is the time from there to the end of the longest pause between its answers after it: so an answer that was on
+its way already does not count. What has no answer is sent again under its key.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
@@ -131,54 +132,76 @@ def _transact(broker: str, clients: int, seconds: float) -> list[float]:
 
 # ---- fail-over
 
-FAIL_OVER_COLUMNS = columns("run", "killed", "primary", "median_s", "worst_s", "sent_again")
+FAIL_OVER_COLUMNS = columns("what", "how", "runs", "median_s", "worst_s", "sent_again")
 CLIENTS: Final = 3
 WINDOW: Final = 20
-FAIL_OVER_AFTER_MS: Final = 1000
 WRITE_TIMEOUT_MS: Final = 10_000
 BEFORE_S: Final = 1.5
 AFTER_S: Final = 3.0
 PATIENCE_S: Final = 60.0
 
 
-def fail_over(options: BenchOptions) -> Answer:
-    """Kill the primary so many times."""
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A cluster, and which of its processes is ended."""
+
+    what: str
+    victim: Callable[[Site, int], str]
+    """Given the number of the run."""
+    masters: int = 1
+    workers: int = 1
+    backups: int = 0
+
+
+def _executing(site: Site, _number: int) -> str:
+    return next(worker for worker, row in site.rows().items() if row["probe"])
+
+
+CASES: Final = (
+    Case("a master of three", lambda site, number: site.masters[-number % 3], masters=3),
+    Case("the worker that executes, of three", _executing, workers=3),
+    Case("a primary with two backups", lambda site, _number: site.primary(), backups=BACKUPS),
+)
+
+
+def fail_over(options: BenchOptions, cases: Sequence[Case] = CASES) -> Answer:
+    """End each of them so many times in each way."""
+    runs: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
-    settings = f"fail-over-after-ms = {FAIL_OVER_AFTER_MS}\n"
-    with running(options.broker, backups=BACKUPS, settings=settings) as site, contextlib.ExitStack() as stack:
-        name = f"bench-{time.time_ns()}"
-        loads = []
-        for number in range(CLIENTS):
-            wire = stack.enter_context(site.wire())
-            load = Load(wire, put, WINDOW, name=f"{name}-{number}", repeats=True, timeout_ms=WRITE_TIMEOUT_MS)
-            loads.append(stack.enter_context(load))
-        for number in range(1, options.runs + 1):
-            rows.append({"run": number, **_killed(site, loads)})
-            row = rows[-1]
-            exits.say(
-                f"run {number}: {row['killed']} killed, {row['primary']} is primary, writes go on after "
-                f"{row['median_s']:.2f} s, at the last client after {row['worst_s']:.2f} s"
-            )
-    times = [seconds for row in rows for seconds in row["clients_s"]]
-    figures = {"median_s": median(times), "worst_s": max(times)}
-    remark = f"median {figures['median_s']:.2f} s, worst {figures['worst_s']:.2f} s"
-    data = {"fail_over_after_ms": FAIL_OVER_AFTER_MS, "runs": rows, **figures}
-    return Answer(data, rows, FAIL_OVER_COLUMNS, remarks=[remark])
+    for case in cases:
+        shape = case.masters, case.workers, case.backups
+        with running(options.broker, *shape) as site, contextlib.ExitStack() as stack:
+            name = f"bench-{time.time_ns()}"
+            loads = []
+            for number in range(CLIENTS):
+                wire = stack.enter_context(site.wire())
+                load = Load(wire, put, WINDOW, name=f"{name}-{number}", repeats=True, timeout_ms=WRITE_TIMEOUT_MS)
+                loads.append(stack.enter_context(load))
+            for how in ("stopped", "killed"):
+                found = [_ended(site, loads, case, how, number) for number in range(1, options.runs + 1)]
+                times = [seconds for run in found for seconds in run["clients_s"]]
+                sent_again = sum(run["sent_again"] for run in found)
+                rows.append({
+                    "what": case.what, "how": how, "runs": len(found), "median_s": median(times), "worst_s": max(times),
+                    "sent_again": sent_again,
+                })  # fmt: skip
+                runs += found
+    return Answer({"cases": rows, "runs": runs}, rows, FAIL_OVER_COLUMNS)
 
 
-def _killed(site: Site, loads: Sequence[Load]) -> dict[str, Any]:
-    """One kill; the process is started again and ready when this returns."""
-    victim = site.primary()
+def _ended(site: Site, loads: Sequence[Load], case: Case, how: str, number: int) -> dict[str, Any]:
+    """One end; the process is started again and ready when this returns."""
+    victim = case.victim(site, number)
     _await_answers(loads, BEFORE_S)
     repeated = sum(load.repeated for load in loads)
-    killed_s = site.kill(victim)
+    ended_s = site.kill(victim) if how == "killed" else site.stop_one(victim)
     _await_answers(loads, AFTER_S)
-    seconds = [pause_end([each.at_s for each in list(load.done)], killed_s) - killed_s for load in loads]
-    now = site.primary()
+    seconds = [pause_end([each.at_s for each in list(load.done)], ended_s) - ended_s for load in loads]
     site.start(victim)
     site.until_ready()
+    exits.say(f"{case.what}: {victim} {how}, writes go on after {median(seconds):.2f} s, at the last client after {max(seconds):.2f} s")
     return {
-        "killed": victim, "primary": now, "clients_s": seconds, "median_s": median(seconds), "worst_s": max(seconds),
+        "what": case.what, "how": how, "node": victim, "clients_s": seconds, "median_s": median(seconds), "worst_s": max(seconds),
         "sent_again": sum(load.repeated for load in loads) - repeated,
     }  # fmt: skip
 

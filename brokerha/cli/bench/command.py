@@ -5,7 +5,7 @@ copy      a worker without anything takes a snapshot while its site writes on
 replay    a worker that was off replays what was written meanwhile
 sync      writes that backups must hold before anybody hears of them
 tx        transactions of three operations, beside what a queue for each costs alone
-fail-over the primary is killed under load, again and again
+fail-over masters, workers and primaries are stopped and killed under load
 pipeline  archive, audit and rebuild on Spark, beside one simple loop; needs no broker
 """
 

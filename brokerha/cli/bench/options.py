@@ -40,7 +40,7 @@ class BenchOptions(Options):
         int, typer.Option("--transactions", min=1000, help="For replay: transactions that the worker is behind.")
     ] = 100_000
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=100, help="For copy and replay: the median counts.")] = 3
-    runs: Annotated[int, typer.Option("--runs", min=1, max=1000, help="For fail-over: primaries to kill.")] = 10
+    runs: Annotated[int, typer.Option("--runs", min=1, max=1000, help="For fail-over: how often each is stopped, and killed.")] = 5
     entries: Annotated[
         int, typer.Option("--entries", min=1000, help="For pipeline: entries of the log that is made for it.")
     ] = 1_000_000

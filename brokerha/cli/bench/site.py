@@ -102,6 +102,12 @@ class Site:
         process.wait(10)
         return now_s
 
+    def stop_one(self, node: str) -> float:
+        """Stop a node in order; returns the time of the performance counter when it was told to."""
+        now_s = time.perf_counter()
+        self.stop(node)
+        return now_s
+
     def end(self) -> None:
         """Stop everything."""
         self.stop(*self._processes)
