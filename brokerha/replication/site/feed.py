@@ -345,10 +345,13 @@ class Feed:
 
     def looks(self, mono_ms: int) -> list[NodeId]:
         """Workers that are silent, not dead yet, and of which the broker is to be asked now whether anybody reads their inbox."""
-        due = [worker for worker in self.workers.values() if (at_ms := self._look_at_ms(worker, mono_ms)) and mono_ms >= at_ms]
-        for worker in due:
-            worker.looked_ms = mono_ms
-        return [worker.node for worker in due]
+        due = []
+        for worker in self.workers.values():
+            at_ms = self._look_at_ms(worker, mono_ms)
+            if at_ms is not None and mono_ms >= at_ms:
+                worker.looked_ms = mono_ms
+                due.append(worker.node)
+        return due
 
     def _look_at_ms(self, worker: WorkerFeed, mono_ms: int) -> int | None:
         """When to ask next: sooner where its word is waited for; None of one that is dead, or was never heard."""

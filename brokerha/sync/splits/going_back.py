@@ -15,9 +15,8 @@ of nobody's epoch after the place to which it went back, and it gives up what it
 from __future__ import annotations
 
 from collections import deque
-from itertools import takewhile
 
-from brokerha.model.epochs import Epoch
+from brokerha.model.epochs import Epoch, EpochId
 from brokerha.model.given_up import Split
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.records import Accepted, Rewound
@@ -69,11 +68,13 @@ def read_before(node: NodeId, incarnation: int, epoch: Epoch, split: Split) -> E
     """
     if split.lineage <= epoch.number:
         return None
-    way = ((epoch_id, min(left, split.lsn)) for epoch_id, left in (*epoch.path, (epoch.id, ENDLESS)))
-    path = [*takewhile(lambda left: left[1] < split.lsn, way)]
-    last = next((epoch_id for epoch_id, left in (*epoch.path, (epoch.id, ENDLESS)) if left >= split.lsn), epoch.id)
+    way: list[tuple[EpochId, Lsn]] = []
+    for epoch_id, left in (*epoch.path, (epoch.id, ENDLESS)):
+        way.append((epoch_id, min(left, split.lsn)))
+        if left >= split.lsn:
+            break
     # A name that no other epoch has: nobody is on its way.
-    return Epoch(split.lineage, f"{node}?{incarnation}", (), path=(*path, (last, split.lsn), (CUT, split.lsn)))
+    return Epoch(split.lineage, f"{node}?{incarnation}", (), path=(*way, (CUT, split.lsn)))
 
 
 def _side(sync: SyncState) -> Epoch:
