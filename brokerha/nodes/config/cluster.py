@@ -101,7 +101,8 @@ class ClusterConfig:
     heartbeat_ms: int = at_run_time(_WORKER.heartbeat_ms,
         "How often a worker tells its master that it lives and how far it is.")
     dead_after_ms: int = at_run_time(_FEED.dead_after_ms,
-        "A worker that is silent for this long is dead, and another one executes. At least two heartbeats.")
+        "A worker that is silent for this long is dead, and another one executes; one that is waited for and whose process has ended, as the broker "
+        "knows, after a tenth of it. At least two heartbeats.")
     min_in_sync: int = at_run_time(-1,
         "A master with fewer workers in sync than this takes no writes until they are back. -1: two where the site has two or more, "
         "else one. 0: it always takes them.")
@@ -141,7 +142,8 @@ class ClusterConfig:
     fail_over: str = at_run_time("automatic",
         "Whether a backup takes over by itself, or by hand (brokerha promote).")
     fail_over_after_ms: int = at_run_time(3_000,
-        "A primary that its backups have not heard for this long is replaced. Heartbeats go out four times as often.")
+        "A primary that its backups have not heard for this long is replaced; one whose process has ended, as the broker knows, after a third of it. "
+        "Heartbeats go out four times as often.")
     on_role_change: str = setting("",
         "Program that each process of a master starts when it becomes primary or stops being it, with four arguments: node, master, "
         "role (primary, backup or idle), view. Its exit code is logged, and nothing waits for it.",

@@ -11,6 +11,8 @@ from brokerha.model.wire.messages import Progress
 
 Named = tuple[tuple[NodeId, bool, bool], ...]
 """Workers: name, whether it is read, whether it is switched on."""
+LEAST_GONE_MS = 100
+"""The broker is asked for a worker at most this often."""
 PAST_JOURNALS = 8
 """Names of earlier copies of a worker that are remembered."""
 
@@ -52,12 +54,12 @@ class FeedConfig:
     @property
     def gone_ms(self) -> int:
         """Of a worker that was sent something and says nothing for this long the broker is asked whether its process is there."""
-        return max(1, self.dead_after_ms // 10)
+        return max(LEAST_GONE_MS, self.dead_after_ms // 10)
 
     @property
     def silent_ms(self) -> int:
-        """The same where nothing is waited for: longer than a heartbeat."""
-        return max(1, self.dead_after_ms // 3)
+        """The same where nothing is waited for: a heartbeat or more."""
+        return max(1, self.dead_after_ms // 2)
 
     @property
     def under_way(self) -> Window:

@@ -265,7 +265,7 @@ def test_the_next_moment_to_look() -> None:
     assert bench.ms < due <= bench.ms + 1000
     bench.executed("w1", 1, 3)
     # When nothing is under way, then to ask whether one that is silent is there, and to take it for dead
-    assert bench.feed.deadline_ms(bench.ms) == bench.ms + 1666
+    assert bench.feed.deadline_ms(bench.ms) == bench.ms + 2500
     bench.worker("w1").looked_ms = bench.ms + 4500
     assert bench.feed.deadline_ms(bench.ms) == bench.ms + 5000
 
