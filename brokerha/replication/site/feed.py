@@ -31,6 +31,7 @@ from brokerha.model.wire.messages import Apply, Execute, Executed, Outgoing, Pro
 from brokerha.replication.site.config import FeedConfig, WorkerFeed
 from brokerha.replication.site.site import Site
 
+FOR_EVER = 2**62
 BODIES_READ = 64
 """Bodies that are looked up together."""
 
@@ -40,7 +41,7 @@ class Feed:
 
     def __init__(self, config: FeedConfig, history: History, site: Site, lsn: Lsn, executed: Lsn) -> None:
         self.config = config
-        self._window = config.under_way
+        self._window, self._gone_ms = config.under_way, config.gone_ms
         self.history = history
         self.site = site
         self.lsn = lsn
@@ -57,6 +58,8 @@ class Feed:
         self._to_greet = list(site.workers)
         self._greeted_ms: dict[NodeId, int] = {}
         """When each worker was last asked where it stands."""
+        self._look_ms = FOR_EVER
+        """When the broker may have to be asked for one of them: what was heard since can only make it later."""
 
     # ---- inputs
 
@@ -164,6 +167,8 @@ class Feed:
 
     def _confirm(self, worker: WorkerFeed, applied: Lsn, mono_ms: int) -> None:
         worker.heard_ms = mono_ms
+        if self._look_ms == FOR_EVER:
+            self._look_ms = mono_ms + self.config.silent_ms
         worker.confirm(applied, mono_ms)
 
     def rebase(self, lsn: Lsn) -> None:
@@ -298,6 +303,7 @@ class Feed:
         if base + 1 < self.history.results_from() and base < self.executed:
             # The log does not reach back to it any more: its next heartbeat is judged accordingly.
             return []
+        self._look_ms = min(self._look_ms, mono_ms + self._gone_ms)
         return worker.push(base, goal, self._window, partial(self._part, worker), mono_ms)
 
     def _part(self, worker: WorkerFeed, first: Lsn, last: Lsn, limit_bytes: int) -> tuple[Outgoing, Lsn, int] | None:
@@ -345,18 +351,17 @@ class Feed:
 
     def looks(self, mono_ms: int) -> list[NodeId]:
         """Workers that are silent, not dead yet, and of which the broker is to be asked now whether anybody reads their inbox."""
-        due = []
-        for worker in self.workers.values():
-            at_ms = self._look_at_ms(worker, mono_ms)
-            if at_ms is not None and mono_ms >= at_ms:
-                worker.looked_ms = mono_ms
-                due.append(worker.node)
-        return due
+        if mono_ms < self._look_ms:
+            return []
+        alive = [each for each in self.workers.values() if self.site.is_alive(each, mono_ms)]
+        due = [worker for worker in alive if mono_ms >= self._look_at_ms(worker)]
+        for worker in due:
+            worker.looked_ms = mono_ms
+        self._look_ms = min([self._look_at_ms(worker) for worker in alive], default=FOR_EVER)
+        return [worker.node for worker in due]
 
-    def _look_at_ms(self, worker: WorkerFeed, mono_ms: int) -> int | None:
-        """When to ask next: sooner where its word is waited for; None of one that is dead, or was never heard."""
-        if not self.site.is_alive(worker, mono_ms):
-            return None
+    def _look_at_ms(self, worker: WorkerFeed) -> int:
+        """When to ask for one that is alive: sooner where its word is waited for."""
         is_awaited = worker.is_following and worker.sent > self._base(worker)
         patience_ms = self.config.gone_ms if is_awaited else self.config.silent_ms
         return max(worker.heard_ms + patience_ms, worker.looked_ms + self.config.gone_ms)
@@ -397,6 +402,6 @@ class Feed:
             if worker.sent > self._base(worker) and worker.is_following:
                 due.append(max(worker.resend_at_ms(self._window), mono_ms + 1))
             due.append(worker.heard_ms + self.config.dead_after_ms)
-            if (look_at_ms := self._look_at_ms(worker, mono_ms)) is not None:
-                due.append(look_at_ms)
+        if self._look_ms != FOR_EVER:
+            due.append(self._look_ms)
         return min(due, default=None)

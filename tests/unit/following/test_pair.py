@@ -110,7 +110,7 @@ class Following:
 
     def take(self, leader: Leading, now: Instant) -> list[Message]:
         self.core.wake(now)
-        if self.core.state is State.LOAD:
+        if self.core.state is State.LOAD and self.core.at_disk is None:
             self.durable, self.loads = leader.end, self.loads + 1
             self.core.change(Event.LOADED)
             self.line.restart(self.durable)

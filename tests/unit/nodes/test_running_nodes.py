@@ -367,8 +367,9 @@ def test_what_any_master_may_take_is_left_to_those_that_agree(monkeypatch: pytes
         master, said = site.masters["m1"], list[bool]()
         monkeypatch.setattr(master.transport, "serve_shared", said.append)
         for each in site.masters.values():
-            # As with brokers of their own, which know nothing of the others.
+            # As with brokers of their own, which know nothing of the others, and with masters that are killed.
             monkeypatch.setattr(each.transport, "look", lambda _masters: None)
+            monkeypatch.setattr(each.runner, "leave", lambda: None)
         until(lambda: said[-1:] == [True])
         # Given a master that still hears another one: both wait for the third, and take what comes
         site.masters["m3"].stop(5)

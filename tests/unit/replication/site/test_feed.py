@@ -265,9 +265,13 @@ def test_the_next_moment_to_look() -> None:
     assert bench.ms < due <= bench.ms + 1000
     bench.executed("w1", 1, 3)
     # When nothing is under way, then to ask whether one that is silent is there, and to take it for dead
-    assert bench.feed.deadline_ms(bench.ms) == bench.ms + 2500
-    bench.worker("w1").looked_ms = bench.ms + 4500
-    assert bench.feed.deadline_ms(bench.ms) == bench.ms + 5000
+    bench.ms += 500
+    assert bench.feed.looks(bench.ms) == []
+    assert bench.feed.deadline_ms(bench.ms) == bench.ms - 500 + 2500
+    bench.worker("w1").looked_ms = bench.ms + 4000
+    bench.ms += 2000
+    bench.feed.looks(bench.ms)
+    assert bench.feed.deadline_ms(bench.ms) == bench.ms - 2500 + 5000
 
 
 def test_what_a_worker_confirmed_never_moves_backwards_within_its_copy() -> None:

@@ -55,7 +55,9 @@ def test_it_wakes_up_to_ask() -> None:
     assert bench.feed.deadline_ms(bench.ms) == bench.ms + GONE_MS
     bench.executed("w1", 1, 3)
     bench.heard("w2", applied=3)
-    assert bench.feed.deadline_ms(bench.ms) == bench.ms + SILENT_MS
+    # It looks once more, and then sees that nothing is waited for
+    assert looks(bench, GONE_MS) == []
+    assert bench.feed.deadline_ms(bench.ms) == bench.ms - GONE_MS + SILENT_MS
 
 
 def test_one_that_nobody_reads_for_is_dead_and_the_next_one_executes() -> None:
