@@ -33,6 +33,7 @@ MOST_SEEDS = 25
 FIRST_SEEDS = {
     "back one too far": 50,
     "former primary goes on": 80,
+    "lost chunks not asked for again": 60,
     "given up and not handed in again": 25,
     "locks released at fail-over": 25,
     "outcomes told before they are safe": 60,
