@@ -12,6 +12,7 @@ and a process may die between any two of its steps. Names of copies come from ou
 from __future__ import annotations
 
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
@@ -76,11 +77,13 @@ class SimCopy(WorkerCopy):
         chunk_bytes: int,
         keep_results: int,
         reach: Callable[[str], None],
-        before: Sequence[tuple[TxId, Lsn]] = (),
+        before: SimCopy | None = None,
     ) -> None:
-        """Open or make it; ``before`` is what an earlier process executed in it. ``reach`` may raise at any step that a process may die in."""
+        """Open or make it; ``before`` is that of an earlier process. ``reach`` may raise at any step that a process may die in."""
         self.home = home
-        self._executed = [*before]
+        fresh: dict[str, list[tuple[TxId, Lsn]]] = defaultdict(list)
+        self._executed: dict[str, list[tuple[TxId, Lsn]]] = fresh if before is None else before._executed
+        """By the name of the copy."""
         super().__init__(
             home,
             cluster=CLUSTER,
@@ -101,15 +104,15 @@ class SimCopy(WorkerCopy):
 
     @property
     def executed(self) -> Iterator[tuple[TxId, Lsn]]:
-        """(transaction id, LSN) of everything that this copy executed, in order."""
-        return iter(self._executed)
+        """(transaction id, LSN) of everything that the present copy executed, in order."""
+        return iter(self._executed[self.journal])
 
     def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
         """As the store does."""
         fresh = items[max(0, self.applied().lsn + 1 - first_lsn) :]
         results = super().execute(first_lsn, items)
         last_lsn = self.applied().lsn
-        self._executed += [(txid, lsn) for lsn, (txid, *_) in enumerate(fresh, last_lsn - len(fresh) + 1)]
+        self._executed[self.journal] += [(txid, lsn) for lsn, (txid, *_) in enumerate(fresh, last_lsn - len(fresh) + 1)]
         return results
 
     def crash(self) -> None:

@@ -14,7 +14,7 @@ from typing import Protocol, TextIO, TypeVar
 
 from brokerha.log.log import Log
 from brokerha.master.core import MasterConfig
-from brokerha.model.ids import Lsn, NodeId, TxId
+from brokerha.model.ids import NodeId
 from brokerha.model.ready import (
     BeginLoad,
     CopyDecision,
@@ -243,7 +243,7 @@ class SimWorker(Process):
         self._copies += 1
         return f"{self.node}-copy-{self._copies}"
 
-    def _opened(self, before: Sequence[tuple[TxId, Lsn]] = ()) -> SimCopy:
+    def _opened(self, before: SimCopy | None = None) -> SimCopy:
         home = self.world.home
         home.open[self.node] = SimCopy(
             home.path / self.node,
@@ -281,7 +281,7 @@ class SimWorker(Process):
         """Lose the process; the copy keeps what it committed."""
         super().die()
         self.copy.crash()
-        self.copy = self._opened([*self.copy.executed])
+        self.copy = self._opened(self.copy)
 
     def stop(self) -> None:
         """End in order, or die on the way."""

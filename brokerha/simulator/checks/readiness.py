@@ -26,6 +26,8 @@ class _Heard:
 
     at_us: int
     progress: Progress
+    life: int
+    """Of the worker then: what has ended since may be known to have ended."""
     earlier: frozenset[str] = frozenset()
     """Names of the copies that the worker had before."""
 
@@ -58,11 +60,16 @@ class ReadinessChecks:
                 if before is not None and self._is_past(node, before, message):
                     continue
                 names = before.earlier | {before.progress.journal} if before is not None else frozenset()
-                heard[sender] = _Heard(now_us, message, names - {message.journal})
+                heard[sender] = _Heard(now_us, message, self._life(sender), names - {message.journal})
                 if message.trouble:
                     self._troubled[node][sender, message.journal] = workers.get(sender)
             elif isinstance(message, Executed) and sender in heard:
-                heard[sender].at_us = now_us
+                heard[sender].at_us, heard[sender].life = now_us, self._life(sender)
+
+    def _life(self, worker: NodeId) -> int:
+        """Which of its processes runs; 0 while none does."""
+        process = self._truth.world.processes[worker]
+        return process.life if process.is_up else 0
 
     def _is_past(self, node: NodeId, before: _Heard, progress: Progress) -> bool:
         """Whether a message came late: it tells of an earlier copy, or of less, and the worker is heard otherwise."""
@@ -123,7 +130,7 @@ class ReadinessChecks:
         good = [
             name
             for name, worker in site.workers.items()
-            if name in heard and now_us - heard[name].at_us < young_us and worker.is_on
+            if name in heard and now_us - heard[name].at_us < young_us and worker.is_on and heard[name].life == self._life(name) != 0
         ]
         needed = self._needed(master)
         check(len(good) < needed, "F13", "writes are refused for a reason", node=node, good=good, needed=needed)
