@@ -82,8 +82,8 @@ class SimCopy(WorkerCopy):
         """Open or make it; ``before`` is that of an earlier process. ``reach`` may raise at any step that a process may die in."""
         self.home = home
         fresh: dict[str, list[tuple[TxId, Lsn]]] = defaultdict(list)
-        self._executed: dict[str, list[tuple[TxId, Lsn]]] = fresh if before is None else before._executed
-        """By the name of the copy."""
+        self.executions: dict[str, list[tuple[TxId, Lsn]]] = fresh if before is None else before.executions
+        """What was executed here, by the name of the copy."""
         super().__init__(
             home,
             cluster=CLUSTER,
@@ -105,14 +105,14 @@ class SimCopy(WorkerCopy):
     @property
     def executed(self) -> Iterator[tuple[TxId, Lsn]]:
         """(transaction id, LSN) of everything that the present copy executed, in order."""
-        return iter(self._executed[self.journal])
+        return iter(self.executions[self.journal])
 
     def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
         """As the store does."""
         fresh = items[max(0, self.applied().lsn + 1 - first_lsn) :]
         results = super().execute(first_lsn, items)
         last_lsn = self.applied().lsn
-        self._executed[self.journal] += [(txid, lsn) for lsn, (txid, *_) in enumerate(fresh, last_lsn - len(fresh) + 1)]
+        self.executions[self.journal] += [(txid, lsn) for lsn, (txid, *_) in enumerate(fresh, last_lsn - len(fresh) + 1)]
         return results
 
     def crash(self) -> None:
