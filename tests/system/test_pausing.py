@@ -74,8 +74,8 @@ def test_a_paused_backup_stands_where_it_stood_over_kill_9_until_it_is_coined(si
     row = paused_row(site, backup)
     assert stands_at(row["reason"]) == place
     assert row["action"] == f"brokerha node coin {backup}, then brokerha node continue {backup}, bring it back"
-    ready = site.get(backup, "/readyz")
-    assert ready is not None
+    # Its row may be the one of before: its door is not open yet
+    ready = site.until(lambda: site.get(backup, "/readyz"), f"{backup} answers")
     assert ready.status_code == 503
     assert order(site, "pause", backup)["changed"] is False
 

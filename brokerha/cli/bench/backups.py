@@ -207,9 +207,11 @@ def _ended(site: Site, loads: Sequence[Load], case: Case, how: str, number: int)
 
 
 def _await_answers(loads: Sequence[Load], seconds: float) -> None:
-    """Wait until each client was answered some time after so many seconds from now. Raises NotReady."""
+    """Wait until each client was answered some time after so many seconds from now. Raises NotReady, and what ended a client."""
     since_s = time.perf_counter() + seconds
     while not all(load.done and load.done[-1].at_s > since_s for load in loads):
+        for load in loads:
+            load.check()
         if time.perf_counter() > since_s + PATIENCE_S:
             raise NotReady(f"a client got no answer for {PATIENCE_S:g} s")
         time.sleep(0.01)

@@ -97,7 +97,7 @@ class Load:
         under_way = 0
         try:
             while under_way or not self._stopping.is_set():
-                if not self._stopping.is_set():
+                if under_way < self._window and not self._stopping.is_set():
                     self._send(range(self.next, self.next + self._window - under_way))
                     self.next += self._window - under_way
                     under_way = self._window

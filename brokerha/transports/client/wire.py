@@ -113,6 +113,8 @@ class AmqpWire:
         self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int, apart: str = WAIT
     ) -> list[Future[Reply]]:
         """Send writes together, in order; see ports.Wire."""
+        if not writes:
+            return []
         deadline_s = time.monotonic() + timeout_ms / 1000
         waiting = [_Waiting(txid, body, (level, copies, timeout_ms, apart), deadline_s) for txid, body in writes]
         futures = [each.future for each in waiting]
