@@ -133,6 +133,9 @@ class Following:
         # Each record once, in order, without a gap.
         assert list(batch.items) == list(range(self.durable + 1, self.durable + 1 + len(batch.items)))
         self.durable = batch.items[-1]
+        if not self.core.is_following:
+            # It began to load meanwhile, and waits for its disk.
+            self.line.restart(self.durable)
         self.core.must_tell = True
 
 
