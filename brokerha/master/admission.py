@@ -52,6 +52,8 @@ class Waiters:
         self._by_lsn: dict[Lsn, list[Waiting]] = {}
         self._to_apply: dict[int, list[tuple[Lsn, int]]] = {}
         """By number of copies: a heap of (LSN, ticket)."""
+        self.awaited_lsn: Lsn = 0
+        """Highest LSN whose application anybody waited for."""
         self._deadlines: list[tuple[int, int]] = []
         self.replies: list[Reply] = []
         """Answers that hold once this turn's records are durable."""
@@ -97,6 +99,7 @@ class Waiters:
         if waiting.rejection is None:
             self._by_lsn.setdefault(waiting.lsn, []).append(waiting)
         heapq.heappush(self._to_apply.setdefault(waiting.copies, []), (waiting.lsn, waiting.ticket))
+        self.awaited_lsn = max(self.awaited_lsn, waiting.lsn)
 
     def on_added(self, first_lsn: Lsn, added: tuple[Ordered, ...], is_other: Callable[[NodeId, TxId], bool]) -> None:
         """Transactions got their LSNs. ``is_other`` tells whether the one added is another one with the same id."""

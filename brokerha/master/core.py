@@ -326,6 +326,7 @@ class MasterCore:
         messages += round_.messages
         if not records and not self.sync.lost and not self.sync.is_joiner():
             # A master without its own disk, or with an empty one, knows nothing: it must not tell good workers to take other copies.
+            self.feed.expect(self.waiters.awaited_lsn)
             messages += self.feed.messages(now.mono_ms)
             messages += self.tasks.messages(now)
         if not records and not self.sync.has_more():

@@ -35,6 +35,8 @@ class SyncConfig:
     """The same for a member that something waits for, with ``quorum``: it posts every `retransmit_ms` then."""
     post_gap_ms: int = 0
     """Least time between two posts to one peer; turns already gather what came in meanwhile."""
+    confirm_delay_ms: int = 5
+    """What is held of others' entries is confirmed at once to those who wait for it, and to the others after this long, or with the next post."""
     retransmit_ms: int = 250
     """Entries that a peer has not confirmed are sent again after this long."""
     fetch_after_ms: int = 50

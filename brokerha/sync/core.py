@@ -137,7 +137,7 @@ class SyncCore(SyncState):
         if not self.epochs.before(self, result, now):
             return result
         is_frozen = self.is_standing_still()
-        self._merge(result, is_frozen=is_frozen)
+        self._merge(result, now, is_frozen=is_frozen)
         stamped = [] if is_frozen or not self.parked else self._stamp(result, now)
         if not is_frozen:
             self._add(result, now)
@@ -167,7 +167,7 @@ class SyncCore(SyncState):
         self.accepted = []
         return fresh
 
-    def _merge(self, result: RoundResult, *, is_frozen: bool) -> None:
+    def _merge(self, result: RoundResult, now: Instant, *, is_frozen: bool) -> None:
         """MERGE: foreign entries whose bodies are here take their sorting places."""
         counts: dict[NodeId, int] = {}
         recovered = 0
@@ -186,7 +186,7 @@ class SyncCore(SyncState):
                 stream = self.streams[origin]
                 entries = stream.waiting[:count]
                 del stream.waiting[:count]
-                self._hold(stream, entries, result)
+                self._hold(stream, entries, result, now)
                 self.clock.saw(stream.last)
 
     def _fetch(self, result: RoundResult, now: Instant) -> None:
@@ -197,10 +197,10 @@ class SyncCore(SyncState):
         again_ms = self.config.retransmit_ms
         result.messages.extend(self.recovery.fetch(self.bodies.has, holders, now.mono_ms, again_ms))
 
-    def _hold(self, stream: Stream, entries: Sequence[Entry], result: RoundResult) -> None:
+    def _hold(self, stream: Stream, entries: Sequence[Entry], result: RoundResult, now: Instant) -> None:
         first = stream.hold(entries)
         self.counts[stream.origin] = stream.count
-        self.peers.tell_all()
+        self.peers.tell_held(stream.origin, self.streams, now)
         result.records.append(Appended(stream.origin, first, tuple(entries)))
         origin = stream.origin
         self.incoming.merge([(*entry, origin, number) for number, entry in enumerate(entries, first)])
@@ -212,7 +212,7 @@ class SyncCore(SyncState):
         room = self.config.stamp_window(len(self.epoch.members)) - (self.own.count - self.own.used)
         stamped = [self.parked.popleft() for _ in range(min(room, len(self.parked)))]
         if stamped:
-            self._hold(self.own, list(zip(self.clock.ticks(now.wall_us, len(stamped)), stamped, strict=True)), result)
+            self._hold(self.own, list(zip(self.clock.ticks(now.wall_us, len(stamped)), stamped, strict=True)), result, now)
         return stamped
 
     def _add(self, result: RoundResult, now: Instant) -> None:

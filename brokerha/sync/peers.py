@@ -16,11 +16,11 @@ kept, and how long its master's queue is: `elsewhere`. All else is ignored and c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from brokerha.model.epochs import OF_A_JOINER, Epoch
-from brokerha.model.ids import Lsn, NodeId, Timestamp
+from brokerha.model.ids import Instant, Lsn, NodeId, Timestamp
 from brokerha.model.records import PeerJournal
 from brokerha.model.wire.epoch_messages import Row
 from brokerha.sync.config import SyncConfig
@@ -48,6 +48,8 @@ class Peer:
     """When it was last posted to."""
     is_post_due: bool = True
     """Whether something changed that it waits for."""
+    confirm_due_ms: int | None = None
+    """When it is posted to at the latest although it waits for nothing; None when nothing changed."""
     has_more: bool = False
     """Whether the last post to it was filled to the window, so that more may follow."""
     sent: dict[NodeId, int] = field(default_factory=dict)
@@ -251,6 +253,22 @@ class PeerTable:
         """Something changed here that all others wait for."""
         for peer in self.peers.values():
             peer.is_post_due = True
+
+    def tell_held(self, origin: NodeId, streams: Mapping[NodeId, Stream], now: Instant) -> None:
+        """More of a stream is held here: its origin waits for that, and so does who has entries of its own that are not added yet.
+
+        To all others it is told later (a delayed acknowledgement); at once to everybody where the origin hears this master through another one.
+        """
+        whose = self.peers.get(origin)
+        if whose is None or whose.row is None or self.config.node not in whose.row.heard:
+            self.tell_all()
+            return
+        for node, peer in self.peers.items():
+            stream = streams[node]
+            if node == origin or stream.waiting or stream.used < stream.count:
+                peer.is_post_due = True
+            elif peer.confirm_due_ms is None:
+                peer.confirm_due_ms = now.mono_ms + self.config.confirm_delay_ms
 
     def pass_on(self, node: NodeId) -> None:
         """A member confirmed more: a master that does not hear it gets its row from here."""

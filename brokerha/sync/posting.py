@@ -46,6 +46,11 @@ class Posting:
             p.posted_ms + (config.post_gap_ms if p.is_post_due or p.has_more else interval)
             for p in peers.peers.values()
         ]
+        due += [
+            max(p.confirm_due_ms, p.posted_ms + config.post_gap_ms)
+            for p in peers.peers.values()
+            if p.confirm_due_ms is not None
+        ]
         if peers.outside:
             due += [p.posted_ms + config.idle_round_ms for p in peers.outside.values()]
         return min(due)
@@ -63,12 +68,13 @@ class Posting:
             window = self._config.post_window
             peer.has_more = bool(streams) and window in [len(entries) for _, _, entries in streams]
             is_quiet = since < self._config.retransmit_ms and since < self._config.idle_round_ms
-            if not (peer.is_post_due or streams) and (is_quiet or not self._is_heartbeat_due(sync, since)):
+            is_due = peer.is_post_due or (peer.confirm_due_ms is not None and now.mono_ms >= peer.confirm_due_ms)
+            if not (is_due or streams) and (is_quiet or not self._is_heartbeat_due(sync, since)):
                 continue
             if row is None:
                 row = sync.own_row(now)
             peer.posted_ms = now.mono_ms
-            peer.is_post_due = False
+            peer.is_post_due, peer.confirm_due_ms = False, None
             relayed, listed = self._relayed(sync, peer), tuple(streams)
             if post is None or (post.relayed, post.streams) != (relayed, listed):
                 # Most peers are told the same, and the transport encodes one post once.

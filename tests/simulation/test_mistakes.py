@@ -33,9 +33,11 @@ MOST_SEEDS = 25
 FIRST_SEEDS = {
     "back one too far": 50,
     "former primary goes on": 80,
+    "entries not sent again": 40,
     "lost chunks not asked for again": 60,
     "given up and not handed in again": 25,
     "locks released at fail-over": 25,
+    "void results kept": 25,
     "outcomes told before they are safe": 60,
     "vote without looking at the last record": 25,
 }

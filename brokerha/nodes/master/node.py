@@ -327,6 +327,9 @@ class MasterNode:
     def readers(self, min_lsn: Lsn) -> Readers:
         """Workers that may be asked, as of the last turn; what they do not know of it they refuse by themselves."""
         least = self.runner.core.sync.lsn if min_lsn == LATEST_LSN else min_lsn
+        lingers_after = self.runner.core.feed.lingers_after
+        if lingers_after is not None and least > lingers_after:
+            self.loop.call(lambda: self.runner.core.feed.expect(least))
         age = self.staleness.of(self.clock.now().mono_ms)
         if self._readable is None:
             self._readable = ()
@@ -353,6 +356,7 @@ class MasterNode:
         """In the loop's thread."""
         mono_ms = self.clock.now().mono_ms
         least = self.runner.core.sync.lsn if min_lsn == LATEST_LSN else min_lsn
+        self.runner.core.feed.expect(least)
         read = Read("", kind, name, arguments, least, timeout_ms)
         # As old as it may be when it is asked for: what a worker shows then is at least that.
         self.staleness.note(self.runner.core, self.clock.now())
@@ -453,6 +457,7 @@ class MasterNode:
 
         def note() -> None:
             self._check_not_ended()
+            self.runner.core.feed.expect(lsn)
             self._waits.append((lsn, copies, self.clock.now().mono_ms + timeout_ms, future))
 
         self.loop.call(note).add_done_callback(

@@ -32,6 +32,10 @@ class FeedConfig:
     message_bytes: int = 1024 * 1024
     retransmit_ms: int = 1000
     """What a worker has not confirmed after this long is sent again, and ever more patiently after that."""
+    linger_ms: int = 20
+    """What the probe is to execute waits this long for more, so that it executes and commits them together; not where somebody waits for it,"""
+    linger_items: int = 64
+    """nor once there are so many."""
     dead_after_ms: int = 5000
     """A worker that was not heard for this long is dead, and another one executes."""
     order_ms: int = 700

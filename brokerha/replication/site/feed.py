@@ -51,6 +51,12 @@ class Feed:
         """Reports of what was never synchronised here (a worker with the state of another cluster), or of a lost copy."""
         self.executed_before: Container[TxId] = frozenset()
         """What the content holds although it has no result: it is executed without its operations (executed_before.py)."""
+        self.awaited_lsn: Lsn = 0
+        """Up to here somebody waits for a worker: a client for its write, a reader, an operator."""
+        self.lingers_after: Lsn | None = None
+        """The probe gets what comes after this LSN a little later; None when nothing lingers."""
+        self._linger_due_ms: int | None = None
+        """When it gets it at the latest; None when nothing lingers."""
         self._probe: NodeId | None = None
         self._turn_ends: Lsn = 0
         self.workers: dict[NodeId, WorkerFeed] = site.workers
@@ -111,6 +117,10 @@ class Feed:
         """The broker says that nobody reads the inbox of a worker; one that was heard meanwhile is there."""
         if mono_ms - self.workers[node].heard_ms >= self.config.gone_ms:
             self.on_gone(node, mono_ms)
+
+    def expect(self, lsn: Lsn) -> None:
+        """Somebody waits for a worker to apply this LSN: what leads to it lingers no more."""
+        self.awaited_lsn = max(self.awaited_lsn, lsn)
 
     def on_request(self, sender: NodeId, request: Request) -> None:
         """A worker asks for exactly this range."""
@@ -211,11 +221,13 @@ class Feed:
             self._to_greet = []
         if self.site.filling is not None:
             outgoing += self._fill(mono_ms)
+        # What lingers goes on doing so only where that is found again.
+        due_ms, self._linger_due_ms, self.lingers_after = self._linger_due_ms, None, None
         for worker in alive:
             if worker.is_following and not worker.condemned:
                 if worker.wanted:
                     outgoing += self._answers_for(worker)
-                outgoing += self._messages_for(worker, mono_ms)
+                outgoing += self._messages_for(worker, mono_ms, due_ms)
         return outgoing
 
     def _greet_again_ms(self, node: NodeId, mono_ms: int) -> int:
@@ -293,7 +305,7 @@ class Feed:
             outgoing += answer.push(first - 1, last, self._window, partial(self._part, worker), 0)
         return outgoing
 
-    def _messages_for(self, worker: WorkerFeed, mono_ms: int) -> list[Outgoing]:
+    def _messages_for(self, worker: WorkerFeed, mono_ms: int, due_ms: int | None) -> list[Outgoing]:
         base = self._base(worker)
         goal = self._probe_goal(mono_ms) if worker.node == self._probe else self.executed
         if base >= goal:
@@ -303,8 +315,22 @@ class Feed:
         if base + 1 < self.history.results_from() and base < self.executed:
             # The log does not reach back to it any more: its next heartbeat is judged accordingly.
             return []
+        if worker.node == self._probe and self._lingers(max(worker.sent, base), mono_ms, due_ms):
+            return []
         self._look_ms = min(self._look_ms, mono_ms + self._gone_ms)
         return worker.push(base, goal, self._window, partial(self._part, worker), mono_ms)
+
+    def _lingers(self, sent: Lsn, mono_ms: int, due_ms: int | None) -> bool:
+        """Whether the probe, sent everything up to here, gets the rest later: it is little, and nobody waits for it.
+
+        ``due_ms``: when it gets what lingers already; None when nothing does.
+        """
+        is_enough = self.lsn - sent >= self.config.linger_items
+        due_ms = mono_ms + self.config.linger_ms if due_ms is None else due_ms
+        if is_enough or self.awaited_lsn > sent or sent < self.executed or mono_ms >= due_ms:
+            return False
+        self.lingers_after, self._linger_due_ms = sent, due_ms
+        return True
 
     def _part(self, worker: WorkerFeed, first: Lsn, last: Lsn, limit_bytes: int) -> tuple[Outgoing, Lsn, int] | None:
         """Lines of the log as far as there are results, transactions to execute beyond, for the probe only."""
@@ -393,6 +419,8 @@ class Feed:
     def deadline_ms(self, mono_ms: int) -> int | None:
         """When something has to be sent again, or a silent worker is to be called dead; None when nothing waits."""
         due = []
+        if self.lingers_after is not None and self._linger_due_ms is not None:
+            due.append(mono_ms if self.awaited_lsn > self.lingers_after else self._linger_due_ms)
         if self.site.filling is not None:
             due.append(max(self.site.filling.asked_ms + self.config.order_ms, mono_ms))
         for worker in self.workers.values():

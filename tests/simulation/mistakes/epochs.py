@@ -82,9 +82,9 @@ _on_prepare = Epochs.on_prepare
 # ---- what a frozen master does
 
 
-def _merge_always(self: SyncCore, result: RoundResult, *, is_frozen: bool) -> None:
+def _merge_always(self: SyncCore, result: RoundResult, now: Instant, *, is_frozen: bool) -> None:
     del is_frozen
-    _merge(self, result, is_frozen=False)
+    _merge(self, result, now, is_frozen=False)
 
 
 _merge = SyncCore._merge

@@ -164,6 +164,13 @@ def _forgive(self: Site, worker: WorkerFeed, mono_ms: int) -> None:
 _judge = Site.judge
 
 
+def _linger_for_company(self: Feed, sent: int, mono_ms: int, _due_ms: int | None) -> bool:
+    return _lingers(self, sent, mono_ms, 2**62)
+
+
+_lingers = Feed._lingers
+
+
 def _shrug(self: WorkerCore, failed: StoreFailed, now: Instant) -> None:
     _on_failed(self, replace(failed, is_damage=False), now)
 
@@ -205,6 +212,7 @@ WORKER_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "results not begun with the first worker": lambda: [(adopting_module, "cut_off", _never)],
     "no copy taken from other sites": lambda: [(site_module, "foreign_sources", _nowhere)],
     "missing results not fetched": lambda: [(Site, "fill", _nothing)],
+    "what lingers waits for more for ever": lambda: [(Feed, "_lingers", _linger_for_company)],
     "next probe has no turn": lambda: [(Feed, "_choose_probe", _old_turn)],
 }
 """Every mistake about workers, by what goes wrong."""

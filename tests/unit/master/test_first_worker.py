@@ -21,7 +21,7 @@ _Kind = TypeVar("_Kind", bound=Message)
 
 def _restarted(bench: Bench) -> None:
     """The same master with a worker, and with others at its broker."""
-    bench.config = MasterConfig(SyncConfig("m1", ("m1",)), FeedConfig(("w1",), others=(OF_ANOTHER_SITE,)))
+    bench.config = MasterConfig(SyncConfig("m1", ("m1",)), FeedConfig(("w1",), others=(OF_ANOTHER_SITE,), linger_ms=0))
     bench.core = MasterCore(bench.config, bench.journal.state(), bench.journal)
     bench.run()
     bench.ms += bench.config.feed.dead_after_ms

@@ -173,6 +173,8 @@ def test_a_round_completes_without_a_missing_node_up_to_its_last_counter() -> No
     table.round("m1")
     table.deliver(lambda sender, out: True)
     table.round("m3")
+    table.pass_ms(table.cores["m3"].config.confirm_delay_ms)
+    table.round("m3")
     table.deliver(lambda sender, out: sender == "m3")
     # m3 promised past it, then it is gone; m1 and m2 complete the round with that counter.
     table.crash("m3")

@@ -127,7 +127,7 @@ class SiteBench:
     def __init__(
         self, lsn: Lsn = 0, executed: Lsn = 0, workers: tuple[str, ...] = ("w1", "w2"), **settings: Any
     ) -> None:
-        self.config = FeedConfig(workers, **settings)
+        self.config = FeedConfig(workers, **{"linger_ms": 0, **settings})
         self.journal = memory_log("m1", "journal-of-m1")
         self.journal.append([Started(1)])
         self.ms = 1000

@@ -47,7 +47,7 @@ class RewindTable:
 
     def __init__(self, *workers: NodeId, **settings: object) -> None:
         self.ms = 10_000
-        self.config = FeedConfig(workers, **settings)  # type: ignore[arg-type]
+        self.config = FeedConfig(workers, **{"linger_ms": 0, **settings})  # type: ignore[arg-type]
         self.journal = memory_log("m1", "journal-of-m1")
         self.journal.append([Started(1)])
         self._names = count(1)

@@ -232,3 +232,53 @@ def test_large_transactions_of_one_turn_lie_in_records_that_each_fit_into_a_mess
         assert max(len(encode_record(record)) for record in records) < 9_000_000
         assert {txid: table.journals[name].body("m1", txid) for txid in bodies} == bodies
     assert table.queue("m1") == table.queue("m2") == list(bodies)
+
+
+def _posted_to(table: Table, sender: str) -> set[str]:
+    """Whom a master posts to in its next round; what it says is under way then."""
+    before = len(table.sent)
+    table.round(sender)
+    return {out.to for who, out in table.sent[before:] if who == sender and isinstance(out.message, Post)}
+
+
+def test_what_is_held_is_confirmed_at_once_to_its_origin_and_later_to_those_who_wait_for_nothing() -> None:
+    table = Table(3, confirm_delay_ms=5)
+    table.settle(4)
+    table.write("m1", "A")
+    table.round("m1")
+    table.deliver(lambda sender, out: True)
+    assert _posted_to(table, "m3") == {"m1"}
+    due_ms = table.cores["m3"].deadline_ms()
+    assert due_ms is not None
+    assert due_ms == table.now.mono_ms + 5
+    table.pass_ms(4)
+    assert _posted_to(table, "m3") == set()
+    table.pass_ms(1)
+    assert _posted_to(table, "m3") == {"m2"}
+    assert _posted_to(table, "m3") == set()
+
+
+def test_who_has_entries_of_its_own_under_way_is_told_at_once() -> None:
+    table = Table(3, confirm_delay_ms=5)
+    table.settle(4)
+    table.write("m2", "B")
+    table.round("m2")
+    table.deliver(lambda sender, out: out.to == "m3")
+    assert _posted_to(table, "m3") == {"m2"}
+    # "B" is held at m3 and not added yet when "A" comes: m2 waits for whatever may come before it
+    table.write("m1", "A")
+    table.round("m1")
+    table.deliver(lambda sender, out: sender == "m1")
+    assert _posted_to(table, "m3") == {"m1", "m2"}
+
+
+def test_everybody_is_told_at_once_where_the_origin_hears_of_it_through_others() -> None:
+    table = Table(3, confirm_delay_ms=5)
+    table.settle(4)
+    for _ in range(8):
+        # m1 does not hear m3 for a while
+        table.settle(2, choice=lambda sender, out: (sender, out.to) != ("m3", "m1"), step_ms=250)
+    table.write("m1", "A")
+    table.round("m1")
+    table.deliver(lambda sender, out: sender == "m1")
+    assert _posted_to(table, "m3") == {"m1", "m2"}

@@ -308,3 +308,61 @@ def test_a_probe_that_was_removed_executes_nothing_more() -> None:
     assert bench.feed.probe is None
     bench.heard("w2")
     assert isinstance(bench.sent()["w2"][0], Execute)
+
+
+def _lingering(**settings: int) -> SiteBench:
+    bench = SiteBench(linger_ms=20, linger_items=5, **settings)
+    bench.heard("w1")
+    bench.heard("w2")
+    return bench
+
+
+def test_what_nobody_waits_for_lingers_and_is_executed_together() -> None:
+    bench = _lingering()
+    bench.synchronise(1)
+    assert bench.sent() == {}
+    bench.ms += 10
+    bench.synchronise(2)
+    assert bench.sent() == {}
+    assert bench.feed.deadline_ms(bench.ms) == bench.ms + 10
+    bench.ms += 10
+    assert ranges(bench.sent()["w1"]) == [("Execute", 1, 3)]
+    # Lines of the log go to the other copies at once
+    bench.executed("w1", 1, 3)
+    assert ranges(bench.sent()["w2"]) == [("Apply", 1, 3)]
+
+
+def test_what_comes_after_it_lingers_for_itself() -> None:
+    bench = _lingering()
+    bench.synchronise(1)
+    bench.sent()
+    bench.ms += 20
+    assert ranges(bench.sent()["w1"]) == [("Execute", 1, 1)]
+    bench.synchronise(1)
+    assert bench.sent() == {}
+    assert bench.feed.deadline_ms(bench.ms) == bench.ms + 20
+
+
+def test_enough_of_them_do_not_linger() -> None:
+    bench = _lingering()
+    bench.synchronise(4)
+    assert bench.sent() == {}
+    bench.synchronise(1)
+    assert ranges(bench.sent()["w1"]) == [("Execute", 1, 5)]
+
+
+def test_what_somebody_waits_for_does_not_linger_nor_does_what_leads_to_it() -> None:
+    bench = _lingering()
+    bench.synchronise(2)
+    assert bench.sent() == {}
+    assert bench.feed.lingers_after == 0
+    bench.feed.expect(2)
+    assert bench.feed.deadline_ms(bench.ms) == bench.ms
+    assert ranges(bench.sent()["w1"]) == [("Execute", 1, 2)]
+    bench.synchronise(1)
+    assert bench.sent() == {}
+    # Somebody who waits for more than there is waits for each that comes
+    bench.feed.expect(4)
+    assert ranges(bench.sent()["w1"]) == [("Execute", 3, 3)]
+    bench.synchronise(1)
+    assert ranges(bench.sent()["w1"]) == [("Execute", 4, 4)]
