@@ -45,7 +45,7 @@ class SiteTable:
         self.ms = 10_000
         self._names = count(1)
         self._worker_settings = worker or {}
-        self.config = MasterConfig(SyncConfig("m1", ("m1",)), FeedConfig(workers, **feed), outcomes_wait_ms=0)
+        self.config = MasterConfig(SyncConfig("m1", ("m1",)), FeedConfig(workers, **{"linger_ms": 0, **feed}), outcomes_wait_ms=0)
         self.journal = memory_log("m1", "journal-of-m1")
         self.core = MasterCore(self.config, self.journal.state(), self.journal)
         self.copies: dict[NodeId, MemoryCopy] = {}
