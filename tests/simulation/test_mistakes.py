@@ -34,6 +34,7 @@ FIRST_SEEDS = {
     "back one too far": 50,
     "former primary goes on": 80,
     "entries not sent again": 40,
+    "results asked for again linger": 40,
     "lost chunks not asked for again": 60,
     "given up and not handed in again": 25,
     "locks released at fail-over": 25,

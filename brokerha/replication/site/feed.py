@@ -315,19 +315,23 @@ class Feed:
         if base + 1 < self.history.results_from() and base < self.executed:
             # The log does not reach back to it any more: its next heartbeat is judged accordingly.
             return []
-        if worker.node == self._probe and self._lingers(max(worker.sent, base), mono_ms, due_ms):
+        if worker.node == self._probe and self._lingers(worker, max(worker.sent, base), mono_ms, due_ms):
             return []
         self._look_ms = min(self._look_ms, mono_ms + self._gone_ms)
         return worker.push(base, goal, self._window, partial(self._part, worker), mono_ms)
 
-    def _lingers(self, sent: Lsn, mono_ms: int, due_ms: int | None) -> bool:
+    def _lingers(self, probe: WorkerFeed, sent: Lsn, mono_ms: int, due_ms: int | None) -> bool:
         """Whether the probe, sent everything up to here, gets the rest later: it is little, and nobody waits for it.
 
         ``due_ms``: when it gets what lingers already; None when nothing does.
         """
-        is_enough = self.lsn - sent >= self.config.linger_items
+        is_new = max(self.executed, probe.applied) <= sent < self.lsn
+        if not is_new or self.awaited_lsn > sent:
+            return False
         due_ms = mono_ms + self.config.linger_ms if due_ms is None else due_ms
-        if is_enough or self.awaited_lsn > sent or sent < self.executed or mono_ms >= due_ms:
+        if self.lsn - sent >= self.config.linger_items or mono_ms >= due_ms:
+            # Nothing lingers twice, where the window takes a part of it only.
+            self.expect(self.lsn)
             return False
         self.lingers_after, self._linger_due_ms = sent, due_ms
         return True

@@ -164,11 +164,19 @@ def _forgive(self: Site, worker: WorkerFeed, mono_ms: int) -> None:
 _judge = Site.judge
 
 
-def _linger_for_company(self: Feed, sent: int, mono_ms: int, _due_ms: int | None) -> bool:
-    return _lingers(self, sent, mono_ms, 2**62)
+def _linger_for_company(self: Feed, probe: WorkerFeed, sent: int, mono_ms: int, _due_ms: int | None) -> bool:
+    return _lingers(self, probe, sent, mono_ms, 2**62)
 
 
 _lingers = Feed._lingers
+
+
+def _linger_again(self: Feed, _probe: WorkerFeed, sent: int, mono_ms: int, due_ms: int | None) -> bool:
+    due_ms = mono_ms + self.config.linger_ms if due_ms is None else due_ms
+    if self.awaited_lsn > sent or sent < self.executed or mono_ms >= due_ms:
+        return False
+    self.lingers_after, self._linger_due_ms = sent, due_ms
+    return True
 
 
 def _shrug(self: WorkerCore, failed: StoreFailed, now: Instant) -> None:
@@ -213,6 +221,7 @@ WORKER_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "no copy taken from other sites": lambda: [(site_module, "foreign_sources", _nowhere)],
     "missing results not fetched": lambda: [(Site, "fill", _nothing)],
     "what lingers waits for more for ever": lambda: [(Feed, "_lingers", _linger_for_company)],
+    "results asked for again linger": lambda: [(Feed, "_lingers", _linger_again)],
     "next probe has no turn": lambda: [(Feed, "_choose_probe", _old_turn)],
 }
 """Every mistake about workers, by what goes wrong."""

@@ -366,3 +366,26 @@ def test_what_somebody_waits_for_does_not_linger_nor_does_what_leads_to_it() -> 
     assert ranges(bench.sent()["w1"]) == [("Execute", 3, 3)]
     bench.synchronise(1)
     assert ranges(bench.sent()["w1"]) == [("Execute", 4, 4)]
+
+
+def test_nothing_lingers_twice_where_the_window_takes_a_part_of_it() -> None:
+    bench = _lingering(window=1)
+    bench.synchronise(2)
+    assert bench.sent() == {}
+    bench.ms += 20
+    assert ranges(bench.sent()["w1"]) == [("Execute", 1, 1)]
+    bench.executed("w1", 1, 1)
+    assert ranges(bench.sent()["w1"]) == [("Execute", 2, 2)]
+
+
+def test_what_the_probe_has_executed_before_does_not_linger() -> None:
+    bench = _lingering(retransmit_ms=100)
+    bench.synchronise(1)
+    bench.sent()
+    bench.ms += 20
+    assert ranges(bench.sent()["w1"]) == [("Execute", 1, 1)]
+    # The results are lost, and so is the memory of what somebody waited for
+    bench.feed.awaited_lsn = 0
+    bench.heard("w1", 1)
+    bench.ms += 100
+    assert ranges(bench.sent()["w1"]) == [("Execute", 1, 1)]
