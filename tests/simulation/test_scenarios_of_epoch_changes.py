@@ -210,6 +210,7 @@ class TestRestartsInAnEpochChange:
         # And nobody waits for an hour afterwards
         last = scene.write("m2", "last")
         assert scene.until(lambda: last.is_done) < 100
+        scene.run(10)
         assert scene.order("m1")[-1] == "last"
 
 

@@ -30,6 +30,8 @@ def sold(mode: str, us: str = US) -> ModeScene:
         scene.put(master, f"{side}-price", b"price", side.encode())
         scene.claim(master, f"{side}-seat", b"seat", side.encode())
     scene.put("m2", "uk-book", b"book", b"sold")
+    # What nobody waits for lingers
+    scene.run(100)
     return scene
 
 

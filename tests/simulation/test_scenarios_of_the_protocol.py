@@ -152,6 +152,7 @@ class TestRestarts:
         # Then its next writes come after the old ones, without waiting for that hour
         write = scene.write("m1", "later")
         assert scene.until(lambda: write.is_done) < 100
+        scene.run(10)
         assert scene.order("m2")[-1] == "later"
         scene.agree()
 
@@ -165,6 +166,7 @@ class TestRestarts:
         second = scene.write("m1", "after")
         # Then nobody waits for an hour, and what came later is later
         assert scene.until(lambda: second.is_done) < 100
+        scene.run(10)
         assert scene.order("m3") == ["ahead", "after"]
         scene.agree()
 
