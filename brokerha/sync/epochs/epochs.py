@@ -71,7 +71,7 @@ class Epochs:
         self.transfer = StateReader()
         self.going_back = GoingBack(config)
         self.suspicion = Suspicion(config)
-        self.suspicion.lag_ms = config.lag_of(mode)
+        self.suspicion.choose(mode)
         self.membership = Membership(config, self.suspicion)
         self.choosing = Choosing(config)
         self.proposing = Proposing(config, self.suspicion, self.membership, self.choosing)
@@ -349,7 +349,7 @@ class Epochs:
 
     def on_settings(self, mode: str) -> None:
         """Another strategy is in force, or other waits."""
-        self.suspicion.lag_ms = self._config.lag_of(mode)
+        self.suspicion.choose(mode)
 
     def _hand_over(self, sync: SyncState, sources: list[NodeId], now: Instant) -> None:
         """The queue of others stays: one of them decides."""

@@ -2,7 +2,8 @@
 
     silent     nothing new was heard of a member, directly or through another one, for `max_peer_lag`; while something waits for it, for
                `suspect_ms`, or for up to `MOST_PATIENCE` times that where it was silent of late and came back (quorum only)
-    gone       the same for two round time-outs, and the broker says that its inbox is gone (quorum only)
+    gone       the same for two round time-outs, or for `part_after_ms` with none, and the broker says that its inbox is gone (not with
+               smart and simple, which keep a copy first)
     left       its process was stopped in order, and said so last (Leave)
     stuck      the head of the queue has not moved for that long: its culprits count as silent
     joining    a master outside says that it hears this one (Join): it is taken back after a short while, with others that come
@@ -41,8 +42,7 @@ class Suspicion:
 
     def __init__(self, config: SyncConfig) -> None:
         self._config = config
-        self.lag_ms = config.lag_of(config.split_recovery)
-        """When a member is missed."""
+        self.choose(config.split_recovery)
         self._looked_ms: int | None = None
         self._head: Head | None = None
         self._head_ms = 0
@@ -68,6 +68,12 @@ class Suspicion:
         """Masters that said so before this epoch began without them."""
         self.missing_ms: int | None = None
         """Since when there is somebody to leave out; None when nobody is."""
+
+    def choose(self, mode: str) -> None:
+        """This strategy is in force, or other waits."""
+        self.lag_ms = self._config.lag_of(mode)
+        """When a member is missed."""
+        self._gone_ms = self._config.gone_of(mode)
 
     def look(self, peers: PeerTable, head: Head | None, mono_ms: int) -> None:
         """Take note of a turn, with the head of the queue as it is after it."""
@@ -136,7 +142,7 @@ class Suspicion:
 
     def on_absence(self, peer: Peer, mono_ms: int) -> bool:
         """Nobody reads a member's inbox; returns whether that makes it silent, as it was not heard since either."""
-        if not self._config.is_quorum or peer.known_ms is None or mono_ms - peer.known_ms < self._config.gone_ms:
+        if self._gone_ms is None or peer.known_ms is None or mono_ms - peer.known_ms < self._gone_ms:
             return False
         peer.known_ms = min(peer.known_ms, mono_ms - self.lag_ms)
         peer.heard_ms = min(peer.heard_ms, mono_ms - self._config.heard_ms - 1)
@@ -181,9 +187,9 @@ class Suspicion:
 
     def _look_at_ms(self, peer: Peer) -> int | None:
         """When to ask next whether anybody reads a member's inbox: sooner where something waits for it."""
-        if not self._config.is_quorum or peer.known_ms is None:
+        if self._gone_ms is None or peer.known_ms is None:
             return None
-        patience_ms = self._config.heard_ms if self._head is None else self._config.gone_ms
+        patience_ms = self._config.heard_ms if self._head is None else self._gone_ms
         return max(peer.known_ms + patience_ms, self._asked_ms.get(peer.node, 0) + self._config.retransmit_ms)
 
     def silent(self, peers: PeerTable, mono_ms: int) -> list[NodeId]:

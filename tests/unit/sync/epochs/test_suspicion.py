@@ -444,7 +444,21 @@ class TestAbsence:
 
     def test_where_any_side_may_go_on_nobody_is_asked(self) -> None:
         watch = Watch()
-        watch.suspicion = Suspicion(SyncConfig("m1", MEMBERS, split_recovery="none"))
-        watch.look(60_000, "m2")
+        for mode in ("smart", "simple"):
+            watch.suspicion = Suspicion(SyncConfig("m1", MEMBERS, split_recovery=mode))
+            watch.look(60_000, "m2")
+            assert watch.suspicion.looks(watch.peers, watch.ms) == []
+            assert not self.told(watch, "m3")
+
+    def test_where_updates_are_not_to_be_delayed_it_is_asked_soon_and_believed(self) -> None:
+        """"Updates will not be delayed upon split": not by a master whose process has ended."""
+        watch = Watch(replace(CONFIG, split_recovery="none", part_after_ms=150))
+        watch.look(STEP_MS, "m2", "m3", head=HEAD)
+        watch.look(STEP_MS, "m2", head=HEAD)
         assert watch.suspicion.looks(watch.peers, watch.ms) == []
         assert not self.told(watch, "m3")
+        watch.look(STEP_MS, "m2", head=HEAD)
+        assert watch.suspicion.looks(watch.peers, watch.ms) == ["m3"]
+        assert watch.missing("m3") == []
+        assert self.told(watch, "m3")
+        assert watch.missing("m3") == ["m3"]
