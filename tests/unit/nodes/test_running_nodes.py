@@ -12,6 +12,7 @@ import pytest
 
 from brokerha.master.core import MasterConfig
 from brokerha.model import errors, states
+from brokerha.model.outside.levels import LATEST_LSN
 from brokerha.model.requests import Reply
 from brokerha.nodes.clock import SystemClock
 from brokerha.nodes.master.node import MasterNode
@@ -33,7 +34,8 @@ _numbers = itertools.count()
 class Site:
     """Two masters with one worker each; the second master may be left out."""
 
-    def __init__(self, name: str, masters: tuple[str, ...] = ("m1", "m2")) -> None:
+    def __init__(self, name: str, masters: tuple[str, ...] = ("m1", "m2"), **feed: int) -> None:
+        self.feed = feed
         self.url = f"embedded://{name}"
         self.names = masters
         self.journals = {m: memory_log(m, f"journal-of-{m}") for m in masters}
@@ -45,7 +47,7 @@ class Site:
 
     def start_master(self, name: str, workers: tuple[str, ...] | None = None) -> MasterNode:
         workers = (f"w{name[1:]}",) if workers is None else workers
-        config = MasterConfig(SyncConfig(name, self.names or (name,)), FeedConfig(workers))
+        config = MasterConfig(SyncConfig(name, self.names or (name,)), FeedConfig(workers, **self.feed))
         # A journal that was closed is read from its disk again, as by a new process.
         journal = self.journals.get(name) or memory_log(name, f"journal-of-{name}")
         self.journals[name] = reopened(journal)
@@ -97,6 +99,30 @@ def test_a_write_is_applied_and_read_through_any_master(site: Site) -> None:
         outcome = master.read("get", "t", {"key": b"k"}, min_lsn=1, timeout_ms=5000).result(WAIT_S)
         assert outcome.body == b"hello"
         assert outcome.lsn >= 1
+
+
+def test_what_lingers_goes_to_the_worker_once_anybody_waits_for_it() -> None:
+    site = Site(f"nodes-{next(_numbers)}", ("m1",), linger_ms=600_000)
+    try:
+        master, worker = site.masters["m1"], site.workers["w1"]
+        until(lambda: master.ready()[0])
+        asks: tuple[Callable[[int], object], ...] = (
+            lambda lsn: master.read("get", "t", {"key": b"k"}, min_lsn=lsn).result(WAIT_S),
+            lambda _lsn: master.read("get", "t", {"key": b"k"}, min_lsn=LATEST_LSN).result(WAIT_S),
+            lambda lsn: master.wait_for(lsn, 1, 30_000).result(WAIT_S),
+            # A door that is about to ask the worker itself
+            master.readers,
+            lambda _lsn: site.put("m1", b"k").result(WAIT_S),
+        )
+        for ask in asks:
+            lsn = site.put("m1", b"k", level="synchronised").result(WAIT_S).lsn
+            until(lambda lsn=lsn: master.runner.core.feed.lingers_after == lsn - 1)  # type: ignore[misc]
+            assert worker.runner.core.applied == lsn - 1
+            ask(lsn)
+            until(lambda lsn=lsn: worker.runner.core.applied >= lsn)  # type: ignore[misc]
+            until(lambda: master.applied_lsn() == master.runner.core.sync.lsn)
+    finally:
+        site.stop()
 
 
 def test_errors_of_a_read_come_back_as_what_they_are(site: Site) -> None:
