@@ -34,7 +34,7 @@ _numbers = itertools.count()
 class Site:
     """Two masters with one worker each; the second master may be left out."""
 
-    def __init__(self, name: str, masters: tuple[str, ...] = ("m1", "m2"), **feed: int) -> None:
+    def __init__(self, name: str, masters: tuple[str, ...] = ("m1", "m2"), **feed: Any) -> None:
         self.feed = feed
         self.url = f"embedded://{name}"
         self.names = masters
