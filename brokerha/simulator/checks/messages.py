@@ -158,7 +158,7 @@ class MessageChecks:
         for lsn, line in enumerate(apply.items, apply.first_lsn):
             if lsn == len(truth.results) + 1:
                 # What a copy executed before its process died, and could not report.
-                truth.results.append(tuple(line[2:]))
+                truth.results.append((line[2], line[3], line[4], line[5]))
             is_right = truth.may_differ or tuple(line[2:]) == truth.results[lsn - 1]
             check(is_right, "S7", "sends the right effect", sender=sender, lsn=lsn)
             canon = truth.canon[lsn - 1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from brokerha.model.records import Rebased
 from brokerha.model.wire.messages import Apply, Execute, Executed, Idle, RangeMissing, Request
 from tests.unit.replication.benches import SiteBench, content, ranges, results, text
@@ -310,7 +312,7 @@ def test_a_probe_that_was_removed_executes_nothing_more() -> None:
     assert isinstance(bench.sent()["w2"][0], Execute)
 
 
-def _lingering(**settings: int) -> SiteBench:
+def _lingering(**settings: Any) -> SiteBench:
     bench = SiteBench(linger_ms=20, linger_items=5, **settings)
     bench.heard("w1")
     bench.heard("w2")
