@@ -22,8 +22,8 @@ from tests.unit.cli.conftest import Ran
 IN_CLUSTER = (
     (exits.DONE, "status"),
     (exits.DONE, "put prices sku-1 9.90"),
-    # The cluster begins with three writes; the one above is the fourth
-    (exits.DONE, "get prices sku-1 --min-lsn 4"),
+    # The cluster begins with four places in the order; the write above has the fifth
+    (exits.DONE, "get prices sku-1 --min-lsn 5"),
     (exits.DONE, "verify"),
     (exits.DONE, "doctor"),
     (exits.DONE, "init supervisord -c broker.toml"),
