@@ -33,8 +33,8 @@ class SyncConfig:
     """After this long without hearing of a member, or without progress, a majority goes on without who is missing (R8)."""
     suspect_after_ms: int = 2000
     """The same for a member that something waits for, with ``quorum``: it posts every `retransmit_ms` then."""
-    part_after_ms: int = 150
-    """With ``none`` a member that something waits for and that is silent for this long has ended if the broker says that its inbox is gone."""
+    none_gone_ms: int = 150
+    """With ``none``: a member that something waits for, that is silent for this long, and of which the broker says that its inbox is gone, has ended."""
     post_gap_ms: int = 0
     """Least time between two posts to one peer; turns already gather what came in meanwhile."""
     confirm_delay_ms: int = 5
@@ -79,7 +79,7 @@ class SyncConfig:
 
     @property
     def gone_ms(self) -> int:
-        """A member that is silent for this long, of which the broker says that its inbox is gone, has ended."""
+        """With ``quorum``: the same as `none_gone_ms`."""
         return 2 * self.round_timeout_ms
 
     @property
@@ -110,9 +110,9 @@ class SyncConfig:
         return max(self.max_peer_lag_ms, self._noticed_ms)
 
     def gone_of(self, mode: str) -> int | None:
-        """When the broker is asked for a silent member that something waits for; None where it is not asked: a copy is to be kept first."""
+        """When the broker is asked for a silent member that something waits for; None for ``simple`` and ``smart``, where a copy is to be kept first."""
         if mode == "none":
-            return min(self.part_after_ms, self.gone_ms)
+            return self.none_gone_ms
         return self.gone_ms if self.is_quorum else None
 
     def lag_of(self, mode: str) -> int:

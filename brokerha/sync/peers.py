@@ -257,7 +257,8 @@ class PeerTable:
     def tell_held(self, origin: NodeId, streams: Mapping[NodeId, Stream], now: Instant) -> None:
         """More of a stream is held here: its origin waits for that, and so does who has entries of its own that are not added yet.
 
-        To all others it is told later (a delayed acknowledgement); at once to everybody where the origin hears this master through another one.
+        To all others it is told later (a delayed acknowledgement). To everybody at once: own entries, and those of an origin that hears this
+        master only through another one.
         """
         whose = self.peers.get(origin)
         if whose is None or whose.row is None or self.config.node not in whose.row.heard:

@@ -221,13 +221,13 @@ class Feed:
             self._to_greet = []
         if self.site.filling is not None:
             outgoing += self._fill(mono_ms)
-        # What lingers goes on doing so only where that is found again.
-        due_ms, self._linger_due_ms, self.lingers_after = self._linger_due_ms, None, None
+        # `_lingers` says it anew of what goes on lingering: a probe that is gone, or a log that went back, leaves nothing behind.
+        linger_due_ms, self._linger_due_ms, self.lingers_after = self._linger_due_ms, None, None
         for worker in alive:
             if worker.is_following and not worker.condemned:
                 if worker.wanted:
                     outgoing += self._answers_for(worker)
-                outgoing += self._messages_for(worker, mono_ms, due_ms)
+                outgoing += self._messages_for(worker, mono_ms, linger_due_ms)
         return outgoing
 
     def _greet_again_ms(self, node: NodeId, mono_ms: int) -> int:
@@ -305,7 +305,7 @@ class Feed:
             outgoing += answer.push(first - 1, last, self._window, partial(self._part, worker), 0)
         return outgoing
 
-    def _messages_for(self, worker: WorkerFeed, mono_ms: int, due_ms: int | None) -> list[Outgoing]:
+    def _messages_for(self, worker: WorkerFeed, mono_ms: int, linger_due_ms: int | None) -> list[Outgoing]:
         base = self._base(worker)
         goal = self._probe_goal(mono_ms) if worker.node == self._probe else self.executed
         if base >= goal:
@@ -315,7 +315,7 @@ class Feed:
         if base + 1 < self.history.results_from() and base < self.executed:
             # The log does not reach back to it any more: its next heartbeat is judged accordingly.
             return []
-        if worker.node == self._probe and self._lingers(worker, max(worker.sent, base), mono_ms, due_ms):
+        if worker.node == self._probe and self._lingers(worker, max(worker.sent, base), mono_ms, linger_due_ms):
             return []
         self._look_ms = min(self._look_ms, mono_ms + self._gone_ms)
         return worker.push(base, goal, self._window, partial(self._part, worker), mono_ms)

@@ -2,7 +2,7 @@
 
     silent     nothing new was heard of a member, directly or through another one, for `max_peer_lag`; while something waits for it, for
                `suspect_ms`, or for up to `MOST_PATIENCE` times that where it was silent of late and came back (quorum only)
-    gone       the same for two round time-outs, or for `part_after_ms` with none, and the broker says that its inbox is gone (not with
+    gone       the same for two round time-outs, or for `none_gone_ms` with none, and the broker says that its inbox is gone (not with
                smart and simple, which keep a copy first)
     left       its process was stopped in order, and said so last (Leave)
     stuck      the head of the queue has not moved for that long: its culprits count as silent

@@ -162,10 +162,10 @@ def _execute_again(
 _on_items = WorkerCore._on_items
 
 
-def _never_again(self: Feed, worker: WorkerFeed, mono_ms: int, due_ms: int | None) -> list[Outgoing]:
+def _never_again(self: Feed, worker: WorkerFeed, mono_ms: int, linger_due_ms: int | None) -> list[Outgoing]:
     worker.moved_ms = mono_ms
     worker.sent, sent = max(worker.sent, getattr(self, "most", {}).get(worker.node, 0)), worker.sent
-    outgoing = _messages_for(self, worker, mono_ms, due_ms)
+    outgoing = _messages_for(self, worker, mono_ms, linger_due_ms)
     self.__dict__.setdefault("most", {})[worker.node] = max(worker.sent, sent)
     return outgoing
 

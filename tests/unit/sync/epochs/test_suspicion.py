@@ -452,7 +452,7 @@ class TestAbsence:
 
     def test_where_updates_are_not_to_be_delayed_it_is_asked_soon_and_believed(self) -> None:
         """"Updates will not be delayed upon split": not by a master whose process has ended."""
-        watch = Watch(replace(CONFIG, split_recovery="none", part_after_ms=150))
+        watch = Watch(replace(CONFIG, split_recovery="none", none_gone_ms=150))
         watch.look(STEP_MS, "m2", "m3", head=HEAD)
         watch.look(STEP_MS, "m2", head=HEAD)
         assert watch.suspicion.looks(watch.peers, watch.ms) == []
