@@ -38,7 +38,6 @@ FIRST_SEEDS = {
     "lost chunks not asked for again": 60,
     "given up and not handed in again": 25,
     "locks released at fail-over": 25,
-    "void results kept": 25,
     "outcomes told before they are safe": 20,
     "vote without looking at the last record": 25,
 }

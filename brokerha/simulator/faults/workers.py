@@ -1,7 +1,8 @@
 """What goes wrong with workers and their copies: lost, damaged, spoiled, frozen, switched off, told to take another copy, added late.
 
 One worker of the world, the anchor, keeps its disk whatever happens and is never damaged, so that the content survives in every
-run; it may die, be frozen, cut off, switched off and removed like any other.
+run; it may die, be frozen, cut off, switched off and removed like any other. Where the log of its master does not reach back to it any more,
+as that master took over the state of another one, the content survives in the others only: until it has caught up nobody loses a copy.
 """
 
 from __future__ import annotations
@@ -36,8 +37,16 @@ class WorkerFaults:
 
     def _expendable(self) -> SimWorker | None:
         """A worker that may lose its copy."""
-        worker = self._any()
-        return worker if worker is not self._world.anchor else None
+        worker, anchor = self._any(), self._world.anchor
+        if worker is anchor or (anchor is not None and self._is_cut_off(anchor)):
+            return None
+        return worker
+
+    def _is_cut_off(self, worker: SimWorker) -> bool:
+        """Whether no process of its master holds the lines that this worker lacks."""
+        lacks = self._faults.checkers.truth.applied[worker.node] + 1
+        processes = self._world.master(worker.config.master).processes
+        return all(process.journal.results_from() > lacks for process in processes)
 
     # ---- copies
 
