@@ -23,8 +23,7 @@ from typing import Final, TypeVar
 
 from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_before_delay, stop_when_event_set, wait_fixed
 
-from brokerha.client.http_nodes import may_pass
-from brokerha.model.errors import BrokerhaError, NotFound, NotReady, TimedOut, Unreachable
+from brokerha.model.errors import BrokerhaError, NotFound, NotReady, TimedOut, Unreachable, may_pass
 
 SILENT_S: Final = 4.0
 """How long one of several nodes may take to answer."""

@@ -26,7 +26,7 @@ from concurrent.futures import Future
 import msgpack
 
 from brokerha.client.http_connections import FAULTS, Connections, Exchange, NotConnected
-from brokerha.client.http_nodes import HttpNodes, error_of_answer, may_pass, unreachable
+from brokerha.client.http_nodes import HttpNodes, error_of_answer, unreachable
 from brokerha.model.errors import (
     BrokerhaError,
     InvalidRequest,
@@ -36,6 +36,7 @@ from brokerha.model.errors import (
     ReadOnly,
     Unreachable,
     error_named,
+    may_pass,
 )
 from brokerha.model.gathering import Gathering
 from brokerha.model.ids import TxId

@@ -22,10 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from brokerha.model.errors import (
     BrokerhaError,
     ConfigurationError,
-    JournalError,
-    NotPrimary,
     NotReady,
-    StoreError,
     Unreachable,
     error_named,
 )
@@ -200,8 +197,3 @@ def error_of_answer(url: str, status: int, headers: Mapping[str, str], body: byt
 def unreachable(url: str, error: Exception) -> Unreachable:
     """What a failed exchange with a node is to the caller."""
     return Unreachable(f"{url}: {str(error) or type(error).__name__}")
-
-
-def may_pass(error: BrokerhaError) -> bool:
-    """Whether the same request may succeed at another node, or here a little later."""
-    return type(error) in {NotReady, NotPrimary} or isinstance(error, (StoreError, JournalError))

@@ -25,7 +25,7 @@ from brokerha.client.http_asking import SILENT_S, ask_everywhere, ask_until_know
 from brokerha.client.http_connections import FAULTS, Connections
 from brokerha.client.http_identity import identity_headers, trusted
 from brokerha.client.http_lane import HttpLane
-from brokerha.client.http_nodes import HttpNodes, error_of_answer, may_pass, unreachable
+from brokerha.client.http_nodes import HttpNodes, error_of_answer, unreachable
 from brokerha.client.http_requests import (
     COLUMNS,
     JSON,
@@ -38,7 +38,7 @@ from brokerha.client.http_requests import (
     read_of,
     step_of,
 )
-from brokerha.model.errors import BrokerhaError, NotFound, NotPrimary, NotReady, TimedOut, Unreachable
+from brokerha.model.errors import BrokerhaError, NotFound, NotPrimary, NotReady, TimedOut, Unreachable, may_pass
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.outside.levels import min_lsn_text
 from brokerha.model.requests import WAIT, Reply

@@ -204,6 +204,11 @@ class ProtocolError(BrokerhaError):
     """Bytes that no brokerha node of this version would send; the message is counted and dropped."""
 
 
+def may_pass(error: BrokerhaError) -> bool:
+    """Whether the same request may succeed at another node, or here a little later: one is away, restarting, full or broken."""
+    return type(error) in {NotReady, NotPrimary} or isinstance(error, (StoreError, JournalError))
+
+
 def error_named(name: str, text: str, txid: str = "", lsn: int = 0) -> BrokerhaError:
     """The error whose class has this name: how an error crosses a wire. `NotReady` for a name that this version does not know."""
     kind = globals().get(name)

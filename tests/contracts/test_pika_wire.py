@@ -14,7 +14,15 @@ from typing import Any
 
 import pytest
 
-from brokerha.model.errors import ConfigurationError, NotReady, OutcomeUnknown, TimedOut, UnknownRepository, Unreachable
+from brokerha.model.errors import (
+    ConfigurationError,
+    NotReady,
+    OutcomeUnknown,
+    TimedOut,
+    UnknownRepository,
+    Unreachable,
+    WentBack,
+)
 from brokerha.model.wire import client_wire
 from brokerha.ports.transport import ClientMessage, ClientReply
 from brokerha.transports.client.wire import AmqpWire
@@ -261,13 +269,32 @@ def test_a_question_gets_plain_data_or_its_error(vhost_url: str, wires, masters)
         request = client_wire.decode_read(message.body)
         if request["ask"] == "status":
             return [reply_to(message, client_wire.encode_answer("", "", {"asked": request["arguments"]}))]
-        return [reply_to(message, client_wire.encode_answer("NotReady", "starting", None))]
+        return [reply_to(message, client_wire.encode_answer("WentBack", "LSN 7 is void", None))]
 
     masters(answer)
     wire = wires(vhost_url)
     assert wire.ask("status", {"deep": True}, _TIMEOUT_MS) == {"asked": {"deep": True}}
-    with pytest.raises(NotReady, match="starting"):
+    with pytest.raises(WentBack, match="LSN 7"):
         wire.ask("log", {}, _TIMEOUT_MS)
+
+
+def test_what_one_master_cannot_answer_now_another_one_does(vhost_url: str, wires, masters):
+    def refuse(message: ClientMessage) -> list[ClientReply]:
+        return [reply_to(message, client_wire.encode_read_answer("NotReady", "no worker", "", 0, b""))]
+
+    def serve(message: ClientMessage) -> list[ClientReply]:
+        return [reply_to(message, client_wire.encode_read_answer("", "", "text/csv", 4, b"x"))]
+
+    starting = masters(refuse)
+    wire = wires(vhost_url)
+    reading = wire.read("get", "t", {}, 0, _TIMEOUT_MS)
+    wait_until(lambda: len(starting.taken) > 1, "the master is asked twice")
+    with pytest.raises(NotReady, match="no worker"):
+        wire.read("get", "t", {}, 0, 300).result(PATIENCE_S)
+    with pytest.raises(NotReady, match="no worker"):
+        wire.ask("command", {"name": "worker-off", "arguments": {}}, _TIMEOUT_MS)
+    masters(serve, "m2")
+    assert reading.result(PATIENCE_S).body == b"x"
 
 
 def test_a_read_that_nobody_answers_times_out(vhost_url: str, wires, masters):

@@ -3,7 +3,7 @@
 A request is published, perhaps returned, perhaps published again with the same ids, and answered in one or more pieces:
 
     waiting ── sent ──> under way ── answer(s) ──> done
-                 ^           │ returned, or connection lost, or silence
+                 ^           │ returned, or connection lost, or silence, or a master that cannot answer now
                  └───────────┘                    └── deadline ──> OutcomeUnknown, TimedOut or Unreachable
 
 Each future is completed exactly once, at the latest when `expire` is called after its deadline. What was handed to a
@@ -13,16 +13,26 @@ reached.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from brokerha.model.errors import BrokerhaError, OutcomeUnknown, TimedOut, Unreachable, error_named
+from brokerha.model.errors import BrokerhaError, OutcomeUnknown, TimedOut, Unreachable, error_named, may_pass
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.requests import WAIT, Reply
 from brokerha.model.wire import client_wire
 from brokerha.ports.front import ReadOutcome
 from brokerha.transports.topology import READS_EXCHANGE, WRITES_EXCHANGE
+
+
+class Answered(enum.Enum):
+    """What is left of a request after an answer."""
+
+    WHOLLY = enum.auto()
+    IN_PART = enum.auto()
+    REFUSED = enum.auto()
+    """Another master, or the same one a little later, may do better."""
 
 
 class Request(Protocol):
@@ -46,8 +56,8 @@ class Request(Protocol):
     def headers(self, now_s: float) -> dict[str, Any]:
         """Headers of the message; time-outs count from now."""
 
-    def answer(self, data: bytes) -> bool:
-        """Take an answer; whether nothing is left to wait for. Raises InvalidRequest for bytes that are none."""
+    def answer(self, data: bytes) -> Answered:
+        """Take an answer. Raises InvalidRequest for bytes that are none."""
 
     def expire(self, reason: str) -> None:
         """Complete what is left: its time is over."""
@@ -92,13 +102,13 @@ class Writes:
         """The terms, with the time that is left."""
         return client_wire.headers_of(self._level, self._copies, _left_ms(self.deadline_s, now_s), self._apart)
 
-    def answer(self, data: bytes) -> bool:
+    def answer(self, data: bytes) -> Answered:
         """Complete the futures of the answered writes."""
         for txid, status, lsn, error, reason in client_wire.decode_replies(data):
             _, futures = self._open.pop(txid, (b"", []))
             for future in futures:
                 future.set_result(Reply(0, txid, status, lsn, error, reason))
-        return not self._open
+        return Answered.IN_PART if self._open else Answered.WHOLLY
 
     def expire(self, reason: str) -> None:
         """OutcomeUnknown for each write that may have been taken, else Unreachable."""
@@ -124,14 +134,21 @@ class Question:
         read_answer: Callable[[Mapping[str, Any]], Any],
         deadline_s: float,
         to: NodeId = "",
+        *,
+        is_insistent: bool = True,
     ) -> None:
-        """``read_answer`` makes the future's result of the answer, or raises the error that it stands for."""
+        """``read_answer`` makes the future's result of the answer, or raises the error that it stands for.
+
+        One that ``is_insistent`` is asked again, until its deadline, when a master says that it cannot answer now.
+        """
         self.deadline_s = deadline_s
         self.attempts = 0
         self.to = to
         self._body = body
         self._future = future
         self._read_answer = read_answer
+        self._is_insistent = is_insistent
+        self._refusal: BrokerhaError | None = None
 
     def body(self) -> bytes:
         """Always the same."""
@@ -141,18 +158,23 @@ class Question:
         """None: everything is in the body."""
         return {}
 
-    def answer(self, data: bytes) -> bool:
-        """Complete the future."""
+    def answer(self, data: bytes) -> Answered:
+        """Complete the future, unless another answer may be better."""
         answer = client_wire.decode_answer(data)
         try:
             self._future.set_result(self._read_answer(answer))
         except BrokerhaError as problem:
+            if self._is_insistent and may_pass(problem):
+                self._refusal = problem
+                return Answered.REFUSED
             self._future.set_exception(problem)
-        return True
+        return Answered.WHOLLY
 
     def expire(self, reason: str) -> None:
-        """TimedOut when a master may be at it, else Unreachable."""
-        problem = TimedOut("no answer within the deadline") if self.attempts else Unreachable(reason)
+        """What the last master said that could not answer, else TimedOut when one may be at it, else Unreachable."""
+        problem = self._refusal or (
+            TimedOut("no answer within the deadline") if self.attempts else Unreachable(reason)
+        )
         self._future.set_exception(problem)
 
 

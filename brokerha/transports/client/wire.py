@@ -34,7 +34,7 @@ from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.requests import WAIT, Reply
 from brokerha.model.wire import client_wire
 from brokerha.ports.front import ReadOutcome
-from brokerha.transports.client.requests import Question, Request, Writes, plain_answer, read_outcome
+from brokerha.transports.client.requests import Answered, Question, Request, Writes, plain_answer, read_outcome
 from brokerha.transports.client.thread import PikaThread
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.rabbitmq.addresses import parse_addresses
@@ -51,6 +51,9 @@ RESEND_FIRST_S = 5.0
 RESEND_MOST_S = 30.0
 RETURNED_PAUSE_S = 0.2
 """A message that no queue took is published again after this time: masters declare their queues when they start."""
+REFUSED_FIRST_S = 0.05
+REFUSED_MOST_S = 1.0
+"""What a master could not answer is asked again after the first pause; it doubles each time."""
 _ASK_MARGIN_S = 5.0
 _PARTING_S = 2.0
 
@@ -137,7 +140,10 @@ class AmqpWire:
         # How long a node waits with others is its own affair, but a step may be told to wait.
         more = {"timeout_ms": timeout_ms} if what == "transact" else {}
         body = client_wire.encode_question(what, {**arguments, **more})
-        future = self._question(body, plain_answer, timeout_ms, str(arguments.get("node", "")))
+        is_insistent = what not in {"transact", "command"}
+        future = self._question(
+            body, plain_answer, timeout_ms, str(arguments.get("node", "")), is_insistent=is_insistent
+        )
         try:
             return future.result(timeout_ms / 1000 + _ASK_MARGIN_S)
         except FutureTimeoutError:
@@ -163,11 +169,18 @@ class AmqpWire:
         self._thread.close(_PARTING_S)
 
     def _question(
-        self, body: bytes, read_answer: Callable[[Mapping[str, Any]], Any], timeout_ms: int, to: NodeId = ""
+        self,
+        body: bytes,
+        read_answer: Callable[[Mapping[str, Any]], Any],
+        timeout_ms: int,
+        to: NodeId = "",
+        *,
+        is_insistent: bool = True,
     ) -> Future[Any]:
         future: Future[Any] = Future()
         deadline_s = time.monotonic() + timeout_ms / 1000
-        self._hand_in([Question(body, future, read_answer, deadline_s, to)], [future], [len(body)])
+        question = Question(body, future, read_answer, deadline_s, to, is_insistent=is_insistent)
+        self._hand_in([question], [future], [len(body)])
         return future
 
     def _hand_in(
@@ -238,8 +251,11 @@ class AmqpWire:
         request = self._open.get(correlation_id)
         before = len(request) if isinstance(request, Writes) else 0
         try:
-            if request is not None and request.answer(body):
+            answered = Answered.IN_PART if request is None else request.answer(body)
+            if answered is Answered.WHOLLY:
                 self._forget(correlation_id)
+            elif answered is Answered.REFUSED:
+                self._ask_again(correlation_id)
             if isinstance(request, Writes):
                 self._gathering.answered(before - len(request), time.monotonic())
         except InvalidRequest:
@@ -257,6 +273,12 @@ class AmqpWire:
             self._set_timer()
 
     # ----------------------------------------------------------------------------------------------- in the thread
+
+    def _ask_again(self, correlation_id: str) -> None:
+        """Later, as a master could not answer; the broker hands it to whichever is free then."""
+        pause_s = min(REFUSED_MOST_S, REFUSED_FIRST_S * 2 ** min(self._open[correlation_id].attempts - 1, 10))
+        self._resend_at(correlation_id, time.monotonic() + pause_s)
+        self._set_timer()
 
     def _pump(self) -> None:
         """Publish what was handed in; writes may wait a moment for others."""

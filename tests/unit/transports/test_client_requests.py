@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from brokerha.model.errors import (
+    BrokerhaError,
     InvalidRequest,
     NotReady,
     OutcomeUnknown,
@@ -19,7 +20,7 @@ from brokerha.model.errors import (
 from brokerha.model.requests import Reply
 from brokerha.model.wire import client_wire
 from brokerha.ports.front import ReadOutcome
-from brokerha.transports.client.requests import Question, Writes, plain_answer, read_outcome
+from brokerha.transports.client.requests import Answered, Question, Writes, plain_answer, read_outcome
 
 
 def writes(*txids: str, attempts: int = 1) -> tuple[Writes, list[Future[Reply]]]:
@@ -36,9 +37,9 @@ def replies(*txids: str) -> bytes:
 class TestWrites:
     def test_answers_in_any_split_complete_their_futures_only(self):
         request, futures = writes("a", "b", "c")
-        assert not request.answer(replies("b"))
+        assert request.answer(replies("b")) is Answered.IN_PART
         assert [future.done() for future in futures] == [False, True, False]
-        assert request.answer(replies("c", "a"))
+        assert request.answer(replies("c", "a")) is Answered.WHOLLY
         assert futures[0].result(0) == Reply(0, "a", "applied", 7)
 
     def test_what_is_published_again_is_only_what_was_not_answered(self):
@@ -49,13 +50,13 @@ class TestWrites:
     def test_an_answer_that_comes_twice_or_to_nothing_harms_nobody(self):
         request, futures = writes("a", "b")
         request.answer(replies("a"))
-        assert not request.answer(replies("a", "stranger"))
+        assert request.answer(replies("a", "stranger")) is Answered.IN_PART
         assert futures[0].result(0).txid == "a"
 
     def test_the_same_id_twice_is_sent_once_and_answered_twice(self):
         request, futures = writes("a", "a")
         assert len(client_wire.decode_writes(request.body())) == 1
-        assert request.answer(replies("a"))
+        assert request.answer(replies("a")) is Answered.WHOLLY
         assert [future.result(0).lsn for future in futures] == [7, 7]
 
     def test_after_the_deadline_the_outcome_is_unknown_if_it_may_have_been_taken(self):
@@ -101,7 +102,8 @@ class TestQuestions:
 
     def test_a_read_gets_its_outcome(self):
         question, future = self.ask(read_outcome)
-        assert question.answer(client_wire.encode_read_answer("", "", "text/plain", 9, b"result"))
+        answer = client_wire.encode_read_answer("", "", "text/plain", 9, b"result")
+        assert question.answer(answer) is Answered.WHOLLY
         assert future.result(0) == ReadOutcome("text/plain", 9, b"result")
 
     def test_a_question_gets_plain_data(self):
@@ -111,12 +113,35 @@ class TestQuestions:
 
     @pytest.mark.parametrize(
         ("name", "kind"),
-        [("UnknownRepository", UnknownRepository), ("Rejected", Rejected), ("FromTheFuture", NotReady)],
+        [("UnknownRepository", UnknownRepository), ("Rejected", Rejected), ("TimedOut", TimedOut)],
     )
     def test_an_error_is_raised_as_its_class(self, name: str, kind: type[Exception]):
         question, future = self.ask(read_outcome)
         question.answer(client_wire.encode_read_answer(name, "because", "", 0, b""))
         with pytest.raises(kind, match="because"):
+            future.result(0)
+
+    @pytest.mark.parametrize("name", ["NotReady", "NotPrimary", "StoreError", "FromTheFuture"])
+    def test_what_a_master_cannot_answer_now_stays_open_until_its_deadline(self, name: str):
+        question, future = self.ask(read_outcome)
+        refusal = client_wire.encode_read_answer(name, "no worker", "", 0, b"")
+        assert question.answer(refusal) is Answered.REFUSED
+        assert not future.done()
+        question.expire("silence")
+        with pytest.raises(BrokerhaError, match="no worker"):
+            future.result(0)
+
+    def test_another_master_may_answer_what_one_could_not(self):
+        question, future = self.ask(read_outcome)
+        question.answer(client_wire.encode_read_answer("NotReady", "no worker", "", 0, b""))
+        question.answer(client_wire.encode_read_answer("", "", "text/plain", 9, b"result"))
+        assert future.result(0).body == b"result"
+
+    def test_the_refusal_of_a_command_is_told_at_once(self):
+        future: Future[Any] = Future()
+        question = Question(b"?", future, plain_answer, deadline_s=1.0, is_insistent=False)
+        assert question.answer(client_wire.encode_answer("NotReady", "the last worker", None)) is Answered.WHOLLY
+        with pytest.raises(NotReady, match="the last worker"):
             future.result(0)
 
     @pytest.mark.parametrize(("attempts", "kind"), [(1, TimedOut), (0, Unreachable)])
