@@ -310,7 +310,7 @@ class Content:
                 added = self.added(row.number, row.start)
                 found = added.entries[left : row.size]
                 entries += [(at, entry, place) for at, (entry, place) in enumerate(zip(found, places, strict=True), row.start + left)]
-        self._write_book(number, record, [(at, entry) for at, entry, _ in entries])
+        given_up = self._given_up(entries)
         for row, _, _ in self.index.cut(OUTCOMES, lsn + 1):
             self.void_results = max(self.void_results, row.number)
         txids = {txid for _, (_, txid, _), _ in entries}
@@ -330,8 +330,11 @@ class Content:
         self.rewinds[number] = Rewind(dict(current.used), loose)
         current.go_back(lsn, number, self.entry(lsn), fingerprint, items)
         self.index.add(ADDED, lsn + 1, number, 0, [])
+        stamped = entries[-1][1][0] if entries else 0
+        about = record.epoch, record.lineage, record.keeps_content
+        self.book.add(Split(number, *about, lsn, len(given_up), stamped, 0), given_up, self._is_open)
 
-    def _write_book(self, number: int, record: Rewound, entries: list[tuple[Lsn, Ordered]]) -> None:
+    def _given_up(self, entries: list[tuple[Lsn, Ordered, int]]) -> list[GivenUp]:
         known = range(self.current.results_from, self.current.executed_lsn + 1)
 
         def outcome(lsn: Lsn) -> str:
@@ -339,10 +342,14 @@ class Content:
                 return REJECTED
             return APPLIED if lsn in known else UNKNOWN_OUTCOME
 
-        given_up = [GivenUp(lsn, txid, origin, outcome(lsn)) for lsn, (_, txid, origin) in entries]
-        stamped = entries[-1][1][0] if entries else 0
-        about = record.epoch, record.lineage, record.keeps_content
-        self.book.add(Split(number, *about, record.lsn, len(given_up), stamped, 0), given_up)
+        return [GivenUp(lsn, txid, origin, outcome(lsn)) for lsn, (_, txid, origin), _ in entries]
+
+    def _is_open(self, given: GivenUp) -> bool:
+        """Whether the content may hold what was given up, and it can be executed or given up again: it has no LSN, or one that is not trimmed."""
+        if given.outcome != APPLIED:
+            return False
+        lsn = self.ids.find(given.txid)
+        return given.txid in self.places.get(given.origin, {}) if lsn is None else lsn >= self.current.first_lsn
 
     def _content_at(self, lsn: Lsn) -> tuple[bytes, int]:
         """Fingerprint and items at an LSN, as far as they are known."""

@@ -1,4 +1,6 @@
-"""The split book: what was given up when the synchronised queue went back (`Rewound`), kept for people.
+"""The split book: what was given up when the synchronised queue went back (`Rewound`).
+
+It is kept for people, and for a site that kept its content (strategy none): what it holds already must not be executed again.
 
     splits()                     [Split(number=412, epoch=3, lineage=5, keeps_content=False, lsn=100, total=2, stamped=…, held=2)]      oldest first
     given_up(412, 101, 1_000)    [GivenUp(101, "x", "m3", "applied"), GivenUp(102, "y", "m3", "rejected")]
@@ -6,17 +8,19 @@
 Each `Rewound` is one split, named by the number of its record, also where nothing was given up. It has the old LSNs with their transactions
 and what had become of them here, as far as that was known. The last `SPLITS_KEPT` splits stay, and of their entries
 `ENTRIES_KEPT` in all: the oldest splits lose theirs first and keep their head line; of a split with more than that the first stay.
+What may still be executed a second time stays beyond these bounds: the log bounds it, which holds its bodies.
 The book outlives trimming and forgotten ids, and is a part of each copy of the log.
 
 Head lines are in memory and in checkpoints, entries in a file of their own (``split-<number>``), in sealed pages of `PAGE_ENTRIES`; what
 came since the last checkpoint is in memory, as the log has it too.
 
-Invariant: the same records give the same book, whatever a log has trimmed.
+Invariant: the same records give the same book within its bounds, whatever a log has trimmed.
+Must never: lose a split of which an entry that the content holds can be executed again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from brokerha.log.frames import sealed, unsealed
@@ -30,13 +34,13 @@ PAGE_ENTRIES = 1_000
 """Entries that are read at once."""
 
 
-def losers(heads: Sequence[Split]) -> tuple[list[Split], list[Split]]:
+def losers(heads: Sequence[Split], is_needed: Callable[[Split], bool]) -> tuple[list[Split], list[Split]]:
     """Of splits, oldest first: those that go, and those that stay and lose their entries."""
-    gone, kept = list(heads[:-SPLITS_KEPT]), heads[-SPLITS_KEPT:]
+    gone = [split for split in heads[:-SPLITS_KEPT] if not is_needed(split)]
     entries, emptied = 0, list[Split]()
-    for split in reversed(kept):
+    for split in reversed(heads[-SPLITS_KEPT:]):
         entries += split.held
-        if entries > ENTRIES_KEPT and split.held:
+        if entries > ENTRIES_KEPT and split.held and not is_needed(split):
             emptied.append(split)
     return gone, emptied
 
@@ -53,9 +57,12 @@ class SplitBook:
         self._fresh: dict[int, bytes] = {}
         """Pages of the splits that no checkpoint named yet."""
 
-    def add(self, split: Split, entries: Sequence[GivenUp]) -> None:
-        """Take in what a `Rewound` gave up, all of it, and keep the book within its bounds."""
-        held = entries[:ENTRIES_KEPT]
+    def add(self, split: Split, entries: Sequence[GivenUp], is_open: Callable[[GivenUp], bool]) -> None:
+        """Take in what a `Rewound` gave up, all of it, and keep the book within its bounds.
+
+        ``is_open`` says of a transaction that was applied here and given up whether it can come again.
+        """
+        held = entries if split.keeps_content else entries[:ENTRIES_KEPT]
         self.splits[split.number], self._pages[split.number] = split._replace(held=len(held)), []
         if held:
             data = bytearray()
@@ -65,7 +72,11 @@ class SplitBook:
                 self._pages[split.number].append((page[-1].lsn, len(data), len(packed)))
                 data += packed
             self._fresh[split.number] = bytes(data)
-        gone, emptied = losers(list(self.splits.values()))
+
+        def is_needed(one: Split) -> bool:
+            return one.keeps_content and any(map(is_open, self._entries(one.number)))
+
+        gone, emptied = losers(list(self.splits.values()), is_needed)
         for old in emptied:
             self.splits[old.number], self._pages[old.number] = old._replace(held=0), []
         for old in gone:
@@ -80,6 +91,10 @@ class SplitBook:
                 if len(found) >= limit:
                     break
         return found[:limit]
+
+    def _entries(self, number: int) -> Iterator[GivenUp]:
+        for _, offset, size in self._pages[number]:
+            yield from self._page(number, offset, size)
 
     def _page(self, number: int, offset: int, size: int) -> list[GivenUp]:
         name, fresh = self._name(number), self._fresh.get(number)

@@ -11,6 +11,7 @@ from brokerha.model.given_up import GivenUp, Split
 from brokerha.model.ids import Ordered
 from brokerha.model.invariants import InvariantBroken
 from brokerha.model.records import Outcomes, Rewound, Started
+from brokerha.replication.site.executed_before import executed_before
 from tests.contracts.follow_contract import TwinDisk, carried
 from tests.contracts.journal_contract import Disk, FullJournal, around_restart
 from tests.unit.log.turns import Author, body_of, everything, filled, fingerprint_after, result_of
@@ -333,3 +334,29 @@ class RewindContract:
         for journal in around_restart(disk):
             assert [(split.total, split.held) for split in journal.splits()] == [(2, 0), (2, 0), (7, 5)]
             assert [e.lsn for e in journal.given_up(journal.splits()[-1].number, 3, 9)] == [3, 4, 5]
+
+    def test_what_the_content_holds_stays_in_the_split_book_while_it_can_be_executed_again(
+        self, disk: TwinDisk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, value in (("SPLITS_KEPT", 2), ("ENTRIES_KEPT", 2)):
+            monkeypatch.setattr(split_book, name, value)
+        # Given a site that kept what it had executed of three transactions, which wait for a place again
+        author = Author("m1", "m2")
+        disk.journal.append([*author.whole("a", "b", "c"), Rewound(0, 1, 2, keeps_content=True)])
+        first = disk.journal.last_number
+        author.sink(0)
+        # When more splits come than the book has room for
+        for n in range(4):
+            disk.journal.append([*author.whole(f"x{n}"), author.go_back(0, lineage=3 + n)])
+        # Then it still says so
+        for journal in around_restart(disk):
+            assert [split.number for split in journal.splits()][:-2] == [first]
+            assert executed_before(journal, journal.state().executed_lsn) == {"a", "b", "c"}
+        # When they have places that are trimmed, and only then, the next split takes that one's room
+        disk.journal.append([author.stamp("a", "b", "c"), author.add(9), author.execute(9)])
+        disk.journal.append([author.go_back(3, lineage=7)])
+        assert [split.number for split in disk.journal.splits()][:-2] == [first]
+        assert disk.journal.trim(4) == 3
+        disk.journal.append([*author.whole("y"), author.go_back(3, lineage=8)])
+        for journal in around_restart(disk):
+            assert len(journal.splits()) == 2

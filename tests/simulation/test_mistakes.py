@@ -31,6 +31,7 @@ from tests.simulation.mistakes.workers import WORKER_MISTAKES
 MOST_SEEDS = 25
 """Each mistake is caught within so many seeds; most within three."""
 FIRST_SEEDS = {
+    "executed again after many splits": 20,
     "back one too far": 105,
     "former primary goes on": 80,
     "entries not sent again": 40,

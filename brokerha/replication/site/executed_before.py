@@ -1,8 +1,8 @@
 """What the content holds already although its place in the queue was taken back (strategy none): it must not be executed again.
 
 Read from the split book: of each split in which the site kept its content, transactions that were applied here and have no result in the
-queue of now yet. They come again, in another order, or were not synchronised again so far. The book lists a bounded number of entries;
-what it has lost is not known here. A site that has taken the content of another one holds nothing of what it had executed itself by then.
+queue of now yet. They come again, in another order, or were not synchronised again so far. The book loses none of these
+(log/split_book.py). A site that has taken the content of another one holds nothing of what it had executed itself by then.
 
 Must never name a transaction that was rejected or of unknown outcome only: the content does not hold it.
 """

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
+from brokerha.log import split_book as split_book_module
+from brokerha.log.content import Content
 from brokerha.master import parting as parting_module
 from brokerha.master.core import MasterCore
 from brokerha.model.epochs import Epoch
@@ -79,11 +81,13 @@ MODE_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "workers not told of going back": lambda: [(Feed, "rewind", _nothing)],
     "void copy restored": lambda: [(Splits, "is_usable", _always)],
     "executed again after a split": lambda: [(parting_module, "executed_before", _nothing_before)],
+    "executed again after many splits": lambda: [(split_book_module, "SPLITS_KEPT", 1), (Content, "_is_open", _never)],
 }
 """Every mistake about strategies, by what goes wrong."""
 
 MODE_OF: dict[str, str] = {
     "executed again after a split": "none",
+    "executed again after many splits": "none",
     "void copy restored": "simple",
     "void results kept": "none",
     "back one too far": "simple",
