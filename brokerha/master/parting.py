@@ -101,6 +101,7 @@ class Parting:
     def look(self, now: Instant) -> None:
         """Take note of a turn, with all before it durable: is anybody missing, is everybody back?"""
         core, self._now_ms = self._core, now.mono_ms
+        core.site.has_own_content = core.sync.mode == "none"
         if core.site.took_elsewhere:
             core.site.took_elsewhere, self._is_book_new = False, True
             last = max((split.number for split in core.history.splits()), default=0)

@@ -33,8 +33,12 @@ class SyncConfig:
     """After this long without hearing of a member, or without progress, a majority goes on without who is missing (R8)."""
     suspect_after_ms: int = 2000
     """The same for a member that something waits for, with ``quorum``: it posts every `retransmit_ms` then."""
-    none_gone_ms: int = 150
-    """With ``none``: a member that something waits for, that is silent for this long, and of which the broker says that its inbox is gone, has ended."""
+    none_silent_ms: int = 150
+    """With ``none``: a member that something waits for is missed after this long, or after twice as long as it stood still of late."""
+    none_patience_ms: int = 1000
+    """With ``none``: the longest of these, unless the broker says before that the inbox of that member is gone."""
+    none_post_ms: int = 50
+    """With ``none``: time between posts while there is something to agree on."""
     post_gap_ms: int = 0
     """Least time between two posts to one peer; turns already gather what came in meanwhile."""
     confirm_delay_ms: int = 5
@@ -79,7 +83,7 @@ class SyncConfig:
 
     @property
     def gone_ms(self) -> int:
-        """With ``quorum``: the same as `none_gone_ms`."""
+        """With ``quorum``: a member that is silent for this long, and of which the broker says that its inbox is gone, has ended."""
         return 2 * self.round_timeout_ms
 
     @property
@@ -112,8 +116,12 @@ class SyncConfig:
     def gone_of(self, mode: str) -> int | None:
         """When the broker is asked for a silent member that something waits for; None for ``simple`` and ``smart``, where a copy is to be kept first."""
         if mode == "none":
-            return self.none_gone_ms
+            return self.none_silent_ms
         return self.gone_ms if self.is_quorum else None
+
+    def busy_post_ms(self, mode: str) -> int:
+        """Time between posts while there is something to agree on."""
+        return min(self.none_post_ms, self.retransmit_ms) if mode == "none" else self.retransmit_ms
 
     def lag_of(self, mode: str) -> int:
         """The same where this strategy is chosen: with ``none`` updates are not delayed any longer than it takes to notice.

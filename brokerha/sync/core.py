@@ -64,9 +64,8 @@ class SyncCore(SyncState):
             self.peers.ignored["unknown_peer"] += 1
             self.epochs.on_stranger(self, sender, post.row, now)
             return
-        silent_ms = now.mono_ms - peer.heard_ms
-        if silent_ms > self.config.idle_round_ms and not self._has_begun_anew(post.row):
-            self.epochs.suspicion.on_silence_over(sender, silent_ms, now.mono_ms)
+        if not self._has_begun_anew(post.row):
+            self.epochs.suspicion.on_heard(peer, now.mono_ms)
         verdict = self._learn(post.row, now)
         if verdict != REFUSED or self.peers.is_known_journal(post.row):
             peer.heard_ms = now.mono_ms

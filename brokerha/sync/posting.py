@@ -1,7 +1,7 @@
 """POST: when a master tells its peers what it knows, and how much of it (rules R3 and R17).
 
 A post is due at once when something became durable that others wait for, when a peer lacks entries, and as a heartbeat:
-every ``idle_round_ms`` while there is nothing to agree on, every ``retransmit_ms`` while there is. Each post carries the
+every ``idle_round_ms`` while there is nothing to agree on, every ``busy_post_ms`` while there is. Each post carries the
 own row and, of each stream, what the peer has not confirmed and was not sent just now; so its size follows what is new,
 never the length of a queue.
 
@@ -36,12 +36,12 @@ class Posting:
     def _is_heartbeat_due(self, sync: SyncState, since_ms: int) -> bool:
         """Whether it is time for another post, so long after the last one: heartbeats come fast while busy, slowly while idle."""
         config = self._config
-        return since_ms >= config.idle_round_ms or (since_ms >= config.retransmit_ms and sync.is_busy())
+        return since_ms >= config.idle_round_ms or (since_ms >= sync.busy_post_ms and sync.is_busy())
 
     def due_ms(self, sync: SyncState) -> int:
         """When the next post is due if nothing happens before."""
         config, peers = self._config, sync.peers
-        interval = config.retransmit_ms if sync.is_busy() else config.idle_round_ms
+        interval = sync.busy_post_ms if sync.is_busy() else config.idle_round_ms
         due = [
             p.posted_ms + (config.post_gap_ms if p.is_post_due or p.has_more else interval)
             for p in peers.peers.values()
@@ -67,7 +67,7 @@ class Posting:
             streams = self._listings(sync, peer, now)
             window = self._config.post_window
             peer.has_more = bool(streams) and window in [len(entries) for _, _, entries in streams]
-            is_quiet = since < self._config.retransmit_ms and since < self._config.idle_round_ms
+            is_quiet = since < sync.busy_post_ms and since < self._config.idle_round_ms
             is_due = peer.is_post_due or (peer.confirm_due_ms is not None and now.mono_ms >= peer.confirm_due_ms)
             if not (is_due or streams) and (is_quiet or not self._is_heartbeat_due(sync, since)):
                 continue

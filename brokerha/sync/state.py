@@ -117,6 +117,7 @@ class SyncState:
     def choose(self, mode: str) -> None:
         """Follow the strategy that an epoch names, or that of the file when it names none (splits/choosing.py)."""
         self.mode = mode if mode and not self.config.is_quorum else self.config.split_recovery
+        self.busy_post_ms = self.config.busy_post_ms(self.mode)
 
     def own_row(self, now: Instant) -> Row:
         """A new row of this master."""

@@ -6,6 +6,7 @@
     ahead, and the log does not        the results of this site begin anew from it: before it was heard there was no worker here,
     reach back to the results          and what would be executed next was forgotten
     chosen, and the log differs        the same: somebody chose it
+    loaded, and the log differs        the same where each site has a content of its own (strategy none): this one's is lost
 
 A copy that was only loaded from another site is right where this site has no results yet, one that an operator chose even against the log.
 """
@@ -30,6 +31,7 @@ class Adopter(Protocol):
     workers: dict[NodeId, WorkerFeed]
     splits: Splits
     took_elsewhere: bool
+    has_own_content: bool
 
     def stand(self, worker: WorkerFeed, standing: Standing, reason: str) -> None:
         """The worker is this, from now on."""
@@ -60,7 +62,8 @@ def adopts(site: Adopter, worker: WorkerFeed, progress: Progress, found: Verdict
         site.stand(worker, Standing.OUT_OF_SYNC, f"waits for the results up to LSN {progress.applied_lsn}")
         return True
     is_chosen = worker.trust is Trust.CHOSEN
-    may_begin = (is_chosen or found is Verdict.AHEAD) and progress.applied_lsn + 1 >= site.history.first_lsn()
+    is_lost = found is Verdict.DIFFERENT and site.has_own_content and not any(each.is_on for each in site.workers.values())
+    may_begin = (is_chosen or is_lost or found is Verdict.AHEAD) and progress.applied_lsn + 1 >= site.history.first_lsn()
     worker.trust = Trust.NONE
     if found is Verdict.FOUND or may_begin or is_chosen:
         site.took_elsewhere, worker.is_from_elsewhere = site.took_elsewhere or worker.is_from_elsewhere, False

@@ -64,6 +64,8 @@ class Site:
         self.adopted: tuple[Lsn, bytes, int, str] | None = None
         """(LSN, fingerprint, items, reason) of a copy that the site's log has to begin anew from."""
         self.took_elsewhere = False  # Whether the content has become that of another site since somebody looked.
+        self.has_own_content = False
+        """Whether other sites may hold something else at the same LSN (strategy none)."""
         self.filling: Filling | None = None
         """Results that are fetched from elsewhere, because a good copy is ahead of them."""
         self.repair_sources: tuple[NodeId, ...] = ()

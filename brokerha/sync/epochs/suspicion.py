@@ -1,9 +1,9 @@
 """When a master begins an epoch change (rule R8): who is missing, and who wants to come back.
 
     silent     nothing new was heard of a member, directly or through another one, for `max_peer_lag`; while something waits for it, for
-               `suspect_ms`, or for up to `MOST_PATIENCE` times that where it was silent of late and came back (quorum only)
-    gone       the same for two round time-outs, or for `none_gone_ms` with none, and the broker says that its inbox is gone (not with
-               smart and simple, which keep a copy first)
+               `suspect_ms` (quorum) or `none_silent_ms` (none), and longer where it was silent of late and came back
+    gone       the same for two round time-outs (quorum) or `none_silent_ms` (none), and the broker says that its inbox is gone; not with
+               smart and simple, which keep a copy first
     left       its process was stopped in order, and said so last (Leave)
     stuck      the head of the queue has not moved for that long: its culprits count as silent
     joining    a master outside says that it hears this one (Join): it is taken back after a short while, with others that come
@@ -74,13 +74,16 @@ class Suspicion:
         self.lag_ms = self._config.lag_of(mode)
         """When a member is missed."""
         self._gone_ms = self._config.gone_of(mode)
+        self._is_hasty = mode == "none"
+        """Whether nothing is to be delayed by a member that says nothing."""
 
     def look(self, peers: PeerTable, head: Head | None, mono_ms: int) -> None:
         """Take note of a turn, with the head of the queue as it is after it."""
         gap = mono_ms - self._looked_ms if self._looked_ms is not None else 0
         self._looked_ms = mono_ms
-        # While something waits, turns come every `retransmit_ms`.
-        longest_ms = self._config.heard_ms if self._head is None else self._config.suspect_ms // 2
+        # While something waits, turns come with every post.
+        least_ms, _ = self._patience_ms
+        longest_ms = self._config.heard_ms if self._head is None else least_ms // 2
         lost = gap if gap > longest_ms else 0
         for peer in peers.peers.values():
             peer.known_ms = mono_ms if peer.known_ms is None else peer.known_ms + lost
@@ -161,13 +164,27 @@ class Suspicion:
         """Whether the process that is known of a member was stopped, and no other one was heard since."""
         return peer.row is not None and self._left.get(peer.node) == peer.row.incarnation
 
-    def on_silence_over(self, node: NodeId, silent_ms: int, mono_ms: int) -> None:
-        """A master, not begun anew, speaks after it said nothing for so long: it may stand still for that long once more."""
+    @property
+    def _patience_ms(self) -> tuple[int, int]:
+        """The least and the most time that a member has which something waits for."""
+        if self._is_hasty:
+            return self._config.none_silent_ms, self._config.none_patience_ms
+        return self._config.suspect_ms, MOST_PATIENCE * self._config.suspect_ms
+
+    def on_heard(self, peer: Peer, mono_ms: int) -> None:
+        """A master, not begun anew, speaks: it may stand still once more for as long as it has said nothing by now."""
+        silent_ms = mono_ms - peer.heard_ms
+        if self._is_hasty:
+            # In between it was not asked for anything.
+            silent_ms = 0 if self._head is None else min(silent_ms, mono_ms - self._head_ms)
+        least_ms, most_ms = self._patience_ms
+        if silent_ms <= (least_ms // 2 if self._is_hasty else self._config.idle_round_ms):
+            return
         was_listening = self._looked_ms is not None and mono_ms - self._looked_ms <= self._config.heard_ms
-        if was_listening and silent_ms < MOST_PATIENCE * self._config.suspect_ms:
-            pause_ms, at_ms = self._pauses.get(node, (0, 0))
+        if was_listening and silent_ms < most_ms:
+            pause_ms, at_ms = self._pauses.get(peer.node, (0, 0))
             is_kept = pause_ms > silent_ms and mono_ms - at_ms < KEPT_LAGS * self.lag_ms
-            self._pauses[node] = (pause_ms if is_kept else silent_ms, mono_ms)
+            self._pauses[peer.node] = (pause_ms if is_kept else silent_ms, mono_ms)
 
     def missed_at_ms(self, peer: Peer) -> int | None:
         """When a member is missed if nothing is heard of it until then and the queue does not move; None before anybody looked."""
@@ -176,14 +193,18 @@ class Suspicion:
         if self.has_left(peer):
             return peer.known_ms
         latest_ms = peer.known_ms + self.lag_ms
-        if self._head is None or not self._config.is_quorum:
+        if self._head is None or not (self._config.is_quorum or self._is_hasty):
             return latest_ms
+        if self._is_hasty and peer.row is None:
+            return latest_ms  # It is on its way into this epoch, and says how far it is only as it gets on.
         pause_ms, at_ms = self._pauses.get(peer.node, (0, 0))
         if peer.known_ms - at_ms > KEPT_LAGS * self.lag_ms:
             pause_ms = 0
-        least_ms = self._config.suspect_ms
-        patience_ms = min(max(least_ms, 2 * pause_ms), MOST_PATIENCE * least_ms)
-        return min(latest_ms, max(peer.known_ms + patience_ms, self._head_ms + self._config.round_timeout_ms))
+        least_ms, most_ms = self._patience_ms
+        patience_ms = min(max(least_ms, 2 * pause_ms), most_ms)
+        # An idle member posts seldom: with none it has its time from when it was asked.
+        asked_ms = self._head_ms + (patience_ms if self._is_hasty else self._config.round_timeout_ms)
+        return min(latest_ms, max(peer.known_ms + patience_ms, asked_ms))
 
     def _look_at_ms(self, peer: Peer) -> int | None:
         """When to ask next whether anybody reads a member's inbox: sooner where something waits for it."""

@@ -288,6 +288,28 @@ def test_a_copy_of_another_site_that_the_log_knows_is_on() -> None:
     assert bench.site.took_elsewhere
 
 
+@pytest.mark.parametrize("has_own_content", [True, False])
+def test_a_copy_of_another_site_with_other_content_is_taken_where_each_site_has_its_own(has_own_content: bool) -> None:
+    # Given a site that lost its only copy, and the copy of a site that came to something else
+    bench = settled(workers=("w1",), others=("w9",))
+    bench.site.has_own_content = has_own_content
+    bench.heard("w1", 10, trouble="damaged", follows="load")
+    bench.heard("w1", 10, journal="a new copy", fingerprint=text(98))
+    # Then the results here begin anew from it, as nobody has what they led to; where all are to be equal it is replaced again
+    assert (bench.site.adopted is not None) == has_own_content == bench.site.took_elsewhere
+    assert bool(bench.worker("w1").condemned) != has_own_content
+
+
+def test_not_while_another_copy_here_holds_what_the_log_says() -> None:
+    bench = settled(workers=("w1", "w2"), others=("w9",))
+    bench.site.has_own_content = True
+    bench.heard("w2", 10)
+    bench.worker("w1").trust = Trust.LOADED
+    bench.heard("w1", 10, journal="a new copy", fingerprint=text(98))
+    assert bench.site.adopted is None
+    assert bench.worker("w1").condemned
+
+
 def test_the_chosen_copy_of_an_own_worker_is_not_from_elsewhere() -> None:
     bench = settled()
     differs(bench, "w2", 98)

@@ -27,6 +27,7 @@ STEP_MS = 100
 LAG_MS = CONFIG.lag_ms
 SUSPECT_MS = CONFIG.suspect_ms
 ANY_SIDE = replace(CONFIG, split_recovery="simple")
+HASTY = replace(CONFIG, split_recovery="none", none_silent_ms=200)
 HEAD: Head = (4, 0, "t")
 
 
@@ -45,6 +46,12 @@ class Watch:
             for node in heard:
                 self.peers.peers[node].known_ms = self.ms
             self.suspicion.look(self.peers, head, self.ms)
+
+    def heard_after(self, silent_ms: int) -> None:
+        """m3 speaks after it was silent for so long."""
+        peer = self.peers.peers["m3"]
+        peer.heard_ms = self.ms - silent_ms
+        self.suspicion.on_heard(peer, self.ms)
 
     def missing(self, *culprits: NodeId) -> list[NodeId]:
         return self.suspicion.missing(self.peers, list(culprits), self.ms)
@@ -159,9 +166,9 @@ class TestWhileSomethingWaits:
     def test_one_that_stood_still_and_came_back_is_given_twice_that_time(self) -> None:
         watch = Watch()
         watch.look(STEP_MS, "m2", "m3")
-        watch.suspicion.on_silence_over("m3", 400, watch.ms)
+        watch.heard_after(400)
         # A shorter one later takes nothing from it
-        watch.suspicion.on_silence_over("m3", 300, watch.ms)
+        watch.heard_after(300)
         watch.look(800 - STEP_MS, "m2", head=HEAD)
         assert watch.missing() == []
         watch.look(STEP_MS, "m2", head=HEAD)
@@ -170,7 +177,7 @@ class TestWhileSomethingWaits:
     def test_but_no_more_than_twice_what_others_are_given(self) -> None:
         watch = Watch()
         watch.look(STEP_MS, "m2", "m3")
-        watch.suspicion.on_silence_over("m3", MOST_PATIENCE * SUSPECT_MS - 1, watch.ms)
+        watch.heard_after(MOST_PATIENCE * SUSPECT_MS - 1)
         watch.look(MOST_PATIENCE * SUSPECT_MS - STEP_MS, "m2", head=HEAD)
         assert watch.missing() == []
         watch.look(STEP_MS, "m2", head=HEAD)
@@ -179,7 +186,7 @@ class TestWhileSomethingWaits:
     def test_that_is_forgotten_after_a_while(self) -> None:
         watch = Watch()
         watch.look(STEP_MS, "m2", "m3")
-        watch.suspicion.on_silence_over("m3", 400, watch.ms)
+        watch.heard_after(400)
         watch.look(KEPT_LAGS * LAG_MS + STEP_MS, "m2", "m3")
         watch.look(SUSPECT_MS, "m2", head=HEAD)
         assert watch.missing() == ["m3"]
@@ -187,7 +194,7 @@ class TestWhileSomethingWaits:
     def test_one_that_was_away_for_longer_was_missed_rightly(self) -> None:
         watch = Watch()
         watch.look(STEP_MS, "m2", "m3")
-        watch.suspicion.on_silence_over("m3", MOST_PATIENCE * SUSPECT_MS, watch.ms)
+        watch.heard_after(MOST_PATIENCE * SUSPECT_MS)
         watch.look(SUSPECT_MS, "m2", head=HEAD)
         assert watch.missing() == ["m3"]
 
@@ -195,7 +202,7 @@ class TestWhileSomethingWaits:
         watch = Watch()
         watch.look(STEP_MS, "m2", "m3")
         watch.ms += 700
-        watch.suspicion.on_silence_over("m3", 700, watch.ms)
+        watch.heard_after(700)
         watch.look(2 * STEP_MS, "m2", "m3", head=HEAD)
         watch.look(SUSPECT_MS, "m2", head=HEAD)
         assert watch.missing() == ["m3"]
@@ -451,9 +458,10 @@ class TestAbsence:
             assert not self.told(watch, "m3")
 
     def test_where_updates_are_not_to_be_delayed_it_is_asked_soon_and_believed(self) -> None:
-        """"Updates will not be delayed upon split": not by a master whose process has ended."""
-        watch = Watch(replace(CONFIG, split_recovery="none", none_gone_ms=150))
-        watch.look(STEP_MS, "m2", "m3", head=HEAD)
+        """"Updates will not be delayed upon split": not by a master whose process has ended, however long it stood still before."""
+        watch = Watch(replace(HASTY, none_silent_ms=200))
+        watch.look(5 * STEP_MS, "m2", "m3", head=HEAD)
+        watch.heard_after(450)
         watch.look(STEP_MS, "m2", head=HEAD)
         assert watch.suspicion.looks(watch.peers, watch.ms) == []
         assert not self.told(watch, "m3")
@@ -462,3 +470,70 @@ class TestAbsence:
         assert watch.missing("m3") == []
         assert self.told(watch, "m3")
         assert watch.missing("m3") == ["m3"]
+
+
+class TestWhereUpdatesAreNotToBeDelayed:
+    """Strategy none: whom something waits for is parted from soon, later where it has been slow, and nobody for being idle."""
+
+    def watch(self) -> Watch:
+        """One that has heard both others in this epoch."""
+        watch = Watch(HASTY)
+        for node, peer in watch.peers.peers.items():
+            peer.row = row(node)
+        return watch
+
+    def test_a_silent_member_that_something_waits_for_is_missed_soon(self) -> None:
+        watch = self.watch()
+        watch.look(STEP_MS, "m2", "m3", head=HEAD)
+        watch.look(200 - STEP_MS, "m2", head=HEAD)
+        assert watch.missing() == []
+        watch.look(STEP_MS, "m2", head=HEAD)
+        assert watch.missing() == ["m3"]
+
+    def test_an_idle_one_has_its_time_from_when_something_waits(self) -> None:
+        watch = self.watch()
+        watch.look(STEP_MS, "m2", "m3")
+        watch.look(600, "m2")
+        assert watch.missing() == []
+        watch.look(STEP_MS, "m2", head=HEAD)
+        assert watch.missing() == []
+        watch.look(200, "m2", head=HEAD)
+        assert watch.missing() == ["m3"]
+
+    def test_one_that_was_slow_is_given_twice_that_time_up_to_a_bound(self) -> None:
+        for slow_ms, patience_ms in ((300, 600), (900, 1000), (90, 200)):
+            watch = self.watch()
+            watch.look(1000, "m2", "m3", head=HEAD)
+            watch.heard_after(slow_ms)
+            watch.look(patience_ms - STEP_MS, "m2", head=HEAD)
+            assert watch.missing() == []
+            watch.look(STEP_MS, "m2", head=HEAD)
+            assert watch.missing() == ["m3"]
+
+    def test_that_nothing_was_asked_of_it_is_no_slowness(self) -> None:
+        watch = self.watch()
+        watch.look(1000, "m2", "m3")
+        watch.heard_after(450)
+        watch.look(STEP_MS, "m2", "m3", head=HEAD)
+        watch.look(200, "m2", head=HEAD)
+        assert watch.missing() == ["m3"]
+
+    def test_one_that_is_on_its_way_into_the_epoch_has_the_time_of_all_others(self) -> None:
+        watch = self.watch()
+        watch.peers.peers["m3"].row = None
+        watch.look(STEP_MS, "m2", "m3", head=HEAD)
+        watch.look(HASTY.lag_of("none") - STEP_MS, "m2", head=HEAD)
+        assert watch.missing() == []
+        watch.look(STEP_MS, "m2", head=HEAD)
+        assert watch.missing() == ["m3"]
+
+    def test_an_own_pause_is_nobody_elses_silence(self) -> None:
+        watch = self.watch()
+        watch.look(2 * STEP_MS, "m2", "m3", head=HEAD)
+        watch.ms += 5_000
+        watch.suspicion.look(watch.peers, HEAD, watch.ms)
+        assert watch.missing() == []
+
+    def test_posts_come_often_enough_to_tell(self) -> None:
+        assert HASTY.busy_post_ms("none") < HASTY.none_silent_ms / 2
+        assert HASTY.busy_post_ms("smart") == HASTY.retransmit_ms
