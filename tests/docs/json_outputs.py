@@ -82,6 +82,7 @@ COMMANDS: Final[tuple[tuple[str, str], ...]] = (
     ("backup-list", "backup list -o json"),
     ("backup-verify", "backup verify night -o json"),
     ("restore", "restore night --into new/w9 --dry-run -o json"),
+    ("restore-online", "restore night --online -o json"),
     ("replay", "replay --into new/w8 --dry-run -o json"),
     ("tx-change", "tx rollback PREPARED --yes -o json"),
     ("peer-change", "peer add m2 -o json"),

@@ -13,9 +13,12 @@ import typer
 
 from brokerha.cli.common.access import cluster_file
 from brokerha.cli.common.options import DEFAULT_CONFIG
+from brokerha.cli.common.progress import MEGABYTE, progress
 
 if TYPE_CHECKING:
+    from brokerha.ports.copies import Snapshot
     from brokerha.stores.backup.directory import BackupDirectory, BackupFolder
+    from brokerha.stores.backup.manifest import Manifest
 
 BackupsOption = Annotated[
     Path | None,
@@ -41,6 +44,14 @@ def backup_named(name: str, backups: Path | None, config: Path | None) -> Backup
     if "/" in name:
         return BackupDirectory(Path(name))
     return backup_folder(backups, config).backup(name)
+
+
+def checked_snapshot(backup: BackupDirectory, manifest: Manifest) -> Snapshot:
+    """The copy of a backup, all of which was read, with a progress bar, and is right. Raises StoreDamaged."""
+    from brokerha.stores.backup.restoring import check_backup
+
+    with progress("verify", manifest.size_bytes, "MB", MEGABYTE) as meter:
+        return check_backup(backup, manifest, meter.advance)
 
 
 def time_us(text: str) -> int:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brokerha.cli.backup.places import BackupsOption, backup_named, size_text, time_us
+from brokerha.cli.backup.places import BackupsOption, backup_named, checked_snapshot, size_text, time_us
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.access import cluster_file
+from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer
-from brokerha.cli.common.options import ConfigOption, FormatOption
+from brokerha.cli.common.options import FormatOption
 from brokerha.cli.common.output import Format, columns
 from brokerha.cli.common.progress import MEGABYTE, progress
 from brokerha.model.ids import is_node_id
@@ -30,7 +31,18 @@ LINE_BYTES = 10_000
 COLUMNS = columns("node", "role", "directory", "in_the_way")
 
 
+ToLsnOption = Annotated[
+    int | None,
+    typer.Option("--to-lsn", min=0, metavar="LSN", help="Restore the state at this LSN; the last one without it."),
+]
+ToTimeOption = Annotated[
+    str | None,
+    typer.Option("--to-time", metavar="TIME", help="Restore up to the last transaction at or before this time, in UTC."),
+]
+
+
 def restore(
+    running: Cluster,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the backup, or its directory (with a /).")],
     into: Annotated[
         Path | None,
@@ -44,16 +56,11 @@ def restore(
         list[str] | None,
         typer.Option("--node", metavar="ID", help="Make the directory of this node of the cluster file; can be repeated."),
     ] = None,
-    to_lsn: Annotated[
-        int | None,
-        typer.Option("--to-lsn", min=0, metavar="LSN", help="Restore the state at this LSN; the last one without it."),
-    ] = None,
-    to_time: Annotated[
-        str | None,
-        typer.Option(
-            "--to-time", metavar="TIME", help="Restore up to the last transaction at or before this time, in UTC."
-        ),
-    ] = None,
+    online: Annotated[
+        bool, typer.Option("--online", help="Take the running cluster of -c or --url back to that state, as one transaction.")
+    ] = False,
+    to_lsn: ToLsnOption = None,
+    to_time: ToTimeOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and read the whole backup; change nothing.")] = False,
     force: Annotated[
         str,
@@ -71,10 +78,12 @@ def restore(
         str, typer.Option("--as", metavar="ID", help="With --into: node id that it is for; the name of DIR without it.")
     ] = "",
     backups: BackupsOption = None,
-    config: ConfigOption = None,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
     """Make directories of nodes from a backup: of one worker (--into), of some nodes (--node), or of a whole cluster (--all).
+
+    Or take a running cluster back to a state of the backup (--online): one transaction undoes what its log changed since, at all sites
+    together, and the log keeps what was between. That has to fit into one transaction (8 MiB), and the log has to reach back so far.
 
     The cluster file can name another cluster, other nodes and other places than those that were backed up. Exit code 2 when
     something is in the way or the backup is damaged; then nothing was changed.
@@ -82,9 +91,16 @@ def restore(
     from brokerha.nodes.restoring import Restoring
     from brokerha.stores.backup.restore_target import choose_target
 
+    config = running.config
     backup = backup_named(name, backups, config)
     manifest = backup.manifest()
     target = choose_target(backup, manifest, to_lsn, time_us(to_time) if to_time is not None else None)
+    if online:
+        from brokerha.cli.backup.online import restore_online
+
+        if into is not None or all_nodes or nodes or force or cluster or node_id:
+            raise typer.BadParameter("--online makes no directories: it goes without --into, --all, --node, --force, --cluster and --as")
+        return restore_online(running, backup, manifest, target, dry_run=dry_run).write(chosen)
     named, places, origin = _places(manifest, into, all_nodes, nodes or [], cluster, node_id, config)
     if force and force != named:
         raise typer.BadParameter(f"--force {force}: the cluster that is made is called {named}; write its name to replace its data")
@@ -192,11 +208,8 @@ def _refusal(work: Restoring, *, is_forced: bool) -> str:
 
 
 def _run(work: Restoring, *, is_forced: bool, dry_run: bool) -> None:
-    from brokerha.stores.backup.restoring import check_backup
-
     manifest = work.manifest
-    with progress("verify", manifest.size_bytes, "MB", MEGABYTE) as meter:
-        snapshot = check_backup(work.backup, manifest, meter.advance)
+    snapshot = checked_snapshot(work.backup, manifest)
     if dry_run:
         return
     workers = sum(place.role == "worker" for place in work.places)

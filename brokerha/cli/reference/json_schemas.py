@@ -317,6 +317,14 @@ OUTPUTS: Final[dict[str, Output]] = {
             "places": [{"node": "text", "role": "text", "directory": "text", "in_the_way": "text"}], "state": "text",
         },
     ),
+    "restore-online": Output(
+        ("restore --online",),
+        "How a running cluster was taken back, or would be (`state` is planned, restored or unchanged); `lsn` is where that took place, or what was looked at last.",
+        {
+            "backup": "text", "to_lsn": "integer", "state": "text", "lsn": "integer", "txid": "text", "operations": "integer",
+            "bytes": "integer?", "is_equal": "boolean", "kept_tables": ["text"],
+        },
+    ),
     "init": Output(
         ("init supervisord", "init systemd", "init compose", "init definitions"),
         "Files, how each was found (new, up-to-date, differs), and what to do next.",

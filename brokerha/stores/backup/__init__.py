@@ -6,6 +6,7 @@
     lines.py             a file with lines of the log: what an incremental backup adds (BACKUP.md, section 3)
     restoring.py         a worker's directory made from a backup
     restore_target.py    which state of a backup is restored, and what is in the way of it
+    undoing.py           one transaction that takes a running cluster back, made of what the log changed since
     building.py          a worker's copy made in bulk: all of its content at one LSN is given, sorted
     building_places.py   where a copy is built: as a backup that `brokerha restore` takes
     placing.py           a directory made beside its place and put there whole

@@ -1,0 +1,134 @@
+"""One transaction that takes a running cluster back to an earlier LSN, made of what the log changed since.
+
+    the log after LSN 4711        LSN 4712: put a=2     4713: add q1, publish m    4714: remove q2, accept m0
+    the state at LSN 4711                a=1                                                queue: m0
+    the transaction               put a=1, remove q1, add q2, accept m, publish m0 again
+
+Effects say exactly which quads came and went, so these are turned round without looking. What a key, a queue or a check was, the
+earlier state tells (`Earlier`). What is the same again after all is left out, so that nothing is left where nothing changed.
+
+A message that was taken since gets a new id, and with it all that stood behind it, as a queue grows at its tail only. Settings of the cluster,
+named snapshots and prepared branches are no content that a restore brings back: they stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import takewhile
+from typing import NamedTuple, Protocol
+
+from brokerha.model import control, settings
+from brokerha.model.operations import ON_QUEUES, Change, Operation, unpack_effect
+
+KEPT_TABLES = frozenset({settings.TABLE, *control.PRIVATE})
+"""What is in them stays as it is."""
+
+
+class Message(NamedTuple):
+    """One message of a queue."""
+
+    id: str
+    content_type: str
+    body: bytes
+
+
+class Earlier(Protocol):
+    """The state that is wanted."""
+
+    def value(self, table: str, key: bytes) -> bytes | None:
+        """The value of a key, or None."""
+
+    def messages(self, queue: str) -> list[Message]:
+        """All messages of a queue, oldest first."""
+
+    def checks(self) -> Mapping[str, Operation]:
+        """The control suite: the operation that adds each check, by its name."""
+
+
+class Undoing:
+    """What changed after the wanted LSN, line by line; see the head of the module."""
+
+    def __init__(self) -> None:
+        self.kept_tables: set[str] = set()
+        """Tables that changed and stay as they are."""
+        self._repositories: dict[str, tuple[bool, bool]] = {}
+        """Whether each that came or went was there at the wanted LSN, and is there now."""
+        self._quads: dict[str, dict[str, bool]] = {}
+        """By repository: lines that are there now and were not (True), or the other way round."""
+        self._values: dict[tuple[str, bytes], bytes | None] = {}
+        self._published: dict[str, dict[str, Message]] = {}
+        """By queue: messages since then that are still there, oldest first."""
+        self._taken: dict[str, set[str]] = {}
+        """By queue: ids of older messages that are not there any more."""
+        self._checks: dict[str, Operation | None] = {}
+        """Each check that changed, as it is now."""
+
+    def take(self, effect: bytes) -> None:
+        """Take note of the next line's effect."""
+        for change in unpack_effect(effect):
+            self._note(change)
+
+    def _note(self, change: Change) -> None:
+        kind, name = change[0], change[1]
+        if kind == "quads":
+            lines = self._quads.setdefault(name, {})
+            for is_added, changed in ((False, change[2]), (True, change[3])):
+                for line in changed:
+                    if lines.pop(line, is_added) is is_added:
+                        lines[line] = is_added
+        elif kind in {"create-repository", "remove-repository"}:
+            is_there = kind == "create-repository"
+            was_there, _ = self._repositories.get(name, (not is_there, is_there))
+            self._repositories[name] = was_there, is_there
+        elif kind in {"put", "delete"}:
+            if name in KEPT_TABLES:
+                self.kept_tables.add(name)
+            else:
+                self._values[name, change[2]] = change[3] if kind == "put" else None
+        elif kind in ON_QUEUES:
+            published = self._published.setdefault(name, {})
+            if kind == "publish":
+                published[change[2]] = Message(*change[2:])
+            elif published.pop(change[2], None) is None:
+                self._taken.setdefault(name, set()).add(change[2])
+        else:
+            self._checks[name] = tuple(change) if kind == "control-add" else None
+
+    def operations(self, earlier: Earlier) -> list[Operation]:
+        """The transaction; empty when all is as it was."""
+        listed = sorted(self._repositories.items())
+        gone = {name for name, (_, is_there) in listed if not is_there}
+        made = {name for name, (was_there, _) in listed if not was_there}
+        operations: list[Operation] = [("create-repository", name) for name in sorted(gone - made)]
+        for name, lines in sorted(self._quads.items()):
+            # A repository that was not there goes as a whole.
+            for kind, is_added in () if name in made else (("remove", True), ("add", False)):
+                if found := sorted(line for line, each in lines.items() if each is is_added):
+                    operations.append((kind, name, "".join(f"{line} .\n" for line in found)))
+        for (table, key), value in sorted(self._values.items(), key=lambda item: item[0]):
+            if (before := earlier.value(table, key)) != value:
+                operations.append(("delete", table, key) if before is None else ("put", table, key, before))
+        for queue in sorted({*self._published, *self._taken}):
+            operations += self._queue(queue, earlier.messages(queue))
+        operations += self._suite(earlier.checks) if self._checks else []
+        operations += [("remove-repository", name) for name in sorted(made - gone)]
+        return operations
+
+    def _queue(self, queue: str, before: list[Message]) -> list[Operation]:
+        taken, published = self._taken.get(queue, set()), self._published.get(queue, {})
+        stays = list(takewhile(lambda message: message.id not in taken, before))
+        again = before[len(stays) :]
+        there = [message.id for message in again if message.id not in taken]
+        accepts: list[Operation] = [("accept", queue, message_id) for message_id in (*there, *published)]
+        return [*accepts, *(("publish", queue, message.content_type, message.body) for message in again)]
+
+    def _suite(self, checks: Callable[[], Mapping[str, Operation]]) -> list[Operation]:
+        before, operations = checks(), list[Operation]()
+        for name, now in sorted(self._checks.items()):
+            if (wanted := before.get(name)) == now:
+                continue
+            if now is not None:
+                operations.append(("control-remove", name))
+            if wanted is not None:
+                operations.append(wanted)
+        return operations
