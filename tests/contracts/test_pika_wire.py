@@ -129,7 +129,8 @@ def test_an_answer_that_came_is_not_sent_back_to_the_master_as_well(vhost_url: s
 
 def test_every_write_of_a_large_submit_gets_its_own_reply(vhost_url: str, wires, masters, monkeypatch):
     # Nothing is published again because a busy machine is silent for long
-    monkeypatch.setattr("brokerha.transports.client.wire.RESEND_WRITES_S", PATIENCE_S)
+    for name in ("RESEND_LEAST_S", "RESEND_WRITES_S"):
+        monkeypatch.setattr(f"brokerha.transports.client.wire.{name}", PATIENCE_S)
     master = masters(apply_all)
     futures = write(wires(vhost_url), *range(2000))
     assert [future.result(PATIENCE_S).lsn for future in futures] == list(range(2000))
@@ -208,6 +209,20 @@ def test_a_write_that_nobody_answers_is_sent_again_with_the_same_id(vhost_url: s
     master.answer = apply_all
     assert future.result(PATIENCE_S).lsn == 5
     assert {client_wire.decode_writes(message.body)[0][0] for message in master.taken} == {"t-5"}
+
+
+def test_a_client_that_is_answered_fast_asks_again_soon(vhost_url: str, wires, masters, monkeypatch):
+    # Given one that would wait for long before anything was answered, and was answered
+    monkeypatch.setattr("brokerha.transports.client.wire.RESEND_WRITES_S", 10 * PATIENCE_S)
+    master = masters(apply_all)
+    wire = wires(vhost_url)
+    write(wire, 1)[0].result(PATIENCE_S)
+    # When an answer is lost
+    master.answer = keep_silent
+    (future,) = write(wire, 2)
+    wait_until(lambda: len(master.taken) >= 3, "it is sent again")
+    master.answer = apply_all
+    assert future.result(PATIENCE_S).lsn == 2
 
 
 def test_a_write_that_may_have_been_taken_ends_as_outcome_unknown(vhost_url: str, wires, masters):

@@ -47,6 +47,8 @@ class Request(Protocol):
     """Monotonic."""
     attempts: int
     """How often it was handed to a broker, less how often it was returned."""
+    published_s: float
+    """Monotonic; when that was first, 0 before it."""
     to: NodeId
     """The master that it has to reach; empty for the one that the connection is to."""
 
@@ -84,6 +86,7 @@ class Writes:
         self._apart = apart
         self.deadline_s = deadline_s
         self.attempts = 0
+        self.published_s = 0.0
         self._level = level
         self._copies = copies
         self._open: dict[TxId, tuple[bytes, list[Future[Reply]]]] = {}
@@ -143,6 +146,7 @@ class Question:
         """
         self.deadline_s = deadline_s
         self.attempts = 0
+        self.published_s = 0.0
         self.to = to
         self._body = body
         self._future = future

@@ -43,9 +43,12 @@ from brokerha.transports.topology import ANY_MASTER, REPLY_ADDRESS
 OPEN_LIMIT = 100_000
 OPEN_LIMIT_BYTES = 512 * 1024 * 1024
 """Handed in and not answered yet; more is refused with NotReady."""
+RESEND_LEAST_S = 0.5
 RESEND_WRITES_S = 1.5
-"""Silence after which writes are published again; doubles each time. An answer is lost with the primary that was sending it, so this
-is the longest pause of a client at a fail-over."""
+"""Silence after which writes are published again, at least and at most (`Patience`); doubles each time. An answer is lost with the process
+that was sending it, so this is a part of a client's pause at a fail-over."""
+PATIENCE_TIMES = 4
+FORGETS = 0.9
 RESEND_FIRST_S = 5.0
 """The same for reads and questions, which may cost much more to answer twice."""
 RESEND_MOST_S = 30.0
@@ -69,6 +72,35 @@ class _Waiting:
         self.terms = terms
         self.deadline_s = deadline_s
         self.future: Future[Reply] = Future()
+
+
+class Patience:
+    """How long writes are waited for before they are published again: several times what the slowest of the last ones took.
+
+    >>> patience = Patience()
+    >>> patience.first_s
+    1.5
+    >>> patience.note(0.01)
+    >>> patience.first_s
+    0.5
+    >>> patience.note(0.3)
+    >>> patience.first_s
+    1.2
+    """
+
+    def __init__(self) -> None:
+        self._slow_s: float | None = None
+
+    def note(self, seconds: float) -> None:
+        """A message of writes was answered after so long."""
+        self._slow_s = max(seconds, FORGETS * (self._slow_s or 0.0))
+
+    @property
+    def first_s(self) -> float:
+        """Until the first time; `RESEND_WRITES_S` before anything was answered."""
+        if self._slow_s is None:
+            return RESEND_WRITES_S
+        return min(RESEND_WRITES_S, max(RESEND_LEAST_S, PATIENCE_TIMES * self._slow_s))
 
 
 class AmqpWire:
@@ -103,6 +135,7 @@ class AmqpWire:
         self._resend_s: dict[str, float] = {}
         """Time of the next publication of each open request."""
         self._gathering = Gathering()
+        self._patience = Patience()
         self._held: Any = None
         """Timer of those that wait for others."""
         self._timer: Any = None
@@ -257,7 +290,9 @@ class AmqpWire:
             elif answered is Answered.REFUSED:
                 self._ask_again(correlation_id)
             if isinstance(request, Writes):
-                self._gathering.answered(before - len(request), time.monotonic())
+                now_s = time.monotonic()
+                self._gathering.answered(before - len(request), now_s)
+                self._patience.note(now_s - request.published_s)
         except InvalidRequest:
             # Bytes that no master sends: as if there was no answer.
             return
@@ -326,10 +361,14 @@ class AmqpWire:
         self._channel.basic_publish(
             request.exchange, request.to or self._to, request.body(), properties, mandatory=True
         )
-        first_s = RESEND_WRITES_S if request.is_persistent or not self._has_answered else RESEND_FIRST_S
+        if request.is_persistent:
+            first_s = self._patience.first_s
+        else:
+            first_s = RESEND_FIRST_S if self._has_answered else RESEND_WRITES_S
         times = request.attempts if self._has_answered else self._silent
         pause_s = min(RESEND_MOST_S, first_s * 2 ** min(times, 10))
         request.attempts += 1
+        request.published_s = request.published_s or now_s
         self._resend_at(correlation_id, now_s + pause_s)
 
     def _resend_at(self, correlation_id: str, when_s: float) -> None:
