@@ -180,7 +180,14 @@ class SyncState:
             or self.is_frozen()
             or not self.recovery.is_over
             or [stream for stream in self.streams.values() if stream.waiting]
+            or (self.mode == "none" and self._lacks_entries())
         )
+
+    def _lacks_entries(self) -> bool:
+        """Whether a member has entries that did not come here: it may wait for this one, which says that it is there."""
+        counts = self.counts
+        rows = [peer.row for peer in self.peers.peers.values() if peer.row is not None]
+        return any(count > counts.get(origin, count) for row in rows for origin, count in row.have.items())
 
     def entry_at(self, lsn: Lsn) -> Ordered | None:
         """The entry at an LSN, as long as it is held; None at LSN 0."""

@@ -44,7 +44,7 @@ from brokerha.sync.splits.choosing import Choosing
 from brokerha.sync.splits.going_back import GoingBack, come_together
 from brokerha.sync.state import SyncState
 from brokerha.sync.transferring import StateReader, state_for
-from brokerha.sync.waiting import head_of
+from brokerha.sync.waiting import culprits, head_of
 
 NEAR = 2 * TAIL_LIMIT
 """A master that lacks no more of the queue may be taken back."""
@@ -370,7 +370,7 @@ class Epochs:
         self._is_touched, self._calm_until_ms, self._looked_ms = False, None, now.mono_ms
         self._outgoing += self.membership.look(sync, now)
         self.choosing.look(sync, now)
-        self.suspicion.look(sync.peers, head_of(sync), now.mono_ms)
+        self.suspicion.look(sync.peers, head_of(sync), now.mono_ms, lambda: culprits(sync, now.mono_ms))
         result.looks = self.suspicion.looks(sync.peers, now.mono_ms)
         if self.proposing.is_due(sync, now.mono_ms):
             self.promise(sync, self.proposing.begin_attempt(sync, now.mono_ms), now)

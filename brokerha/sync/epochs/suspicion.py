@@ -16,7 +16,7 @@ while turns come as they should; a longer gap moves every mark along.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.sync.config import SyncConfig
@@ -46,6 +46,8 @@ class Suspicion:
         self._looked_ms: int | None = None
         self._head: Head | None = None
         self._head_ms = 0
+        self._holding: frozenset[NodeId] = frozenset()
+        """With none: members whose word is missing for the head. Others are idle, and post seldom."""
         self._joining: dict[NodeId, int] = {}
         """When each of them said so last."""
         self._joined_ms: int | None = None
@@ -58,6 +60,8 @@ class Suspicion:
         """How far each master that is on its way has come, and since when."""
         self._pauses: dict[NodeId, tuple[int, int]] = {}
         """How long each master was silent that came back soon, and when."""
+        self._parted_ms: dict[NodeId, int] = {}
+        """With none: since when something had waited when this member was missed that was not heard since."""
         self._asked_ms: dict[NodeId, int] = {}
         """When the broker was last asked who reads the inbox of a member that is silent."""
         self.gone: frozenset[NodeId] = frozenset()
@@ -77,8 +81,8 @@ class Suspicion:
         self._is_hasty = mode == "none"
         """Whether nothing is to be delayed by a member that says nothing."""
 
-    def look(self, peers: PeerTable, head: Head | None, mono_ms: int) -> None:
-        """Take note of a turn, with the head of the queue as it is after it."""
+    def look(self, peers: PeerTable, head: Head | None, mono_ms: int, culprits: Callable[[], Iterable[NodeId]]) -> None:
+        """Take note of a turn, with the head of the queue as it is after it; ``culprits`` says whose word is missing for it."""
         gap = mono_ms - self._looked_ms if self._looked_ms is not None else 0
         self._looked_ms = mono_ms
         # While something waits, turns come with every post.
@@ -89,6 +93,7 @@ class Suspicion:
             peer.known_ms = mono_ms if peer.known_ms is None else peer.known_ms + lost
         if self.gone:
             self.gone = self.gone.intersection(self.silent(peers, mono_ms))
+        self._holding = frozenset(culprits()) if self._is_hasty and head is not None else frozenset()
         if head != self._head:
             self._head, self._head_ms = head, mono_ms
         else:
@@ -175,8 +180,9 @@ class Suspicion:
         """A master, not begun anew, speaks: it may stand still once more for as long as it has said nothing by now."""
         silent_ms = mono_ms - peer.heard_ms
         if self._is_hasty:
-            # In between it was not asked for anything.
-            silent_ms = 0 if self._head is None else min(silent_ms, mono_ms - self._head_ms)
+            # Before that it was not asked for anything.
+            asked_ms = self._head_ms if peer.node in self._holding else mono_ms
+            silent_ms = min(silent_ms, mono_ms - self._parted_ms.pop(peer.node, asked_ms))
         least_ms, most_ms = self._patience_ms
         if silent_ms <= (least_ms // 2 if self._is_hasty else self._config.idle_round_ms):
             return
@@ -195,8 +201,9 @@ class Suspicion:
         latest_ms = peer.known_ms + self.lag_ms
         if self._head is None or not (self._config.is_quorum or self._is_hasty):
             return latest_ms
-        if self._is_hasty and peer.row is None:
-            return latest_ms  # It is on its way into this epoch, and says how far it is only as it gets on.
+        if self._is_hasty and (peer.row is None or peer.node not in self._holding):
+            # One on its way into this epoch says how far it is only as it gets on.
+            return latest_ms
         pause_ms, at_ms = self._pauses.get(peer.node, (0, 0))
         if peer.known_ms - at_ms > KEPT_LAGS * self.lag_ms:
             pause_ms = 0
@@ -221,6 +228,8 @@ class Suspicion:
     def missing(self, peers: PeerTable, culprits: list[NodeId], mono_ms: int) -> list[NodeId]:
         """Members to go on without: silent, or what the queue has waited for all the time (``culprits``)."""
         missing = self.silent(peers, mono_ms)
+        for node in self._holding.intersection(missing):
+            self._parted_ms.setdefault(node, self._head_ms)
         if self._head is not None and mono_ms - self._head_ms >= self.lag_ms:
             missing += [node for node in culprits if node not in missing]
         if not missing:

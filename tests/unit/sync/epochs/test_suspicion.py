@@ -38,6 +38,8 @@ class Watch:
         self.peers = PeerTable(config, {}, first_epoch(MEMBERS))
         self.suspicion = Suspicion(config)
         self.ms = 10_000
+        self.holding: tuple[NodeId, ...] = ("m2", "m3")
+        """Whose word is missing for the head."""
 
     def look(self, for_ms: int, *heard: NodeId, head: Head | None = None) -> None:
         """Look for so long, hearing something new of these before each look."""
@@ -45,7 +47,7 @@ class Watch:
             self.ms += STEP_MS
             for node in heard:
                 self.peers.peers[node].known_ms = self.ms
-            self.suspicion.look(self.peers, head, self.ms)
+            self.suspicion.look(self.peers, head, self.ms, lambda: self.holding)
 
     def heard_after(self, silent_ms: int) -> None:
         """m3 speaks after it was silent for so long."""
@@ -510,6 +512,31 @@ class TestWhereUpdatesAreNotToBeDelayed:
             watch.look(STEP_MS, "m2", head=HEAD)
             assert watch.missing() == ["m3"]
 
+    @pytest.mark.parametrize(("after_ms", "patience_ms"), [(100, 600), (5_000, 200)])
+    def test_one_that_was_parted_from_and_comes_right_back_was_only_slow(self, after_ms: int, patience_ms: int) -> None:
+        """Else masters that are far from each other part with the first write of each idle time."""
+        watch = self.watch()
+        watch.look(STEP_MS, "m2", "m3", head=HEAD)
+        watch.look(200, "m2", head=HEAD)
+        assert watch.missing() == ["m3"]
+        watch.look(STEP_MS)
+        watch.suspicion.begin(MEMBERS, ("m1", "m2"), watch.ms)
+        watch.look(after_ms - STEP_MS, "m2")
+        watch.heard_after(after_ms + 200)
+        watch.suspicion.begin(("m1", "m2"), MEMBERS, watch.ms)
+        watch.look(STEP_MS, "m2", "m3", head=HEAD)
+        watch.look(patience_ms - STEP_MS, "m2", head=HEAD)
+        assert watch.missing() == []
+        watch.look(STEP_MS, "m2", head=HEAD)
+        assert watch.missing() == ["m3"]
+
+    def test_one_that_holds_nothing_up_has_the_time_of_all_others(self) -> None:
+        watch = self.watch()
+        watch.holding = ("m2",)
+        watch.look(STEP_MS, "m2", "m3", head=HEAD)
+        watch.look(HASTY.lag_of("none") - STEP_MS, "m2", head=HEAD)
+        assert watch.missing() == []
+
     def test_that_nothing_was_asked_of_it_is_no_slowness(self) -> None:
         watch = self.watch()
         watch.look(1000, "m2", "m3")
@@ -531,7 +558,7 @@ class TestWhereUpdatesAreNotToBeDelayed:
         watch = self.watch()
         watch.look(2 * STEP_MS, "m2", "m3", head=HEAD)
         watch.ms += 5_000
-        watch.suspicion.look(watch.peers, HEAD, watch.ms)
+        watch.suspicion.look(watch.peers, HEAD, watch.ms, lambda: watch.holding)
         assert watch.missing() == []
 
     def test_posts_come_often_enough_to_tell(self) -> None:
