@@ -64,8 +64,9 @@ class SyncCore(SyncState):
             self.peers.ignored["unknown_peer"] += 1
             self.epochs.on_stranger(self, sender, post.row, now)
             return
-        if not self._has_begun_anew(post.row):
-            self.epochs.suspicion.on_heard(peer, now.mono_ms)
+        suspicion = self.epochs.suspicion
+        if now.mono_ms - peer.heard_ms > suspicion.telling_ms and not self._has_begun_anew(post.row):
+            suspicion.on_silence_over(peer, now.mono_ms)
         verdict = self._learn(post.row, now)
         if verdict != REFUSED or self.peers.is_known_journal(post.row):
             peer.heard_ms = now.mono_ms

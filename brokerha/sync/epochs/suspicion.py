@@ -80,6 +80,15 @@ class Suspicion:
         self._gone_ms = self._config.gone_of(mode)
         self._is_hasty = mode == "none"
         """Whether nothing is to be delayed by a member that says nothing."""
+        suspect_ms = self._config.suspect_ms
+        self._patience_ms = (
+            (self._config.none_silent_ms, self._config.none_patience_ms)
+            if self._is_hasty
+            else (suspect_ms, MOST_PATIENCE * suspect_ms)
+        )
+        """The least and the most time that a member has which something waits for."""
+        self.telling_ms = self._config.none_silent_ms // 2 if self._is_hasty else self._config.idle_round_ms
+        """A silence of a member that is longer than this may be learned from when it is over."""
 
     def look(self, peers: PeerTable, head: Head | None, mono_ms: int, culprits: Callable[[], Iterable[NodeId]]) -> None:
         """Take note of a turn, with the head of the queue as it is after it; ``culprits`` says whose word is missing for it."""
@@ -169,25 +178,15 @@ class Suspicion:
         """Whether the process that is known of a member was stopped, and no other one was heard since."""
         return peer.row is not None and self._left.get(peer.node) == peer.row.incarnation
 
-    @property
-    def _patience_ms(self) -> tuple[int, int]:
-        """The least and the most time that a member has which something waits for."""
-        if self._is_hasty:
-            return self._config.none_silent_ms, self._config.none_patience_ms
-        return self._config.suspect_ms, MOST_PATIENCE * self._config.suspect_ms
-
-    def on_heard(self, peer: Peer, mono_ms: int) -> None:
-        """A master, not begun anew, speaks: it may stand still once more for as long as it has said nothing by now."""
+    def on_silence_over(self, peer: Peer, mono_ms: int) -> None:
+        """A master, not begun anew, speaks after more than `telling_ms`: it may stand still once more for as long."""
         silent_ms = mono_ms - peer.heard_ms
         if self._is_hasty:
             # Before that it was not asked for anything.
             asked_ms = self._head_ms if peer.node in self._holding else mono_ms
             silent_ms = min(silent_ms, mono_ms - self._parted_ms.pop(peer.node, asked_ms))
-        least_ms, most_ms = self._patience_ms
-        if silent_ms <= (least_ms // 2 if self._is_hasty else self._config.idle_round_ms):
-            return
         was_listening = self._looked_ms is not None and mono_ms - self._looked_ms <= self._config.heard_ms
-        if was_listening and silent_ms < most_ms:
+        if was_listening and self.telling_ms < silent_ms < self._patience_ms[1]:
             pause_ms, at_ms = self._pauses.get(peer.node, (0, 0))
             is_kept = pause_ms > silent_ms and mono_ms - at_ms < KEPT_LAGS * self.lag_ms
             self._pauses[peer.node] = (pause_ms if is_kept else silent_ms, mono_ms)

@@ -53,7 +53,7 @@ class Watch:
         """m3 speaks after it was silent for so long."""
         peer = self.peers.peers["m3"]
         peer.heard_ms = self.ms - silent_ms
-        self.suspicion.on_heard(peer, self.ms)
+        self.suspicion.on_silence_over(peer, self.ms)
 
     def missing(self, *culprits: NodeId) -> list[NodeId]:
         return self.suspicion.missing(self.peers, list(culprits), self.ms)
