@@ -25,7 +25,8 @@ from brokerha.cli.backup.places import checked_snapshot, size_text
 from brokerha.cli.common import exits
 from brokerha.cli.common.command import Answer
 from brokerha.cli.common.progress import progress
-from brokerha.model.errors import CONFLICT, Aborted, InvalidRequest, NotReady, Rejected, TooLarge
+from brokerha.model.control import Check
+from brokerha.model.errors import Conflict, InvalidRequest, NotReady, Rejected, TooLarge, aborted
 from brokerha.model.fingerprints import differs, text_of
 from brokerha.model.ids import Lsn
 from brokerha.model.operations import LoggedRow, Operation, pack_operations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 ATTEMPTS: Final = 20
 """How often somebody may have written meanwhile."""
 LINE_S: Final = 30.0
-"""How long the log may take to show what was written."""
+"""How long a master may take to show a line that is in the order."""
 MESSAGES_AT_ONCE: Final = 1_000
 NODE: Final = "restored"
 
@@ -81,10 +82,7 @@ class EarlierCopy:
     def checks(self) -> Mapping[str, Operation]:
         """The control suite."""
         rows = json.loads(self._read("control", ""))["checks"]
-        return {row["name"]: ("control-add", *(row[field] for field in _CHECK_FIELDS)) for row in rows}
-
-
-_CHECK_FIELDS = ("name", "kind", "target", "text", "expected")
+        return {row["name"]: ("control-add", *Check(**row)) for row in rows}
 
 
 @contextmanager
@@ -125,7 +123,7 @@ class OnlineRestore:
                 f"the log of the cluster begins with LSN {first}, and what came after LSN {wanted} is not all held any more: "
                 "take a later backup, or restore with the cluster stopped (--all)"
             )
-        if first <= wanted and differs(self._client.logged(wanted, wanted)[0][5], self._target.fingerprint):
+        if first <= wanted and differs(self._fingerprint_at(wanted), self._target.fingerprint):
             raise InvalidRequest(f"the cluster had another content at LSN {wanted} than the backup has: they have different histories")
         return int(last)
 
@@ -146,8 +144,8 @@ class OnlineRestore:
                 return {**done, "state": "planned"}
             try:
                 written = self._client.write([expected, *operations], ack="applied")
-            except (Rejected, Aborted) as error:
-                if CONFLICT not in str(error):
+            except Rejected as error:
+                if not isinstance(aborted(str(error)), Conflict):
                     raise
                 exits.say(f"somebody wrote after LSN {self._read_lsn:,}: reading on")
                 continue
@@ -164,7 +162,7 @@ class OnlineRestore:
         try:
             lines: list[LoggedRow] = asking(self._client.logged, lsn, lsn)
         except RetryError:
-            raise NotReady(f"restored as LSN {lsn}, of which the log says nothing for {LINE_S:g} s") from None
+            raise NotReady(f"no master shows LSN {lsn} of its log for {LINE_S:g} s: say it again, which changes nothing twice") from None
         return lines[0][5]
 
     def _read_on(self) -> None:

@@ -1,4 +1,4 @@
-"""``brokerha restore``: directories of nodes made from a backup, for one worker or for a whole cluster that is stopped.
+"""``brokerha restore``: directories of nodes made from a backup, for one worker or for a whole cluster that is stopped; for one that runs, online.py.
 
 The plan comes first: which state, which directories, what is in the way. Then the backup is read as a whole; only when all of it
 is right, and every directory is made beside its place, the first of them is put there. A run that was killed goes on when it is

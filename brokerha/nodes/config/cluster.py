@@ -73,8 +73,8 @@ class ClusterConfig:
     max_peer_lag_s: float = at_run_time(_SYNC.max_peer_lag_ms / 1000,
         "The masters that hear each other go on without one of which nothing was heard, or which held up the order, for this long, "
         "and take it back when it is heard again. With split-recovery = quorum if they are a majority of three or more; with simple "
-        "and smart in any case; with none at most 5 s, and 0.15 to 1 s while something waits for it. A master whose inbox is gone has ended, and is missed after two "
-        "round-timeout-ms with quorum, after 150 ms with none. At least two idle-round-ms and a round-timeout-ms.")
+        "and smart in any case; with none at most 5 s, and 0.15 to 1 s while something waits for it. A master whose inbox is gone has "
+        "ended, and is missed after two round-timeout-ms with quorum, after 150 ms with none. At least two idle-round-ms and a round-timeout-ms.")
     suspect_after_ms: int = at_run_time(_SYNC.suspect_after_ms,
         "With split-recovery = quorum: the same while something waits for a master. One that was silent for longer and came back is "
         "given up to twice as long for a while. At most max-peer-lag-s; at least an idle-round-ms, a round-timeout-ms and two retransmit-ms, "

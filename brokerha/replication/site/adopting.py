@@ -71,5 +71,12 @@ def adopts(site: Adopter, worker: WorkerFeed, progress: Progress, found: Verdict
         worker.vouched_lsn = progress.applied_lsn
     if not may_begin:
         return False
-    site.adopt(worker, f"the copy of {worker.node} was chosen" if is_chosen else f"there was no copy here before that of {worker.node}")
+    node = worker.node
+    if is_chosen:
+        reason = f"the copy of {node} was chosen"
+    elif is_lost:
+        reason = f"the content here is lost, and the copy of {node} is that of another site"
+    else:
+        reason = f"there was no copy here before that of {node}"
+    site.adopt(worker, reason)
     return True

@@ -297,6 +297,8 @@ def test_a_copy_of_another_site_with_other_content_is_taken_where_each_site_has_
     bench.heard("w1", 10, journal="a new copy", fingerprint=text(98))
     # Then the results here begin anew from it, as nobody has what they led to; where all are to be equal it is replaced again
     assert (bench.site.adopted is not None) == has_own_content == bench.site.took_elsewhere
+    if bench.site.adopted is not None:
+        assert bench.site.adopted[3] == "the content here is lost, and the copy of w1 is that of another site"
     assert bool(bench.worker("w1").condemned) != has_own_content
 
 
