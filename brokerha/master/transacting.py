@@ -11,14 +11,14 @@ among the other writers, with the ticket below zero so that the reply is turned 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from brokerha.master.retention import Retention, RetentionConfig
 from brokerha.model.branches import branch_id
 from brokerha.model.errors import aborted
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId, maker_of
-from brokerha.model.operations import APPLIED, REJECTED, TAKEN_BY_OTHERS, ResultRow
+from brokerha.model.operations import APPLIED, ResultRow
 from brokerha.model.ready import TxQueueDecision
 from brokerha.model.records import History, MasterState, Record
 from brokerha.model.requests import APPLIED_LEVEL, REFUSED, REJECTED_STATUS, UNKNOWN, Reply, Submit, TxCommand, TxReply
@@ -81,10 +81,6 @@ class Committer(Protocol):
         """Why new writes are refused; empty when they are taken."""
 
 
-MET_LIMIT = 1000
-"""Such queues that are remembered (`Transacting.met`)."""
-
-
 class Transacting:
     """Transactions of one master; also the `Log` that its coordinator commits to."""
 
@@ -96,8 +92,6 @@ class Transacting:
         self._view = self.coordinator.book.view
         self._may_be_judged = True
         """Whether something happened since it was last looked whether prepares were judged."""
-        self.met: set[str] = set()
-        """Queues from which two transactions took the same message, as the log names them; the caller takes them away."""
 
     # ---- inputs
 
@@ -155,9 +149,6 @@ class Transacting:
         """Transactions were executed."""
         self._may_be_judged = True
         self.coordinator.on_results(first_lsn, results)
-        for outcome, reason, *_ in results:
-            if outcome == REJECTED and TAKEN_BY_OTHERS in reason and len(self.met) < MET_LIMIT:
-                self.met.add(reason.partition(f"{TAKEN_BY_OTHERS} ")[2])
 
     def go_back(self, lsn: Lsn) -> None:
         """What got an LSN above this one has none any more."""
@@ -326,6 +317,11 @@ class Transacting:
                     counts["oldest_prepared_s"], (now.wall_us - each.prepared_us) // 1_000_000
                 )
         return counts
+
+    def taken(self, txid: TxId, first: int) -> Sequence[str]:
+        """The messages that an operation of a transaction took, by its number; none where it is not known."""
+        kept = self.coordinator.book.table.get(txid)
+        return kept.takes.get(first, ()) if kept is not None else ()
 
     def open_transactions(self) -> list[TxId]:
         """Transactions that are not decided."""

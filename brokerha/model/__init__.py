@@ -17,6 +17,7 @@
     errors.py         the whole error tree
     invariants.py     an assertion that survives ``python -O`` and carries facts
     about.py          what a cluster keeps about a repository beside its quads
+    claims.py         claims: which messages of a queue each master may give to its consumers, as rows of a reserved table
     branches.py       branches: the three transactions that one of a transaction manager consists of in the order
     epochs.py         epochs: the set of masters that agree at a time, and where their agreement begins
     etags.py          ETags of keys: a text that names a value by its content, the same on every node and at every door

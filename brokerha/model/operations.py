@@ -44,7 +44,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from brokerha.model import about, branches, control, etags, fingerprints, settings, table_snapshots
+from brokerha.model import about, branches, claims, control, etags, fingerprints, settings, table_snapshots
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import Timestamp, TxId, is_repository_id
 from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
@@ -93,10 +93,8 @@ GRAPH, TABLE, QUEUE = "graph", "table", "queue"
 SNAPSHOT: Final = "snapshot"
 """Kinds of stores; the graph of that kind is a repository."""
 
-TAKEN_BY_OTHERS: Final = "is not in queue"
-"""What the reason of a transaction says that takes a message which another one took before it."""
 _MESSAGE_ID: Final = re.compile(r"[!-~]{1,128}\.[1-9][0-9]{0,5}\Z")
-_RESERVED: Final = {about.TABLE: about.problem_of, settings.TABLE: settings.problem_of}
+_RESERVED: Final = {about.TABLE: about.problem_of, settings.TABLE: settings.problem_of, claims.TABLE: claims.problem_of}
 """Tables whose keys and values are judged one by one."""
 _OF_A_REPOSITORY = frozenset({"update", "add", "remove", "create-repository", "remove-repository"})
 

@@ -16,7 +16,8 @@ without moving anything. Nothing here is durable: the locks of prepared transact
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 import msgpack
@@ -45,6 +46,8 @@ class Locks:
     def __init__(self) -> None:
         self._holders: dict[Named, TxId] = {}
         self._held: dict[TxId, list[Named]] = {}
+        self._numbers: dict[str, int] = {}
+        """Of locks, by queue."""
         self._gone: dict[Named, Lsn] = {}
         """Messages that transactions of this primary took away, with the LSN: what was read of a queue before it still shows them."""
 
@@ -72,24 +75,33 @@ class Locks:
         for name in wanted:
             if name not in self._holders:
                 self._holders[name] = txid
+                self._numbers[name[0]] = self._numbers.get(name[0], 0) + 1
                 self._held.setdefault(txid, []).append(name)
 
     def take(self, txid: TxId, queue: str, candidates: Iterable[str], count: int, lsn: Lsn = 0) -> list[str]:
         """Lock the first ``count`` candidates that nobody has, not even this transaction; return them in order. They were seen at ``lsn``."""
-        taken: list[str] = []
+        taken = list(islice(self.free(queue, candidates, lsn), count))
+        self.lock(txid, [(queue, message_id) for message_id in taken])
+        return taken
+
+    def free(self, queue: str, candidates: Iterable[str], lsn: Lsn = 0) -> Iterator[str]:
+        """Those of the candidates, seen at ``lsn``, that nobody has."""
         for message_id in candidates:
-            if len(taken) >= count:
-                break
             name = (queue, message_id)
             if name not in self._holders and self._gone.get(name, 0) <= lsn:
-                taken.append(message_id)
-                self.lock(txid, [name])
-        return taken
+                yield message_id
+
+    def number_in(self, queue: str) -> int:
+        """How many messages of a queue transactions have."""
+        return self._numbers.get(queue, 0)
 
     def release(self, txid: TxId, gone_lsn: Lsn = 0) -> None:
         """Give everything back that a transaction has; with ``gone_lsn`` it took it away at that LSN."""
         for name in self._held.pop(txid, ()):
             del self._holders[name]
+            self._numbers[name[0]] -= 1
+            if not self._numbers[name[0]]:
+                del self._numbers[name[0]]
             if gone_lsn:
                 self._gone.pop(name, None)
                 self._gone[name] = gone_lsn

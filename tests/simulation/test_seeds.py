@@ -32,10 +32,10 @@ from brokerha.sync import catching_up
 from brokerha.sync.epochs import epochs
 
 FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", "0"))
-SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "2000"))
-SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "1200"))
-OF_EACH_MODE = int(os.environ.get("BROKERHA_SIMULATION_MODE", "320"))
-MEMBERS = int(os.environ.get("BROKERHA_SIMULATION_MEMBERS", "300"))
+SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "1000"))
+SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "600"))
+OF_EACH_MODE = int(os.environ.get("BROKERHA_SIMULATION_MODE", "160"))
+MEMBERS = int(os.environ.get("BROKERHA_SIMULATION_MEMBERS", "150"))
 FEW = 8
 
 

@@ -130,19 +130,19 @@ PARTS: dict[str, list[Part]] = {
             "cores",
             "the cores, their branches counted",
             _pytest("cores", "-m", _QUICK, "-n", "2", *_ignore(_NOT_COUNTED), *_coverage_options(), *_COUNTED),
-            900,
+            1800,
         ),
         Part(
             "adapters",
             "all around them, without a broker",
             _pytest("adapters", "-m", _QUICK, "-n", "2", *_ignore(_COUNTED)),
-            900,
+            1800,
         ),
         Part(
             "crashes",
             "planted mistakes, every crash point",
             _pytest("crashes", "-m", _QUICK, "-n", "2", *_NOT_COUNTED),
-            600,
+            1800,
         ),
     ],
     "slow": [
@@ -150,7 +150,7 @@ PARTS: dict[str, list[Part]] = {
             "slow",
             "simulated clusters, long histories",
             _pytest("slow", "-m", "slow and not broker and not campaign and not spark"),
-            1200,
+            1800,
         )
     ],
     "spark": [
@@ -199,8 +199,19 @@ PARTS: dict[str, list[Part]] = {
         ),
     ],
 }
+_SEEDS = {"SEEDS": 8000, "SPLITS": 4800, "MODE": 1280, "MEMBERS": 1200}
 CAMPAIGNS: dict[str, list[Part]] = {
     "campaigns": [
+        Part(
+            "seeds",
+            "eight times the seeds",
+            [
+                "env",
+                *(f"BROKERHA_SIMULATION_{name}={number}" for name, number in _SEEDS.items()),
+                *_pytest("seeds", "-m", "slow", "tests/simulation/test_seeds.py"),
+            ],
+            10_800,
+        ),
         Part(
             "campaigns",
             "long forms, over RabbitMQ and on Spark",

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from brokerha.ingress.nesting import is_plain_data, is_plain_request
 from brokerha.ingress.parsers import shared_parsers
-from brokerha.model import settings
+from brokerha.model import claims, settings
 from brokerha.model.branches import branch_id
 from brokerha.model.control import KEY
 from brokerha.model.errors import InvalidRequest
@@ -74,6 +74,8 @@ def check_texts(operations: Sequence[Operation]) -> None:
     for operation in operations:
         if operation[0] in ON_KEYS and operation[1] == settings.TABLE:
             raise InvalidRequest(f"table {settings.TABLE} is brokerha's own: settings are changed by brokerha settings, and PUT /cluster/settings/NAME")
+        if operation[0] in ON_KEYS and operation[1] == claims.TABLE:
+            raise InvalidRequest(f"table {claims.TABLE} is brokerha's own: take messages with accept, in a transaction")
         if operation[0] == "update":
             _judge(is_plain_request(operation[2]), check_update, operation[2])
         elif operation[0] in _DATA:

@@ -5,8 +5,8 @@
                    on_reply                 what the core answered, by ticket
                    tick                     consumers that wait for a message; answers that never came
 
-Beside the actions of the core (transactions/coordinator.py) there are two of this node. ``accept`` {first, queue, count, wait_ms} reads
-the head of a queue and has the core lock what nobody else holds: {"messages": [(id, content type, body)], "count"}. ``list`` names
+Beside the actions of the core (transactions/coordinator.py) there are two of this node. ``accept`` {first, queue, count, wait_ms} takes
+messages that nobody else has (taking.py): {"messages": [(id, content type, body)], "count"}. ``list`` names
 all transactions that are not over: {"transactions": [row]}. ``first`` may be None: after what there is. ``one_phase`` may be None:
 as the state of the transaction demands.
 
@@ -21,19 +21,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple
-from zlib import crc32
 
 import msgpack
 
 from brokerha.model.errors import BrokerhaError, NotReady, OutcomeUnknown, TimedOut, error_named
 from brokerha.model.ids import BEGUN_MARK, Lsn, NodeId, TxId
 from brokerha.model.outside.levels import LATEST_LSN
-from brokerha.model.requests import TxCommand, TxReply
+from brokerha.model.requests import Reply, TxCommand, TxReply
 from brokerha.nodes.front.checking import check_read
+from brokerha.nodes.front.taking import Consumers, Taking, TakingHost
 from brokerha.nodes.front.transaction_arguments import LIST, TAKING, checked_step
 from brokerha.nodes.loop import NodeLoop
 from brokerha.ports.clock import Clock
 from brokerha.ports.front import ReadOutcome
+from brokerha.transactions.locks import Locks
 
 FIRST_READ: Final = "read 1: "
 """What errors of a read of kind ``together`` begin with; who asked for one read is not told a number."""
@@ -44,116 +45,9 @@ OPEN_LIMIT: Final = 10_000
 SWEEP_MS: Final = 500
 """So often it is looked for answers that never came."""
 
-PAUSE_MS: Final = 100
-SURELY_MS: Final = 1000
-PAGE_FIRST: Final = 8
-PAGE_MOST: Final = 256
-PAGE_SHARED: Final = 64
-"""Messages of the first page where a queue is shared with other masters."""
-SHARED_MS: Final = 10_000
-"""So long a master begins with its own share of a queue after consumers of two masters took the same message of it."""
-
-Row = tuple[str, str, bytes]
-"""(message id, content type, body)"""
-
 Answer = dict[str, Any]
 Receiver = Callable[[TxReply], None]
 _MAY_HAVE_BEEN_DONE = frozenset({"commit", "prepare", "rollback"})
-
-
-ALL: Final = (0, 1)
-"""The share of a master alone: (place, masters)."""
-
-
-class Taking:
-    """One ``accept`` that is under way: a consumer's way along a queue, from its head, until the core lets it have messages.
-
-    What a prepared transaction takes, at whichever master, is content and left out of the pages; what others have in open transactions
-    of this master the core keeps from it.
-
-        page -> rows -> candidates -> taken by the core -> done
-          ^                              | all of them are locked by others
-          +------- the page after -------+            at the end: wait until the queue may have changed, then from the head again
-
-    A queue is looked at again when the applied LSN has moved, at most ten times a second; and once a second, because a rollback
-    gives messages back without any LSN.
-
-    Consumers at several masters would all begin with the same message, and all but one of them be aborted. Once one of them was, each
-    master begins with its **share** for a while, the messages whose ids fall to it, and goes on with the others.
-    """
-
-    def __init__(
-        self, txid: TxId, first: int, queue: str, count: int, future: Future[dict[str, Any]], wait_until_ms: int
-    ) -> None:
-        self.txid = txid
-        self.first = first
-        self.queue = queue
-        self.count = count
-        self.future = future
-        self.wait_until_ms = wait_until_ms
-        self.timeout_ms = 0
-        self.lsn: Lsn = 0
-        """What was seen the last time."""
-        self.taken: list[str] = []
-        """What the core gave."""
-        self.share = ALL
-        self._seen: dict[str, Row] = {}
-        self._after: str | None = None
-        self._limit = max(PAGE_FIRST, min(count, PAGE_MOST))
-        self._looked_ms = 0
-
-    def begin(self, now_ms: int) -> None:
-        """From the head of the queue."""
-        self._looked_ms = now_ms
-        least = PAGE_FIRST if self.share == ALL else PAGE_SHARED
-        self._after, self._limit = None, max(least, min(self.count, PAGE_MOST))
-
-    def page(self) -> dict[str, Any]:
-        """Arguments of the next read."""
-        return {"after": self._after, "limit": self._limit, "free": True}
-
-    def on_rows(self, rows: Sequence[Row]) -> bool:
-        """Take in a page; whether all that was taken is there."""
-        if not self.taken:
-            self._seen = {}
-        self._seen.update((row[0], row) for row in rows)
-        self._after, self._limit = rows[-1][0], min(2 * self._limit, PAGE_MOST)
-        return self._is_complete()
-
-    def candidates(self, rows: Sequence[Row]) -> list[str]:
-        """The messages of a page: those of the own share first, then the others from behind, as their masters come from the front."""
-        place, masters = self.share
-        ids = [row[0] for row in rows]
-        own = [each for each in ids if crc32(each.encode()) % masters == place]
-        return own + [each for each in reversed(ids) if crc32(each.encode()) % masters != place]
-
-    def on_taken(self, taken: Sequence[str]) -> bool:
-        """The core's answer; whether it is complete. The ids of a repeated call may stand on another page."""
-        self.taken = list(taken)
-        if not self.taken or self._is_complete():
-            return bool(self.taken)
-        self._after = None
-        return False
-
-    def messages(self) -> list[Row]:
-        """What was taken."""
-        return [self._seen[message] for message in self.taken]
-
-    def _is_complete(self) -> bool:
-        return bool(self.taken) and all(message in self._seen for message in self.taken)
-
-    def is_due(self, applied: Lsn, now_ms: int) -> bool:
-        """Whether the queue is worth another look."""
-        return now_ms >= self.due_ms(applied)
-
-    def due_ms(self, applied: Lsn) -> int:
-        """When it is, as far as known now."""
-        return min(self.wait_until_ms, self._looked_ms + (PAUSE_MS if applied > self.lsn else SURELY_MS))
-
-
-def messages_of(outcome: ReadOutcome) -> list[Row]:
-    """The rows of a read of a queue."""
-    return list(msgpack.unpackb(outcome.body, use_list=False))
 
 
 class Host(NamedTuple):
@@ -166,10 +60,12 @@ class Host(NamedTuple):
     applied_lsn: Callable[[], Lsn]
     rows: Callable[[], list[Answer]]
     """Transactions that are not over."""
-    share: Callable[[], tuple[int, int]] = lambda: ALL
-    """(place of this master among those that agree now, how many these are)"""
-    met: Callable[[], set[str]] = set
-    """Queues, as the log names them, from which two transactions took the same message since it was asked last."""
+    submit: Callable[[bytes, int], Future[Reply]]
+    """Hand in a transaction, with the time in ms within which it has to be applied here. Raises NotReady."""
+    locks: Callable[[], Locks]
+    """Messages that transactions of this master have."""
+    taken: Callable[[TxId, int], Sequence[str]]
+    """(transaction, number of the operation): what a repeated call has got before."""
 
 
 class _Open(NamedTuple):
@@ -191,9 +87,7 @@ class Transacting:
         """Far from those of writes, with which they share a table in the runner."""
         self._commands: deque[TxCommand] = deque()
         self._open: dict[int, _Open] = {}
-        self._parked: list[Taking] = []
-        self._shared_until_ms: dict[str, int] = {}
-        """Queues from which consumers of several masters took the same message lately, as the log names them."""
+        self._consumers = self._consumers_of(host)
         self._swept_ms = 0
         self._ended = ""
         """Why no step is taken any more; empty as long as they are."""
@@ -268,7 +162,7 @@ class Transacting:
         def checked() -> None:
             if self._ended:
                 raise NotReady(self._ended)
-            if len(self._open) + len(self._parked) >= OPEN_LIMIT:
+            if len(self._open) + len(self._consumers) >= OPEN_LIMIT:
                 raise NotReady(
                     f"{OPEN_LIMIT} steps of transactions are under way at {self._host.node} already: try again"
                 )
@@ -297,40 +191,27 @@ class Transacting:
 
     def tick(self, now_ms: int) -> None:
         """Do what is due; called once in a turn."""
-        if self._parked:
-            applied = self._host.applied_lsn()
-            parked, self._parked = self._parked, []
-            for taking in parked:
-                if now_ms >= taking.wait_until_ms or taking.is_due(applied, now_ms):
-                    self._look(taking)
-                else:
-                    self._parked.append(taking)
+        self._consumers.tick(now_ms)
         if now_ms >= self._swept_ms + SWEEP_MS:
             self._swept_ms = now_ms
-            self._shared_until_ms = {queue: at for queue, at in self._shared_until_ms.items() if at > now_ms}
             for ticket, waiting in list(self._open.items()):
                 if now_ms >= waiting.end_ms:
                     self.on_reply(_lost(ticket, waiting.command, "the master did not answer in its time"))
 
     def due_ms(self) -> int | None:
         """When `tick` wants to be called; None when nothing waits."""
-        if not self._parked:
-            return None
-        applied = self._host.applied_lsn()
-        return min([taking.due_ms(applied) for taking in self._parked])
+        return self._consumers.due_ms()
 
     def close(self, reason: str) -> None:
         """Answer everybody who waits: the node stops, or another process is primary now."""
         self._ended = reason
-        parked, self._parked = self._parked, []
-        for taking in parked:
-            _fail(taking.future, NotReady(reason))
+        self._consumers.close(NotReady(reason))
         for ticket, waiting in list(self._open.items()):
             self.on_reply(_lost(ticket, waiting.command, reason))
         self._commands.clear()
 
     def __len__(self) -> int:
-        return len(self._open) + len(self._parked)
+        return len(self._open) + len(self._consumers)
 
     # ---- steps
 
@@ -368,75 +249,31 @@ class Transacting:
 
     # ---- accept
 
+    def _consumers_of(self, host: Host) -> Consumers:
+        def lock(txid: TxId, arguments: Answer, timeout_ms: int, receiver: Receiver) -> None:
+            self._send("take", txid, arguments, timeout_ms, receiver)
+
+        return Consumers(
+            TakingHost(
+                host.node,
+                lambda: self._clock.now().mono_ms,
+                host.ask_read,
+                host.submit,
+                host.applied_lsn,
+                host.taken,
+                lambda queue, ids, lsn: host.locks().free(queue, ids, lsn),
+                lambda queue: host.locks().number_in(queue),
+                lock,
+            )
+        )
+
     def _take(self, txid: TxId, arguments: Answer, timeout_ms: int, future: Future[Answer], reply: TxReply) -> None:
-        """The transaction is open: look at the head of the queue."""
+        """The transaction is open."""
         if not _failed(future, reply):
             now_ms = self._clock.now().mono_ms
-            wait_ms = min(arguments["wait_ms"], timeout_ms)
-            taking = Taking(txid, arguments["first"], arguments["queue"], arguments["count"], future, now_ms + wait_ms)
-            taking.timeout_ms = timeout_ms
-            self._look(taking)
-
-    def _look(self, taking: Taking) -> None:
-        now_ms = self._clock.now().mono_ms
-        self._shared_until_ms.update(dict.fromkeys(self._host.met(), now_ms + SHARED_MS))
-        is_shared = self._shared_until_ms.get(repr(taking.queue), 0) > now_ms
-        taking.share = self._host.share() if is_shared else ALL
-        taking.begin(now_ms)
-        self._next_page(taking)
-
-    def _next_page(self, taking: Taking) -> None:
-        page: Future[ReadOutcome] = Future()
-        page.add_done_callback(partial(self._on_page, taking))
-        self._host.ask_read("queue", taking.queue, taking.page(), LATEST_LSN, taking.timeout_ms, page)
-
-    def _on_page(self, taking: Taking, page: Future[ReadOutcome]) -> None:
-        """In the loop's thread, as all answers to reads are."""
-        if taking.future.done():
-            return
-        error = page.exception()
-        if error is not None:
-            _fail(taking.future, error)
-            return
-        rows = messages_of(page.result())
-        if not rows:
-            self._at_the_end(taking, page.result().lsn)
-        elif taking.on_rows(rows):
-            self._finish(taking)
-        elif taking.taken:
-            self._next_page(taking)
-        else:
-            arguments = {
-                "first": taking.first, "queue": taking.queue, "candidates": taking.candidates(rows), "count": taking.count,
-                "lsn": page.result().lsn,
-            }  # fmt: skip
-            self._send("take", taking.txid, arguments, taking.timeout_ms, partial(self._on_taken, taking))
-
-    def _on_taken(self, taking: Taking, reply: TxReply) -> None:
-        if _failed(taking.future, reply):
-            return
-        if taking.on_taken([str(message) for message in reply.answer["taken"]]):
-            self._finish(taking)
-        else:
-            self._next_page(taking)
-
-    def _at_the_end(self, taking: Taking, lsn: Lsn) -> None:
-        """No message is left that could be taken now."""
-        if taking.taken:
-            _fail(
-                taking.future,
-                NotReady(f"messages of queue {taking.queue!r} that were taken are gone meanwhile: roll back"),
-            )
-        elif self._clock.now().mono_ms >= taking.wait_until_ms:
-            self._finish(taking)
-        else:
-            taking.lsn = lsn
-            self._parked.append(taking)
-
-    def _finish(self, taking: Taking) -> None:
-        if taking.future.set_running_or_notify_cancel():
-            messages = taking.messages()
-            taking.future.set_result({"messages": messages, "count": taking.first + len(messages), "txid": taking.txid})
+            wait_until_ms = now_ms + min(arguments["wait_ms"], timeout_ms)
+            first, queue, count = arguments["first"], arguments["queue"], arguments["count"]
+            self._consumers.add(Taking(txid, first, queue, count, future, wait_until_ms, now_ms + timeout_ms))
 
 
 def _failed(future: Future[Any], reply: TxReply) -> bool:

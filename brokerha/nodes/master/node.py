@@ -39,7 +39,7 @@ from brokerha.model.wire.messages import (
 from brokerha.nodes.front.amqp_front import AmqpFront
 from brokerha.nodes.front.checking import check_read, check_terms, checked_body
 from brokerha.nodes.front.commands import Commands
-from brokerha.nodes.front.transacting import ALL, Host, Transacting
+from brokerha.nodes.front.transacting import Host, Transacting
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.master.orders import Orders
 from brokerha.nodes.master.runner import MasterRunner
@@ -58,6 +58,7 @@ from brokerha.ports.front import Readers, ReadOutcome
 from brokerha.ports.journal import Journal
 from brokerha.ports.log_stream import LogPublisher
 from brokerha.ports.transport import Transport
+from brokerha.transactions.locks import Locks
 
 OUTCOME_S = 10.0
 """So long an answer about a transaction waits for the backups."""
@@ -373,16 +374,16 @@ class MasterNode:
         def rows() -> list[dict[str, Any]]:
             return self.runner.core.transacting.coordinator.rows(self.clock.now())
 
-        def share() -> tuple[int, int]:
-            members = sorted(self.runner.core.sync.epoch.members)
-            return (members.index(self.node_id), len(members)) if self.node_id in members else ALL
+        def submit(body: bytes, timeout_ms: int) -> Future[Reply]:
+            return self._hand_in(body, self.new_txid(), APPLIED_LEVEL, timeout_ms=timeout_ms)
 
-        def met() -> set[str]:
-            transacting = self.runner.core.transacting
-            found, transacting.met = transacting.met, set()
-            return found
+        def locks() -> Locks:
+            return self.runner.core.transacting.coordinator.book.locks
 
-        return Host(self.node_id, self.new_txid, self._ask_worker, self.applied_lsn, rows, share, met)
+        def taken(txid: TxId, first: int) -> Sequence[str]:
+            return self.runner.core.transacting.taken(txid, first)
+
+        return Host(self.node_id, self.new_txid, self._ask_worker, self.applied_lsn, rows, submit, locks, taken)
 
     def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
         """Carry out an operator's command; answered once what it changes is durable. ``rates`` changes nothing and waits for nothing."""

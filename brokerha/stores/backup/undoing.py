@@ -8,7 +8,7 @@ Effects say exactly which quads came and went, so these are turned round without
 earlier state tells (`Earlier`). What is the same again after all is left out, so that nothing is left where nothing changed.
 
 A message that was taken since gets a new id, and with it all that stood behind it, as a queue grows at its tail only. Settings of the cluster,
-named snapshots and prepared branches are no content that a restore brings back: they stay as they are.
+claims of consumers, named snapshots and prepared branches are no content that a restore brings back: they stay as they are.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from itertools import takewhile
 from typing import NamedTuple, Protocol
 
-from brokerha.model import control, settings
+from brokerha.model import claims, control, settings
 from brokerha.model.operations import ON_QUEUES, Change, Operation, unpack_effect
 
-KEPT_TABLES = frozenset({settings.TABLE, *control.PRIVATE})
+KEPT_TABLES = frozenset({settings.TABLE, claims.TABLE, *control.PRIVATE})
 """What is in them stays as it is."""
 
 

@@ -40,6 +40,8 @@ WALKS: Final = frozenset({"digests", "items"})
 """Kinds that look at the whole content."""
 READS_LIMIT: Final = 100
 """Reads of one moment."""
+MASTERS_LIMIT: Final = 1000
+"""Masters that one read names."""
 LISTED_LIMIT: Final = 10_000
 """Graphs that one read names."""
 _NAMED: Final[Shapes] = {"name": text(512)}
@@ -67,7 +69,9 @@ ARGUMENTS: Final[dict[str, Shapes]] = {
     },
     "tables": {},
     "snapshots": {},
-    "queue": {"after": _MESSAGE_ID, "limit": _ROWS, "free": FLAG, **_PENDING},
+    "queue": {
+        "after": _MESSAGE_ID, "limit": _ROWS, "free": FLAG, "holder": TEXT, "expired": listed(TEXT, 0, MASTERS_LIMIT), **_PENDING,
+    },
     "queues": _PENDING,
     "together": {"reads": needed(listed(BYTES, 1, READS_LIMIT)), "seen": BYTES, **_PENDING},
     "fingerprint": {},

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgpack
 
-from brokerha.model import about, settings
+from brokerha.model import about, claims, settings
 from brokerha.model.errors import NotFound, TooLarge
 from brokerha.stores.execution.expectations import Before, range_digest
 from brokerha.stores.execution.last_changes import LastChanges
@@ -131,12 +131,20 @@ class TablesReading:
         yield msgpack.packb(found)
 
     def queue(self, transaction: Any, wanted: QueueRange, pending: Pending, may_go_on: Callable[[], bool]) -> bytes:
-        """Messages as a msgpack list of (id, content type, body). Raises NotFound, TimedOut, TooLarge, StoreDamaged."""
+        """Messages as a msgpack list of (id, content type, body), or what a holder is answered. Raises NotFound, TimedOut, TooLarge, StoreDamaged."""
 
         def held(after: str | None) -> Iterator[Message]:
             return self._queues.messages(transaction, wanted.queue, after, may_go_on)
 
-        body: bytes = msgpack.packb(wanted.take(pending, held, lambda: self._taken(transaction)))
+        def taken() -> frozenset[tuple[str, str]]:
+            return self._taken(transaction)
+
+        if wanted.holder is None:
+            found: Any = wanted.take(pending, held, taken)
+        else:
+            row = self._stored(transaction, row_key_of(claims.TABLE, wanted.queue.encode()))
+            found = wanted.claims(row, held, taken, partial(self._queues.holds, transaction, wanted.queue))
+        body: bytes = msgpack.packb(found)
         return body
 
     def _taken(self, transaction: Any) -> frozenset[tuple[str, str]]:

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from typing import Any, Self
 
-from brokerha.model import about, branches, settings, table_snapshots
+from brokerha.model import about, branches, claims, settings, table_snapshots
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import TABLE, name_problem
 
-OWN_TABLES = frozenset({about.TABLE, branches.TABLE, table_snapshots.TABLE, settings.TABLE})
+OWN_TABLES = frozenset({about.TABLE, branches.TABLE, table_snapshots.TABLE, settings.TABLE, claims.TABLE})
 """Tables that are brokerha's own, and are read in other ways."""
 PIECE_LIMIT_BYTES = 1024 * 1024
 RANGE_LIMIT_DEFAULT = 1000
@@ -95,6 +95,8 @@ def _checked_table(table: str) -> str:
         raise InvalidRequest(f"table {table} is brokerha's own: a snapshot is read by its name")
     if table == settings.TABLE:
         raise InvalidRequest(f"table {table} is brokerha's own: settings are read by brokerha settings, and GET /cluster/settings")
+    if table == claims.TABLE:
+        raise InvalidRequest(f"table {table} is brokerha's own: it says which messages each master gives to its consumers")
     return table
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from brokerha.model.errors import Rejected
 from brokerha.model.ids import TxId
-from brokerha.model.operations import TAKEN_BY_OTHERS, Change, Operation, message_id
+from brokerha.model.operations import Change, Operation, message_id
 
 QUEUES_LIMIT = 10_000
 """Queues of one cluster; a queue that was used once stays known with its counters."""
@@ -77,7 +77,7 @@ class QueueChange:
         place = queue, operation[2]
         if self._published.pop(place, None) is None:
             if place in self._accepted or not self._holds(*place):
-                raise Rejected(f"message {place[1]!r} {TAKEN_BY_OTHERS} {queue!r}")
+                raise Rejected(f"message {place[1]!r} is not in queue {queue!r}")
             self._accepted[place] = None
 
     def changes(self) -> list[Change]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 
-from brokerha.model import about, settings
+from brokerha.model import about, claims, settings
 from brokerha.model.errors import InvalidRequest, NotFound, Rejected, UnknownRepository
 from brokerha.ports.store import ReadAnswer
 from brokerha.stores.comparing.digests import Walk, walk_of
@@ -88,7 +88,7 @@ def _answer(
     if kind in {"get", "range", "tables", "snapshots"}:
         return _answer_of_keys(image, kind, name, arguments, pending)
     if kind == "queue":
-        return _MSGPACK, _packed(QueueRange(name, arguments).take(pending, _held(image, name), lambda: _taken(image)))
+        return _MSGPACK, _packed(_of_queue(image, QueueRange(name, arguments), pending))
     if kind == "queues":
         held = {queue: found.counts for queue, found in image.queues.items()}
         counted = pending.counted(held, lambda queue, message_id: message_id in _queue(image, queue).messages)
@@ -148,6 +148,14 @@ def _range(image: MemoryImage, wanted: KeyRange, pending: Pending) -> list[tuple
 def _rows(image: MemoryImage, wanted: KeyRange) -> list[tuple[bytes, bytes]]:
     found = (row for row in image.keys.items() if wanted.low <= row[0] < wanted.high)
     return sorted(found, reverse=wanted.is_reverse)
+
+
+def _of_queue(image: MemoryImage, wanted: QueueRange, pending: Pending) -> Any:
+    held = _held(image, wanted.queue)
+    if wanted.holder is None:
+        return wanted.take(pending, held, lambda: _taken(image))
+    row = image.keys.get(row_key_of(claims.TABLE, wanted.queue.encode()))
+    return wanted.claims(row, held, lambda: _taken(image), _queue(image, wanted.queue).messages.__contains__)
 
 
 def _held(image: MemoryImage, name: str) -> Any:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
-from zlib import crc32
 
 import msgpack
 import pytest
 
 from brokerha.model import errors
 from brokerha.model.ids import Instant
-from brokerha.model.requests import TxCommand, TxReply
-from brokerha.nodes.front.transacting import GRACE_MS, PAUSE_MS, SHARED_MS, SURELY_MS, Host, Transacting
+from brokerha.model.operations import unpack_operations
+from brokerha.model.requests import APPLIED_LEVEL, Reply, TxCommand, TxReply
+from brokerha.nodes.front.taking import SURELY_MS
+from brokerha.nodes.front.transacting import GRACE_MS, Host, Transacting
 from brokerha.ports.front import ReadOutcome
+from brokerha.stores.reads.queues import QueueRange
+from brokerha.stores.tables.queue_change import Message
+from brokerha.transactions.locks import Locks
 
 
 class Loop:
@@ -30,36 +34,54 @@ class Loop:
 
 
 class Bench:
-    """Transacting with a queue that is a list, and a core that locks messages."""
+    """Transacting with a queue that is a list, a row of claims, and a core that locks messages."""
 
     def __init__(self) -> None:
         self.now_ms = 1000
         self.applied = 1
         self.queue: list[str] = []
-        self.locked: set[str] = set()
+        self.row: bytes | None = None
+        self.locks = Locks()
         self.takes: dict[int, list[str]] = {}
-        self.met_in: set[str] = set()
         self.reads: list[tuple[str, str, dict[str, Any]]] = []
+        self.submitted: list[bytes] = []
         self.commands: list[TxCommand] = []
         self.is_silent = False
         self.refusal: tuple[str, str] | None = None
-        host = Host("m1", lambda: "m1.new", self.read, lambda: self.applied, lambda: [{"txid": "t", "xid": ""}], lambda: (1, 3), self.met)
+        self.refused_action = ""
+        host = Host(
+            "m1",
+            lambda: "m1.new",
+            self.read,
+            lambda: self.applied,
+            lambda: [{"txid": "t", "xid": ""}],
+            self.submit,
+            lambda: self.locks,
+            lambda txid, first: self.takes.get(first, ()),
+        )
         self.transacting = Transacting(Loop(), self, host)  # type: ignore[arg-type]
 
     def now(self) -> Instant:
         return Instant(self.now_ms, 0)
 
-    def met(self) -> set[str]:
-        found, self.met_in = self.met_in, set()
-        return found
-
     def read(
         self, kind: str, name: str, arguments: dict[str, Any], lsn: int, timeout_ms: int, future: Future[ReadOutcome]
     ) -> None:
         self.reads.append((kind, name, arguments))
-        start = self.queue.index(arguments["after"]) + 1 if arguments.get("after") else 0
-        rows = [(name, "text/plain", name.encode()) for name in self.queue[start : start + arguments.get("limit", 0)]]
-        future.set_result(ReadOutcome("application/x-msgpack", self.applied, msgpack.packb(rows)))
+        body: list[Any] = []
+        if "holder" in arguments:
+            messages = [Message(each, "text/plain", each.encode()) for each in self.queue]
+            wanted = QueueRange(name, arguments)
+            body = list(wanted.claims(self.row, lambda after: iter(messages), frozenset, self.queue.__contains__))
+        future.set_result(ReadOutcome("application/x-msgpack", self.applied, msgpack.packb(body)))
+
+    def submit(self, body: bytes, timeout_ms: int) -> Future[Reply]:
+        self.submitted.append(body)
+        self.applied += 1
+        self.row = unpack_operations(body)[1][3]
+        future: Future[Reply] = Future()
+        future.set_result(Reply(1, "claim", APPLIED_LEVEL, self.applied))
+        return future
 
     def turn(self) -> None:
         """Turns of the core, until it has nothing to do."""
@@ -71,20 +93,15 @@ class Bench:
     def answer(self, command: TxCommand) -> TxReply:
         if self.refusal is not None:
             return TxReply(command.ticket, command.txid, *self.refusal)
+        if command.action == self.refused_action:
+            return TxReply(command.ticket, command.txid, "NotReady", "full")
         answer: dict[str, Any] = {"count": 3, "body": b"packed", "timeout_ms": 60_000, "lsn": 7}
         if command.action == "take":
-            answer = {"taken": self.take(command.arguments)}
+            arguments = command.arguments
+            taken = self.locks.take(command.txid, arguments["queue"], arguments["candidates"], arguments["count"], arguments["lsn"])
+            self.takes[arguments["first"]] = taken
+            answer = {"taken": taken}
         return TxReply(command.ticket, command.txid, answer=answer)
-
-    def take(self, arguments: dict[str, Any]) -> list[str]:
-        before = self.takes.get(arguments["first"])
-        if before is not None:
-            return before
-        free = [name for name in arguments["candidates"] if name not in self.locked][: arguments["count"]]
-        self.locked |= set(free)
-        if free:
-            self.takes[arguments["first"]] = free
-        return free
 
     def accept(self, **arguments: Any) -> Future[dict[str, Any]]:
         future = self.transacting.transact("accept", "t", {"queue": "q", "first": 0, **arguments}, 60_000)
@@ -228,83 +245,34 @@ def test_a_read_inside_of_what_is_not_open_fails_as_the_core_says(bench: Bench) 
     assert bench.reads == []
 
 
-# ---- taking
+# ---- taking (test_taking.py has the rest)
 
 
-def test_the_first_messages_that_nobody_holds_are_taken_in_order(bench: Bench) -> None:
-    bench.queue, bench.locked = ["a", "b", "c", "d"], {"b"}
-
+def test_messages_are_claimed_locked_and_given(bench: Bench) -> None:
+    bench.queue = ["t.1", "t.2", "t.3"]
     future = bench.accept(count=2)
-
-    assert taken(future) == ["a", "c"]
+    assert taken(future) == ["t.1", "t.2"]
     assert future.result(0)["count"] == 2
-    assert future.result(0)["messages"][0] == ("a", "text/plain", b"a")
+    assert [command.action for command in bench.commands] == ["ping", "take"]
+    assert len(bench.submitted) == 1
 
 
-def test_page_after_page_is_looked_at_while_all_are_held(bench: Bench) -> None:
-    bench.queue = [f"m{number}" for number in range(50)]
-    bench.locked = set(bench.queue[:45])
-
-    assert taken(bench.accept(count=2)) == ["m45", "m46"]
-    assert [arguments["limit"] for _, _, arguments in bench.reads] == [8, 16, 32]
+def test_a_repeated_call_gives_the_same_messages(bench: Bench) -> None:
+    bench.queue = ["t.1", "t.2", "t.3"]
+    assert taken(bench.accept()) == taken(bench.accept()) == ["t.1"]
 
 
-def test_a_repeated_call_gives_the_same_messages_wherever_they_stand(bench: Bench) -> None:
-    bench.queue = [f"m{number}" for number in range(30)]
-    bench.takes = {0: ["m20", "m25"]}
-    bench.locked = {"m20", "m25"}
-
-    assert taken(bench.accept(count=2)) == ["m20", "m25"]
-
-
-def test_what_was_taken_and_is_gone_meanwhile_is_an_error(bench: Bench) -> None:
-    bench.queue, bench.takes = ["a"], {0: ["gone"]}
-
-    assert isinstance(bench.accept(count=1).exception(0), errors.NotReady)
-
-
-def test_an_empty_queue_gives_nothing_at_once(bench: Bench) -> None:
-    assert bench.accept().result(0)["messages"] == []
-
-
-def test_who_waits_is_served_when_something_was_applied(bench: Bench) -> None:
+def test_who_waits_is_served_by_the_ticks_of_the_loop(bench: Bench) -> None:
     future = bench.accept(wait_ms=5000)
     assert bench.transacting.due_ms() == 1000 + SURELY_MS
-    bench.queue, bench.applied = ["a"], 2
-    assert bench.transacting.due_ms() == 1000 + PAUSE_MS
-    bench.tick(PAUSE_MS - 1)
-    assert not future.done()
-    bench.tick(1)
-
-    assert taken(future) == ["a"]
-
-
-def test_a_queue_is_looked_at_ten_times_a_second_at_most(bench: Bench) -> None:
-    bench.accept(wait_ms=5000)
-    for _ in range(1000):
-        bench.applied += 1
-        bench.tick(1)
-
-    assert len(bench.reads) <= 11
-
-
-def test_a_message_that_comes_back_by_a_rollback_is_found_within_a_second(bench: Bench) -> None:
-    bench.queue, bench.locked = ["a"], {"a"}
-    future = bench.accept(wait_ms=5000)
-    bench.locked = set()
+    bench.queue = ["t.1"]
     bench.tick(SURELY_MS)
+    assert taken(future) == ["t.1"]
 
-    assert taken(future) == ["a"]
 
-
-def test_who_waits_in_vain_gets_nothing_when_the_time_is_over(bench: Bench) -> None:
-    future = bench.accept(wait_ms=300)
-    bench.tick(299)
-    assert not future.done()
-    bench.tick(1)
-
-    assert future.result(0)["messages"] == []
-    assert bench.transacting.due_ms() is None
+def test_a_message_that_the_core_refuses_to_lock_is_its_error(bench: Bench) -> None:
+    bench.queue, bench.refused_action = ["t.1"], "take"
+    assert isinstance(bench.accept().exception(0), errors.NotReady)
 
 
 def test_taking_in_what_is_not_open_fails_before_the_queue_is_read(bench: Bench) -> None:
@@ -312,28 +280,3 @@ def test_taking_in_what_is_not_open_fails_before_the_queue_is_read(bench: Bench)
 
     assert isinstance(bench.accept(wait_ms=1000).exception(0), errors.NotFound)
     assert bench.reads == []
-
-
-# ---- consumers at several masters
-
-
-def test_after_two_masters_took_the_same_the_own_share_comes_first_for_a_while(bench: Bench) -> None:
-    bench.queue = [f"t.{number}" for number in range(1, 31)]
-    bench.met_in = {"'another'"}
-    assert taken(bench.accept(count=3)) == bench.queue[:3]
-    bench.met_in, bench.locked, bench.takes = {"'q'"}, set(), {}
-    share = [name for name in bench.queue if crc32(name.encode()) % 3 == 1]
-    assert taken(bench.accept(count=4)) == share[:4]
-    # What is not of the share is taken when nothing else is left, from behind: its master comes from the front.
-    bench.locked, bench.takes = set(share), {}
-    others = [name for name in bench.queue if name not in share]
-    assert taken(bench.accept(count=2)) == others[:-3:-1]
-    bench.now_ms += SHARED_MS
-    bench.locked, bench.takes = set(), {}
-    assert taken(bench.accept(count=3)) == bench.queue[:3]
-
-
-def test_what_prepared_transactions_take_is_not_asked_for(bench: Bench) -> None:
-    bench.queue = ["t.1"]
-    bench.accept()
-    assert [arguments["free"] for _, _, arguments in bench.reads] == [True]
