@@ -9,6 +9,7 @@ for message in db.consume("inbox"):
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import secrets
 import time
@@ -21,9 +22,18 @@ from tenacity import Retrying
 
 from brokerha.client.outcomes import Written, written
 from brokerha.client.reads import Least, QueueMessage, Reads, as_bytes
-from brokerha.client.transactions import ATTEMPTS, OCTETS, WAIT_SLICE_S, Transaction, retries
-from brokerha.model.errors import Aborted, InvalidRequest, OutcomeUnknown, TimedOut, WrongState
-from brokerha.model.ids import Lsn, TxId, is_tx_id
+from brokerha.client.transactions import ATTEMPTS, NEW, OCTETS, WAIT_SLICE_S, Transaction, retries
+from brokerha.model.errors import (
+    Aborted,
+    InvalidRequest,
+    NotReady,
+    OutcomeUnknown,
+    ReadOnly,
+    TimedOut,
+    Unreachable,
+    WrongState,
+)
+from brokerha.model.ids import Lsn, NodeId, TxId, is_tx_id
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.outside.isolation import READ_COMMITTED, SERIALIZABLE
 from brokerha.model.outside.levels import parse_ack, parse_apart, parse_min_lsn
@@ -34,6 +44,8 @@ from brokerha.ports.wire import Wire
 GRACE_S = 5.0
 """How much longer than its deadline a call waits for the wire, which answers by itself when it is healthy."""
 Result = TypeVar("Result")
+TAKEN_AT_S: Final = 2.0
+"""So long the master that gave the last messages has for its answer, before another one is asked."""
 ABORTS_LIMIT: Final = 5
 """So often in a row another one may take the same message before that is told to the caller."""
 
@@ -68,6 +80,8 @@ class Calls(Reads):
         self.transactions: set[Transaction] = set()
         """Begun through this connection and not over; `close` rolls them back."""
         self._numbers = itertools.count(1)
+        self._taken_at: NodeId = ""
+        """The master that gave messages last."""
 
     def close(self) -> None:
         """Roll back what is open, then disconnect. Idempotent."""
@@ -221,7 +235,7 @@ class Calls(Reads):
         aborts = 0
         while True:
             left_s = deadline_s - time.monotonic()
-            transaction = self.transaction().begin()
+            transaction = self._begin_to_take()
             try:
                 messages = transaction.accept(queue, count, wait=max(0.0, min(WAIT_SLICE_S, left_s)))
                 if messages:
@@ -238,6 +252,18 @@ class Calls(Reads):
             if time.monotonic() >= deadline_s:
                 return []
 
+    def _begin_to_take(self) -> Transaction:
+        """At the master that gave the last messages, as it has claimed those that come next; else at any."""
+        at, self._taken_at = self._taken_at, ""
+        transaction = self.transaction()
+        if at:
+            with contextlib.suppress(Unreachable, NotReady, ReadOnly, TimedOut):
+                transaction.begin(at, timeout=TAKEN_AT_S)
+        if transaction.state == NEW:
+            transaction = self.transaction().begin()
+        self._taken_at = transaction.node
+        return transaction
+
     def consume(
         self, queue: str, *, count: int | None = None, wait: float | None = None, timeout: float | None = None
     ) -> Iterator[Consumed]:
@@ -251,7 +277,7 @@ class Calls(Reads):
         aborts = done = 0
         idle_s = time.monotonic() + (wait or 0.0)
         while count is None or done < count:
-            transaction = self.transaction().begin()
+            transaction = self._begin_to_take()
             try:
                 left_s = WAIT_SLICE_S if wait is None else idle_s - time.monotonic()
                 message = transaction.accept(queue, wait=max(0.0, min(WAIT_SLICE_S, left_s)))

@@ -139,16 +139,22 @@ class Transaction(Reads):
             finally:
                 self.abandon()
 
-    def begin(self) -> Self:
-        """Open it at a master. Raises InvalidRequest (xid in use, time-out too long), ReadOnly, NotReady."""
+    @property
+    def node(self) -> NodeId:
+        """The master that has it; empty before `begin`."""
+        return self._node
+
+    def begin(self, at: NodeId = "", *, timeout: float | None = None) -> Self:
+        """Open it at a master, ``at`` this one if the wire can choose. Raises InvalidRequest (xid in use, time-out too long), ReadOnly, NotReady, TimedOut."""
         self._expect(NEW)
+        self._node = at
         arguments = {
             "xid": self.xid.text if self.xid else "",
             "timeout_ms": 0 if self._idle_s is None else max(1, round(self._idle_s * 1000)),
             "session": self._token,
             "isolation": self.isolation,
         }
-        answer = self._step("begin", arguments, None)
+        answer = self._step("begin", arguments, timeout)
         self.txid, self._node, self.state = answer["txid"], answer.get("node", ""), OPEN
         self._calls.transactions.add(self)
         return self

@@ -30,8 +30,8 @@ def claim(before: Claims, master: str, *ids: str, lsn: int = 7) -> tuple[Claims,
 
 def look(store: Store, holder: str = "m1", **arguments: Any) -> tuple[list[str], list[str], list[str]]:
     """What a master has claimed, of which of these it gets the message, and the first ones that nobody has."""
-    _, ids, mine, nobodys = msgpack.unpackb(read(store, "queue", "q", holder=holder, **arguments))
-    return ids, [each[0] for each in mine], [each[0] for each in nobodys]
+    _, ids, found, _ = msgpack.unpackb(read(store, "queue", "q", holder=holder, **arguments))
+    return ids, [each[0] for each in found if each[3]], [each[0] for each in found if not each[3]]
 
 
 class StoreClaimsContract:
@@ -54,6 +54,17 @@ class StoreClaimsContract:
         rollback(store)
         assert look(store) == (ids[1:2], ids[1:2], ids[4:])
         assert [each[0] for each in queue(store, "q")] == ids[1:]
+
+    def test_messages_come_in_the_order_of_the_queue_with_the_masters_that_have_others(self, store: Store) -> None:
+        run(store, [("publish", "q", "text/plain", b"m")] * 5)
+        row, first = claim(EMPTY, "m1", "tx.4", "tx.2")
+        row, second = claim(row, "m2", "tx.3")
+        run(store, first, second, claim(row, "m3", "tx.9")[1])
+        value, ids, found, others = msgpack.unpackb(read(store, "queue", "q", holder="m1"), use_list=False)
+        assert (ids, others) == (("tx.2", "tx.4"), ("m2",))
+        assert [(each[0], each[3]) for each in found] == [("tx.1", False), ("tx.2", True), ("tx.4", True), ("tx.5", False)]
+        assert value == packed(claimed(row, "m3", ["tx.9"], 7))
+        assert msgpack.unpackb(read(store, "queue", "q", holder="m1", expired=["m2"]))[3] == []
 
     def test_large_messages_come_a_few_at_a_time(self, store: Store) -> None:
         body = bytes(CLAIMED_BYTES // 3)

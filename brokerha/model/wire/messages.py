@@ -229,6 +229,17 @@ class SettingsReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimsWanted:
+    """Master to master: some ask for messages of this queue, and there are only those that the other one has claimed (model/claims.py).
+
+    What nobody takes there is given back by a transaction.
+    """
+
+    CHANNEL: ClassVar[str] = SYNC
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
 class Coin:
     """Master to worker: obey this primary from now on, and follow its log (replication 2)."""
 
@@ -371,7 +382,7 @@ Message = (
     | SnapshotDone | Task | TaskReport | Replicate | Confirmed | Candidate | Vote | RecordsWanted | Records
     | RecordsMissing | TxJoin | TxEvents | TxAnswer | Promote | EpochPrepare | EpochReport | EpochRefused | EpochInstall
     | TailWanted | Tail | Join | Notice | StateWanted | State | Keep | Restore | NodeOrder | NodeAnswer
-    | SettingsRequest | SettingsReport | Leave
+    | SettingsRequest | SettingsReport | Leave | ClaimsWanted
 )  # fmt: skip
 
 SnapshotAsked = Request | SnapshotWanted | ChunksWanted | SnapshotDone
@@ -383,7 +394,7 @@ MESSAGES: tuple[type, ...] = (
     SnapshotDone, Task, TaskReport, Replicate, Confirmed, Candidate, Vote, RecordsWanted, Records,
     RecordsMissing, TxJoin, TxEvents, TxAnswer, Promote, EpochPrepare, EpochReport, EpochRefused, EpochInstall,
     TailWanted, Tail, Join, Notice, StateWanted, State, Keep, Restore, NodeOrder, NodeAnswer,
-    SettingsRequest, SettingsReport, Leave,
+    SettingsRequest, SettingsReport, Leave, ClaimsWanted,
 )  # fmt: skip
 """All message classes; the place in this tuple is the number on the wire, so new ones go to the end."""
 

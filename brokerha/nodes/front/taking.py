@@ -7,7 +7,8 @@
                         v
                       claim: a transaction that expects the row of claims unchanged ── others were faster ──> look
                         v
-                      locked by the core, given; nothing to claim: wait until the queue may have changed
+                      locked by the core, given; nothing to claim: who has the rest is asked to give back what nobody takes there,
+                      and who asks waits until the queue may have changed
 
 A master claims as many messages as its consumers take in about a second (model/claims.py), so most of them are given without asking anybody.
 While somebody takes or holds messages the claim is renewed; a second after the last one it is given back.
@@ -45,6 +46,10 @@ FRESH_MS: Final = 2 * LEASE_MS // 3
 """So long after a claim its messages are given out without a look."""
 UPKEEP_MS: Final = 5000
 """How long a look and a claim may take for which nobody waits."""
+ASKED_MS: Final = 200
+"""So long whoever asks waits at least for what other masters may give back."""
+SOON_MS: Final = 10
+"""Least time between two looks meanwhile."""
 PORTION_LIMIT: Final = 256
 """Messages that are claimed beyond what is asked for now."""
 CANDIDATES_MORE: Final = 64
@@ -52,6 +57,8 @@ CANDIDATES_MORE: Final = 64
 
 Row = tuple[str, str, bytes]
 """(message id, content type, body)"""
+Found = tuple[str, str, bytes, bool]
+"""The same, and whether this master has claimed it."""
 Answer = dict[str, Any]
 
 
@@ -71,6 +78,8 @@ class TakingHost(NamedTuple):
     """(queue, message ids, the LSN they were seen at): those that no transaction of this master has."""
     locks: Callable[[str], int]
     """How many messages of a queue transactions of this master have."""
+    want: Callable[[Iterable[NodeId], str], None]
+    """(masters, queue): ask them to give back what nobody takes there."""
     lock: Callable[[TxId, Answer, int, Callable[[TxReply], None]], None]
     """(transaction, arguments, time-out in ms, receiver): have the core lock messages."""
 
@@ -92,10 +101,15 @@ class Taking:
     lsn: Lsn = 0
     """What was seen the last time."""
     looked_ms: int = 0
+    asked_ms: int | None = None
+    """When other masters were first asked to give something back."""
 
     def due_ms(self, applied: Lsn) -> int:
         """When the queue is worth another look, as far as known now."""
-        return min(self.wait_until_ms, self.looked_ms + (PAUSE_MS if applied > self.lsn else SURELY_MS))
+        pause_ms = SURELY_MS if applied <= self.lsn else PAUSE_MS
+        if applied > self.lsn and self.asked_ms is not None and self.looked_ms < self.asked_ms + ASKED_MS:
+            pause_ms = SOON_MS
+        return min(self.wait_until_ms, self.looked_ms + pause_ms)
 
 
 @dataclass(slots=True, eq=False)
@@ -124,6 +138,10 @@ class _Queue:
     """Those for whom the core is locking messages right now."""
     kept_up_ms: int = -SURELY_MS
     """When it was last seen to that its claim is renewed or given back."""
+    is_wanted: bool = False
+    """Whether another master has asked for what nobody takes here."""
+    asked_ms: int = -SURELY_MS
+    """When others were asked last."""
     portion: int = 1
     beats: dict[NodeId, tuple[int, int]] = field(default_factory=dict)
     """Of the other masters: their beat, and since when it is the same."""
@@ -155,6 +173,13 @@ class Consumers:
         else:
             queue.waiting.append(taking)
             self._go_on(queue)
+
+    def give_back(self, name: str) -> None:
+        """Another master has nothing for those who take from this queue there."""
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = _Queue(name, self._host.now_ms())
+        queue.is_wanted = True
 
     def tick(self, now_ms: int) -> None:
         """Do what is due; called once in a turn."""
@@ -202,8 +227,8 @@ class Consumers:
         if queue.waiting and not queue.is_busy:
             self._look(queue, partial(self._serve, queue))
 
-    def _look(self, queue: _Queue, then: Callable[[Sequence[Row]], None]) -> None:
-        """Learn how the queue is; ``then`` gets the messages that nobody has."""
+    def _look(self, queue: _Queue, then: Callable[[Sequence[Found], Sequence[NodeId]], None]) -> None:
+        """Learn how the queue is; ``then`` gets the messages that are or may be claimed here, and who else has some."""
         now_ms = self._host.now_ms()
         wanted = sum(each.count for each in queue.waiting)
         arguments = {
@@ -219,7 +244,9 @@ class Consumers:
         """How long those who wait have time."""
         return max(1, max([each.end_ms - now_ms for each in queue.waiting], default=UPKEEP_MS))
 
-    def _on_found(self, queue: _Queue, then: Callable[[Sequence[Row]], None], found: Future[ReadOutcome]) -> None:
+    def _on_found(
+        self, queue: _Queue, then: Callable[[Sequence[Found], Sequence[NodeId]], None], found: Future[ReadOutcome]
+    ) -> None:
         """In the loop's thread, as all answers to reads are."""
         queue.is_busy = False
         error = found.exception()
@@ -227,14 +254,14 @@ class Consumers:
             self._give_up(queue, error)
             return
         now_ms, queue.lsn = self._host.now_ms(), found.result().lsn
-        queue.row, queue.ids, mine, nobodys = msgpack.unpackb(found.result().body, use_list=False)
-        queue.rows = {each[0]: each for each in mine}
+        queue.row, queue.ids, messages, others = msgpack.unpackb(found.result().body, use_list=False)
+        queue.rows = {each[0]: each[:3] for each in messages if each[3]}
         queue.given = set(queue.rows).difference(self._free(queue))
         self._note_beats(queue, self._claims(queue), now_ms)
         if queue.ids and queue.claimed_ms is None:
             # By another process of this master, or before it was given up.
             queue.claimed_ms = now_ms - RENEW_MS
-        then(nobodys)
+        then(messages, others)
 
     def _claims(self, queue: _Queue) -> Claims:
         return EMPTY if queue.row is None else claims_in(queue.row)
@@ -263,8 +290,9 @@ class Consumers:
 
     # ---- serve
 
-    def _serve(self, queue: _Queue, nobodys: Sequence[Row]) -> None:
+    def _serve(self, queue: _Queue, found: Sequence[Found], others: Sequence[NodeId]) -> None:
         """Those who wait, from what was just read; then claim for those for whom it is not enough."""
+        is_all = all(each[3] for each in found)
         waiting, queue.waiting = queue.waiting, []
         free, promised = self._free(queue), 0
         short: list[Taking] = []
@@ -273,19 +301,26 @@ class Consumers:
             left = len(free) - promised
             if taking.taken:
                 self._finish_repeated(queue, taking)
-            elif left >= taking.count or (left > 0 and not nobodys):
+            elif left >= taking.count or (left > 0 and is_all):
                 promised += taking.count
                 self._lock(queue, taking, free)
             else:
                 short.append(taking)
-        if short and nobodys:
+        if short and not is_all:
             queue.waiting = short
-            self._claim(queue, nobodys, sum(each.count for each in short) - max(0, len(free) - promised))
-        else:
-            for taking in short:
-                self._park(queue, taking)
+            self._claim(queue, found, sum(each.count for each in short) - max(0, len(free) - promised))
+            return
+        now_ms = self._host.now_ms()
+        if short and others and now_ms >= queue.asked_ms + PAUSE_MS:
+            queue.asked_ms = now_ms
+            self._host.want(others, queue.name)
+        for taking in short:
+            if others and taking.asked_ms is None:
+                taking.asked_ms = now_ms
+                taking.wait_until_ms = max(taking.wait_until_ms, now_ms + ASKED_MS)
+            self._park(taking)
 
-    def _park(self, queue: _Queue, taking: Taking) -> None:
+    def _park(self, taking: Taking) -> None:
         """No message is left that could be taken now."""
         if taking.future.done():
             return
@@ -336,16 +371,17 @@ class Consumers:
         is_quick = now_ms < queue.claimed_ms + SURELY_MS
         return min(2 * queue.portion, PORTION_LIMIT) if is_quick else max(1, queue.portion // 2)
 
-    def _claim(self, queue: _Queue, nobodys: Sequence[Row], wanted: int) -> None:
+    def _claim(self, queue: _Queue, found: Sequence[Found], wanted: int) -> None:
         now_ms = self._host.now_ms()
+        nobodys = [each[0] for each in found if not each[3]]
         limit = max(wanted, self._portion(queue, now_ms))
         if len(nobodys) < limit:
             # The last messages are left to others too.
             limit = max(wanted, (len(nobodys) + 1) // 2)
-        claimed_now = nobodys[: max(1, min(limit, CLAIM_LIMIT - len(queue.ids)))]
+        more = nobodys[: max(1, min(limit, CLAIM_LIMIT - len(queue.ids)))]
         queue.portion = min(limit, PORTION_LIMIT)
-        ids = (*queue.ids, *(each[0] for each in claimed_now))[-CLAIM_LIMIT:]
-        self._change(queue, ids, {**queue.rows, **{each[0]: each for each in claimed_now}})
+        ids = (*queue.ids, *more)[-CLAIM_LIMIT:]
+        self._change(queue, ids, {each[0]: each[:3] for each in found if each[3] or each[0] in more})
 
     def _change(self, queue: _Queue, ids: Sequence[str], rows: dict[str, Row]) -> None:
         """Claim these messages instead of those before; with it ``rows`` may be given out."""
@@ -391,6 +427,8 @@ class Consumers:
 
     def _upkeep_ms(self, queue: _Queue) -> int:
         """When a queue that is not busy wants `_keep_up`."""
+        if queue.is_wanted:
+            return queue.kept_up_ms + PAUSE_MS
         idle_ms = queue.used_ms + IDLE_MS
         if queue.claimed_ms is None:
             return idle_ms
@@ -399,12 +437,13 @@ class Consumers:
         return max(due_ms, queue.kept_up_ms + SURELY_MS)
 
     def _keep_up(self, queue: _Queue, now_ms: int) -> None:
+        is_wanted, queue.is_wanted = queue.is_wanted, False
         if queue.claimed_ms is not None and queue.rows and not (self._is_used(queue) or self._free(queue)):
             # All of it was taken. Ids of what is gone mean nothing.
             queue.claimed_ms = None
         queue.kept_up_ms = now_ms
-        if queue.claimed_ms is not None:
-            self._look(queue, partial(self._renew, queue))
+        if queue.claimed_ms is not None or is_wanted:
+            self._look(queue, partial(self._renew, queue, is_wanted))
         elif any(taking.queue == queue.name for taking in self._parked):
             queue.used_ms = now_ms
         else:
@@ -413,18 +452,23 @@ class Consumers:
     def _is_used(self, queue: _Queue) -> bool:
         return bool(self._host.now_ms() < queue.used_ms + IDLE_MS or queue.locking or self._host.locks(queue.name))
 
-    def _renew(self, queue: _Queue, nobodys: Sequence[Row]) -> None:
+    def _renew(self, queue: _Queue, is_wanted: bool, found: Sequence[Found], others: Sequence[NodeId]) -> None:
         """Keep what is claimed while somebody needs it, else give it back."""
         if queue.waiting:
-            self._serve(queue, nobodys)
+            self._serve(queue, found, others)
         elif not queue.ids:
             queue.claimed_ms = None
-        elif self._is_used(queue):
+        elif self._is_used(queue) and (queue.locking or not is_wanted):
+            queue.is_wanted = is_wanted
             self._change(queue, queue.ids, queue.rows)
         else:
-            # From now on nothing of it is given out.
-            queue.rows, queue.claimed_ms = {}, None
-            self._change(queue, (), {})
+            free = set(self._host.free(queue.name, queue.ids, queue.lsn))
+            ids = [each for each in queue.ids if each not in free]
+            if len(ids) < len(queue.ids):
+                # From now on nothing else of it is given out.
+                queue.rows = {each: row for each, row in queue.rows.items() if each not in free}
+                queue.portion, queue.claimed_ms = 1, queue.claimed_ms if ids else None
+                self._change(queue, ids, queue.rows)
 
 
 def _finish(taking: Taking, messages: list[Row]) -> None:

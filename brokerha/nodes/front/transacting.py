@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -66,6 +66,8 @@ class Host(NamedTuple):
     """Messages that transactions of this master have."""
     taken: Callable[[TxId, int], Sequence[str]]
     """(transaction, number of the operation): what a repeated call has got before."""
+    want: Callable[[Iterable[NodeId], str], None]
+    """(masters, queue): ask them to give back what they have claimed and nobody takes there."""
 
 
 class _Open(NamedTuple):
@@ -249,6 +251,10 @@ class Transacting:
 
     # ---- accept
 
+    def give_back(self, queue: str) -> None:
+        """Another master asks for what is claimed here and nobody takes."""
+        self._consumers.give_back(queue)
+
     def _consumers_of(self, host: Host) -> Consumers:
         def lock(txid: TxId, arguments: Answer, timeout_ms: int, receiver: Receiver) -> None:
             self._send("take", txid, arguments, timeout_ms, receiver)
@@ -263,6 +269,7 @@ class Transacting:
                 host.taken,
                 lambda queue, ids, lsn: host.locks().free(queue, ids, lsn),
                 lambda queue: host.locks().number_in(queue),
+                host.want,
                 lock,
             )
         )

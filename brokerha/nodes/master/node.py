@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -27,6 +27,7 @@ from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.outside.levels import LATEST_LSN
 from brokerha.model.requests import APPLIED_LEVEL, UNKNOWN, WAIT, Reply, Submit, TxCommand
 from brokerha.model.wire.messages import (
+    ClaimsWanted,
     Envelope,
     Outgoing,
     Read,
@@ -229,6 +230,8 @@ class MasterNode:
         elif isinstance(message, SettingsRequest):
             told = [] if self.settings is None else self.settings.report()
             self.transport.send([Outgoing(envelope.process or envelope.sender, report) for report in told])
+        elif isinstance(message, ClaimsWanted):
+            self.transacting.give_back(message.queue)
         elif isinstance(message, SettingsReport):
             if self.settings is not None:
                 self.settings.on_report(envelope.sender, message)
@@ -383,7 +386,11 @@ class MasterNode:
         def taken(txid: TxId, first: int) -> Sequence[str]:
             return self.runner.core.transacting.taken(txid, first)
 
-        return Host(self.node_id, self.new_txid, self._ask_worker, self.applied_lsn, rows, submit, locks, taken)
+        def want(masters: Iterable[NodeId], queue: str) -> None:
+            known = self._gathering.others()
+            self.transport.send([Outgoing(master, ClaimsWanted(queue)) for master in masters if master in known])
+
+        return Host(self.node_id, self.new_txid, self._ask_worker, self.applied_lsn, rows, submit, locks, taken, want)
 
     def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
         """Carry out an operator's command; answered once what it changes is durable. ``rates`` changes nothing and waits for nothing."""

@@ -1,8 +1,9 @@
 """Which messages of a queue a read of kind ``queue`` asks for.
 
 With ``holder``, a master that gives messages to consumers, the answer is msgpack of four: the row of claims or nil; the ids of the messages
-that this master has claimed; these messages; the first messages, at most ``limit``, that nobody has. What prepared transactions take is
-not among them. Claims of ``expired`` masters do not count. Of either list of messages those are left out that come after `CLAIMED_BYTES`.
+that this master has claimed; these messages and the first ones, at most ``limit``, that nobody has, in the order of the queue, each with whether it
+is claimed; the other masters that were found to have some. What prepared transactions take is not among them. Claims of ``expired`` masters do not
+count. Of either kind of messages those are left out that come after `CLAIMED_BYTES`.
 """
 
 from __future__ import annotations
@@ -44,29 +45,37 @@ class QueueRange:
 
     def claims(
         self, row: bytes | None, held: Callable[[str | None], Iterator[Message]], taken: Taken, holds: Callable[[str], bool]
-    ) -> tuple[bytes | None, list[str], list[Message], list[Message]]:
+    ) -> tuple[bytes | None, list[str], list[tuple[str, str, bytes, bool]], list[str]]:
         """The answer for a ``holder``; ``row`` is that of claims, ``held`` gives the messages of the store, ``holds`` says whether it has one.
 
         Raises TimedOut, StoreDamaged.
         """
         claims = EMPTY if row is None else claims_in(row)
-        of_others = {
-            each for master, claim in claims.items() if master not in {self.holder, *self.expired} for each in claim.ids
-        }
         left_out = taken()
-        own = {each for master, claim in claims.items() if master == self.holder for each in claim.ids}
-        own = {each for each in own if (self.queue, each) not in left_out and holds(each)}
+        holders = {each: master for master, claim in claims.items() if master not in self.expired for each in claim.ids}
+        own = {
+            each
+            for each, master in holders.items()
+            if master == self.holder and (self.queue, each) not in left_out and holds(each)
+        }
         ids: list[str] = []
-        mine, nobodys = _Measured(len(own)), _Measured(self.limit)
+        found: list[tuple[str, str, bytes, bool]] = []
+        others: set[str] = set()
+        rooms = {True: _Room(len(own)), False: _Room(self.limit)}
         for message in held(None):
-            if len(ids) == len(own) and nobodys.is_full:
+            if len(ids) == len(own) and rooms[False].is_full:
                 break
-            if message.id in own:
+            is_own = message.id in own
+            if is_own:
                 ids.append(message.id)
-                mine.add(message)
-            elif message.id not in of_others and (self.queue, message.id) not in left_out:
-                nobodys.add(message)
-        return row, ids, mine.messages, nobodys.messages
+            elif (self.queue, message.id) in left_out:
+                continue
+            elif message.id in holders:
+                others.add(holders[message.id])
+                continue
+            if rooms[is_own].takes(message):
+                found.append((*message, is_own))
+        return row, ids, found, sorted(others)
 
     def take(self, pending: Pending, held: Callable[[str | None], Iterator[Message]], taken: Taken) -> list[Message]:
         """The messages; ``held`` gives those of the store after an id.
@@ -86,22 +95,21 @@ class QueueRange:
         return found
 
 
-class _Measured:
-    """The first messages, up to a number and to `CLAIMED_BYTES`; never none at all."""
+class _Room:
+    """For the first messages, up to a number and to `CLAIMED_BYTES`; never for none at all."""
 
     def __init__(self, limit: int) -> None:
-        self.messages: list[Message] = []
         self.is_full = limit == 0
-        self._limit = limit
+        self._left = limit
         self._size_bytes = 0
 
-    def add(self, message: Message) -> None:
+    def takes(self, message: Message) -> bool:
         """Take in one more, if there is room."""
-        if self.is_full:
-            return
-        if self.messages and self._size_bytes + len(message.body) > CLAIMED_BYTES:
+        is_too_much = self._size_bytes > 0 and self._size_bytes + len(message.body) > CLAIMED_BYTES
+        if self.is_full or is_too_much:
             self.is_full = True
-            return
-        self.messages.append(message)
+            return False
         self._size_bytes += len(message.body)
-        self.is_full = len(self.messages) == self._limit
+        self._left -= 1
+        self.is_full = self._left == 0
+        return True

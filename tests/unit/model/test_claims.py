@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerha.model.claims import EMPTY, Claim, claimed, claims_in, packed, problem_of
+from brokerha.model.claims import EMPTY, Claim, Claims, claimed, claims_in, packed, problem_of
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import check_operations
 from brokerha.nodes.front.checking import check_texts
@@ -17,7 +17,8 @@ IDS = st.lists(st.sampled_from([f"t.{number}" for number in range(1, 9)]), max_s
 
 @given(st.lists(st.tuples(MASTERS, IDS, st.lists(MASTERS, max_size=2)), max_size=8))
 def test_each_master_has_what_it_claimed_last_unless_it_expired(steps: list[tuple[str, list[str], list[str]]]) -> None:
-    row, wanted = EMPTY, {}
+    row: Claims = EMPTY
+    wanted: dict[str, Claim] = {}
     for lsn, (master, ids, expired) in enumerate(steps, 1):
         row = claimed(row, master, ids, lsn, expired)
         wanted = {each: claim for each, claim in wanted.items() if each not in expired}

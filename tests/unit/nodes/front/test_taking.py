@@ -6,8 +6,10 @@ The world here is one queue and its row of claims, changed in one order, as ever
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -19,6 +21,7 @@ from brokerha.model.errors import BrokerhaError, NotReady, TimedOut
 from brokerha.model.operations import unpack_operations
 from brokerha.model.requests import APPLIED_LEVEL, REFUSED, REJECTED_STATUS, UNKNOWN, Reply, TxReply
 from brokerha.nodes.front.taking import (
+    ASKED_MS,
     IDLE_MS,
     PAUSE_MS,
     PORTION_LIMIT,
@@ -90,6 +93,9 @@ class Master:
         self.refusal: Reply | BrokerhaError | None = None
         self.read_error: BrokerhaError | None = None
         self.number = 0
+        self.others: dict[str, Master] = {}
+        """Masters that hear this one."""
+        self.wanted: list[str] = []
         self.consumers = self.started()
 
     def started(self) -> Consumers:
@@ -104,6 +110,7 @@ class Master:
                 lambda txid, first: self.takes.get((txid, first), ()),
                 self.locks.free,
                 self.locks.number_in,
+                self.want,
                 self.lock,
             )
         )
@@ -134,6 +141,13 @@ class Master:
 
         self._soon(answer)
         return future
+
+    def want(self, masters: Iterable[str], queue: str) -> None:
+        for master in masters:
+            assert master != self.node
+            self.wanted.append(master)
+            if master in self.others:
+                self._soon(partial(self.others[master].consumers.give_back, queue))
 
     def lock(self, txid: str, arguments: dict[str, Any], timeout_ms: int, receiver: Any) -> None:
         def answer() -> None:
@@ -379,15 +393,66 @@ def test_a_process_goes_on_with_what_another_one_of_its_master_has_claimed(world
     one.accept(2)
     one.locks, one.takes = Locks(), {}
     one.consumers = one.started()
-    assert taken(two.accept()) == []
     assert taken(one.accept(1)) == ["t.1"]
-    one.tick(1)
     # It keeps them, too.
     for _ in range(100):
         one.consumers.tick(world.now_ms)
         two.tick(100)
-        assert world.claimed("m1")
-        assert taken(two.accept()) == ([] if "t.2" in world.claimed("m1") else ["t.2"])
+        assert world.claimed("m1") == ("t.1", "t.2")
+
+
+def test_what_nobody_takes_is_given_back_when_another_master_asks(world: World) -> None:
+    world.queue = names(10)
+    one, two = Master(world), Master(world, "m2")
+    two.others = {"m1": one}
+    held = one.accept(8)
+    one.commit(one.accept())
+    one.locks.release(one.accept().txid)
+    assert world.claimed("m1") == (*names(8), "t.10")
+    # Nobody asked m1 for t.10; who asks at m2 gets it well before m1 gives it back by itself, though he would not wait.
+    taking = two.accept(2)
+    for _ in range(30):
+        one.consumers.tick(world.now_ms)
+        two.tick(10)
+    assert taken(taking) == ["t.10"]
+    assert world.claimed("m1") == tuple(names(8))
+    # What is held is never given back.
+    empty = two.accept()
+    for _ in range(30):
+        one.consumers.tick(world.now_ms)
+        two.tick(10)
+    assert taken(empty) == []
+    assert world.claimed("m1") == tuple(names(8))
+    assert taken(held) == names(8)
+
+
+def test_a_process_that_knows_nothing_of_a_queue_gives_back_what_one_before_it_claimed(world: World) -> None:
+    world.queue = names(2)
+    one, two = Master(world), Master(world, "m2")
+    two.others = {"m1": one}
+    one.accept(2)
+    one.locks, one.takes = Locks(), {}
+    one.consumers = one.started()
+    taking = two.accept(2, wait_ms=1000)
+    for _ in range(30):
+        one.consumers.tick(world.now_ms)
+        two.tick(10)
+    assert taken(taking) == ["t.1", "t.2"]
+    for _ in range(300):
+        one.tick(10)
+    assert one.consumers.due_ms() is None
+
+
+def test_who_asks_in_vain_is_told_so_after_a_moment_and_asks_seldom(world: World) -> None:
+    world.queue = names(1)
+    one, two = Master(world), Master(world, "m2")
+    one.accept()
+    taking = two.accept()
+    two.tick(ASKED_MS - 1)
+    assert not taking.future.done()
+    two.tick(1)
+    assert taken(taking) == []
+    assert len(two.wanted) <= 3
 
 
 def test_of_two_that_claim_at_once_the_second_looks_again(world: World) -> None:
@@ -474,6 +539,8 @@ class Run:
         self.world = world
         self.chance = random.Random(seed)
         self.masters = [Master(world, f"m{number}", is_slow=True) for number in range(1, self.chance.randint(3, 5))]
+        for master in self.masters:
+            master.others = {other.node: other for other in self.masters if other is not master}
         self.asking: dict[Taking, Master] = {}
         self.held: dict[Taking, Master] = {}
         self.published = self.done = 0

@@ -58,6 +58,7 @@ class Bench:
             self.submit,
             lambda: self.locks,
             lambda txid, first: self.takes.get(first, ()),
+            lambda masters, queue: None,
         )
         self.transacting = Transacting(Loop(), self, host)  # type: ignore[arg-type]
 
