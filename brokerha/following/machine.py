@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from brokerha.model.machines import mermaid
-
 
 class State(StrEnum):
     """Where a follower stands."""
@@ -79,8 +77,3 @@ FOLLOWING = frozenset({State.BASIC, State.REQUEST})
 def after(state: State, event: Event) -> State:
     """The state after an event; the same one when the event means nothing there."""
     return TRANSITIONS.get((state, event), state)
-
-
-def diagram() -> str:
-    """The machine as a Mermaid state diagram."""
-    return mermaid(TRANSITIONS, State.IDLE)

@@ -13,7 +13,6 @@
     ready.py          Ready: what a core asks of the world, in the order in which it must happen
     numbers.py        what nodes count for /metrics
     states.py         the state words of nodes, with reason and action
-    machines.py       state machines as tables
     errors.py         the whole error tree
     invariants.py     an assertion that survives ``python -O`` and carries facts
     about.py          what a cluster keeps about a repository beside its quads

@@ -30,8 +30,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from brokerha.model.machines import mermaid
-
 
 class Phase(StrEnum):
     """Where a transaction stands at its coordinator."""
@@ -145,8 +143,3 @@ def after(phase: Phase, step: Step) -> Phase:
 def after_seen(part: Part, seen: Seen) -> Part:
     """Where a participant is after something; the same when that means nothing there."""
     return PARTICIPANT.get((part, seen), part)
-
-
-def diagrams() -> tuple[str, str]:
-    """Both machines, the coordinator's first, as Mermaid state diagrams."""
-    return mermaid(COORDINATOR, Phase.OPEN), mermaid(PARTICIPANT, Part.COLLECTING)

@@ -9,7 +9,7 @@ at most five tests that failed run once more, alone; who passes then does not fa
               those of all around them, and those that run thousands of clusters
     slow      slow tests without a broker: simulated clusters, long histories
     spark     tests on Spark without a broker, in one session
-    broker    tests over RabbitMQ, three at a time, on one broker that is lent to all of them; those of the wire again over RabbitMQ 4,
+    broker    tests over RabbitMQ, four at a time, on one broker that is lent to all of them; those of the wire again over RabbitMQ 4,
               and there the nemesis
 
     python -m tests.support.all_parts                  everything
@@ -172,9 +172,9 @@ PARTS: dict[str, list[Part]] = {
                 "tests.support.broker_source",
                 "run",
                 "--",
-                # Three at a time, because most of them wait for a node or a clock; by files, which share a running site.
+                # Four at a time, because most of them wait for a node or a clock; by files, which share a running site.
                 *_pytest(
-                    "broker", "-m", "broker and not campaign", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder",
+                    "broker", "-m", "broker and not campaign", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder",
                     f"--ignore={_NEMESIS}", *PLACES
                 ),
             ],

@@ -26,7 +26,7 @@ def test_a_job_that_is_killed_with_its_nodes_archives_each_entry_once_and_its_ma
 ) -> None:
     into = tmp_path / "archive"
     with ProcessCluster(tmp_path, vhost_url, masters=2, workers_each=1) as cluster:
-        covered(kill_again_and_again(cluster, tmp_path, kills=2, node_kills=1, seed=7))
+        covered(kill_again_and_again(cluster, tmp_path, kills=1, node_kills=1, seed=7))
         state = LogTable(str(into)).state()
         following = state.head.last_lsn + 1
         for master in cluster.masters:

@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from brokerha.model.machines import mermaid
-
 
 class RoleState(StrEnum):
     """What a process is for its master."""
@@ -85,8 +83,3 @@ TRANSITIONS: dict[tuple[RoleState, RoleEvent], RoleState] = {
 def after(state: RoleState, event: RoleEvent) -> RoleState:
     """The state after an event; the same one when the event means nothing there."""
     return TRANSITIONS.get((state, event), state)
-
-
-def diagram() -> str:
-    """The machine as a Mermaid state diagram."""
-    return mermaid(TRANSITIONS, RoleState.STANDBY)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.following.machine import FOLLOWING, TRANSITIONS, Event, State, after, diagram
+from brokerha.following.machine import FOLLOWING, TRANSITIONS, Event, State, after
+from tests.support.machines import mermaid
 
 PROTOCOL = Path(__file__).parents[3] / "brokerha" / "following" / "PROTOCOL.md"
 
@@ -46,4 +47,4 @@ def test_records_are_taken_in_basic_and_request_only() -> None:
 
 def test_the_picture_in_the_protocol_is_made_from_the_table() -> None:
     text = PROTOCOL.read_text(encoding="utf-8")
-    assert f"```mermaid\n{diagram()}\n```" in text
+    assert f"```mermaid\n{mermaid(TRANSITIONS, State.IDLE)}\n```" in text

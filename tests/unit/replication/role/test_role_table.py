@@ -9,7 +9,8 @@ import pytest
 
 from brokerha.model.errors import ConfigurationError
 from brokerha.replication.role.config import RoleConfig, place_of, term_of, view_of
-from brokerha.replication.role.table import TRANSITIONS, RoleEvent, RoleState, after, diagram
+from brokerha.replication.role.table import TRANSITIONS, RoleEvent, RoleState, after
+from tests.support.machines import mermaid
 
 PROTOCOL = Path(__file__).parents[4] / "brokerha" / "replication" / "PROTOCOL.md"
 
@@ -48,7 +49,7 @@ def test_an_idle_process_never_stands() -> None:
 
 def test_the_picture_in_the_protocol_is_made_from_the_table() -> None:
     text = PROTOCOL.read_text(encoding="utf-8")
-    assert f"```mermaid\n{diagram()}\n```" in text
+    assert f"```mermaid\n{mermaid(TRANSITIONS, RoleState.STANDBY)}\n```" in text
 
 
 @pytest.mark.parametrize(("view", "place", "term"), [(1, 0, 0), (10, 0, 1), (21, 1, 2), (139, 9, 13)])

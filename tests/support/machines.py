@@ -1,8 +1,4 @@
-"""State machines as tables: ``{(state, event): state}``, of which documents and tests are made.
-
-A table is the whole machine: a pair that is not in it changes nothing. Each machine has a module of its own, with the
-meaning of its states and events.
-"""
+"""State machines are tables, ``{(state, event): state}``, from which the diagrams of documents are made."""
 
 from __future__ import annotations
 
