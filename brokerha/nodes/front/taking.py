@@ -143,8 +143,9 @@ class _Queue:
     asked_ms: int = -SURELY_MS
     """When others were asked last."""
     portion: int = 1
-    beats: dict[NodeId, tuple[int, int]] = field(default_factory=dict)
-    """Of the other masters: their beat, and since when it is the same."""
+    """How many messages were claimed the last time, at most `PORTION_LIMIT`."""
+    portion_ms: int = -SURELY_MS
+    """When that was."""
 
 
 class Consumers:
@@ -155,6 +156,9 @@ class Consumers:
         self._queues: dict[str, _Queue] = {}
         self._parked: list[Taking] = []
         """Nothing is left that they could take now."""
+        self._beats: dict[str, dict[NodeId, tuple[int, int]]] = {}
+        """By queue, of other masters that have claimed some of it: their beat, and since when it is the same. Kept while nobody asks here: then, too, the
+        claims of one that is gone have to end."""
 
     def __len__(self) -> int:
         return len(self._parked) + sum(len(queue.waiting) for queue in self._queues.values())
@@ -257,7 +261,7 @@ class Consumers:
         queue.row, queue.ids, messages, others = msgpack.unpackb(found.result().body, use_list=False)
         queue.rows = {each[0]: each[:3] for each in messages if each[3]}
         queue.given = set(queue.rows).difference(self._free(queue))
-        self._note_beats(queue, self._claims(queue), now_ms)
+        self._note_beats(queue, now_ms)
         if queue.ids and queue.claimed_ms is None:
             # By another process of this master, or before it was given up.
             queue.claimed_ms = now_ms - RENEW_MS
@@ -266,20 +270,19 @@ class Consumers:
     def _claims(self, queue: _Queue) -> Claims:
         return EMPTY if queue.row is None else claims_in(queue.row)
 
-    @staticmethod
-    def _note_beats(queue: _Queue, claims: Claims, now_ms: int) -> None:
-        before, queue.beats = queue.beats, {}
-        for master, claim in claims.items():
+    def _note_beats(self, queue: _Queue, now_ms: int) -> None:
+        before, now = self._beats.pop(queue.name, {}), {}
+        for master, claim in self._claims(queue).items():
             beat, since_ms = before.get(master, (None, now_ms))
-            queue.beats[master] = (claim.beat, since_ms if beat == claim.beat else now_ms)
+            if master != self._host.node:
+                now[master] = (claim.beat, since_ms if beat == claim.beat else now_ms)
+        if now:
+            self._beats[queue.name] = now
 
     def _expired(self, queue: _Queue, now_ms: int) -> list[NodeId]:
         """Masters whose claims nobody has renewed in all the time."""
-        return sorted(
-            master
-            for master, (_, since_ms) in queue.beats.items()
-            if master != self._host.node and now_ms >= since_ms + LEASE_MS
-        )
+        beats = self._beats.get(queue.name, {})
+        return sorted(master for master, (_, since_ms) in beats.items() if now_ms >= since_ms + LEASE_MS)
 
     def _give_up(self, queue: _Queue, error: BaseException) -> None:
         """Nobody who waits can be served; the rest is tried again."""
@@ -366,9 +369,7 @@ class Consumers:
 
     def _portion(self, queue: _Queue, now_ms: int) -> int:
         """How many messages to claim beside what is asked for: twice as many as the last time if these were gone within a second."""
-        if queue.claimed_ms is None:
-            return 1
-        is_quick = now_ms < queue.claimed_ms + SURELY_MS
+        is_quick = now_ms < queue.portion_ms + SURELY_MS
         return min(2 * queue.portion, PORTION_LIMIT) if is_quick else max(1, queue.portion // 2)
 
     def _claim(self, queue: _Queue, found: Sequence[Found], wanted: int) -> None:
@@ -379,7 +380,7 @@ class Consumers:
             # The last messages are left to others too.
             limit = max(wanted, (len(nobodys) + 1) // 2)
         more = nobodys[: max(1, min(limit, CLAIM_LIMIT - len(queue.ids)))]
-        queue.portion = min(limit, PORTION_LIMIT)
+        queue.portion, queue.portion_ms = min(limit, PORTION_LIMIT), now_ms
         ids = (*queue.ids, *more)[-CLAIM_LIMIT:]
         self._change(queue, ids, {each[0]: each[:3] for each in found if each[3] or each[0] in more})
 
@@ -444,7 +445,7 @@ class Consumers:
         queue.kept_up_ms = now_ms
         if queue.claimed_ms is not None or is_wanted:
             self._look(queue, partial(self._renew, queue, is_wanted))
-        elif any(taking.queue == queue.name for taking in self._parked):
+        elif queue.waiting or queue.locking or any(taking.queue == queue.name for taking in self._parked):
             queue.used_ms = now_ms
         else:
             del self._queues[queue.name]

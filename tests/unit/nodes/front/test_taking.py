@@ -199,6 +199,19 @@ def test_claims_of_a_master_that_is_gone_count_no_more_after_their_time(world: W
     assert (world.claimed("m1"), world.claimed("m2")) == ((), ("t.1",))
 
 
+def test_who_asks_once_in_a_while_gets_what_a_master_that_is_gone_had_claimed(world: World) -> None:
+    world.queue = names(1)
+    one, two = Master(world), Master(world, "m2")
+    one.accept()
+    found = []
+    for _ in range(2):
+        taking = two.accept()
+        for _ in range(600):
+            two.tick(100)
+        found.append(taken(taking))
+    assert found == [[], ["t.1"]]
+
+
 def test_claims_of_a_master_that_renews_them_count_however_long_it_takes(world: World) -> None:
     world.queue = names(1)
     one, two = Master(world), Master(world, "m2")
