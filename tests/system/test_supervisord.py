@@ -27,7 +27,7 @@ from tests.system.writers import Writer
 VHOST = "supervised"
 KILLS = int(os.environ.get("BROKERHA_SUPERVISED_KILLS", "2"))
 OUTAGE_S = float(os.environ.get("BROKERHA_SUPERVISED_OUTAGE_S", "15"))
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 RESTARTED = ("m1s", "m1b")
 """Stopped in order while there is no broker."""
 NOT_GIVEN_UP = {"RUNNING", "STARTING", "BACKOFF", "EXITED"}
