@@ -64,6 +64,8 @@ class Role:
         self._confirmed_ms: dict[NodeId, int] = {}
         self._elected_ms = now.mono_ms
         self._told_ms: dict[NodeId, int] = {}
+        self._refused: tuple[NodeId, Candidate] | None = None
+        """The last candidate that was refused for a primary that is silent: it gets another answer if the broker says that this one is gone."""
         self._waits_until_declared = False
         self._paused_view = 0
         self._looked_ms = now.mono_ms
@@ -76,12 +78,12 @@ class Role:
 
     # ---- messages
 
-    def on_candidate(self, sender: NodeId, message: Candidate, now: Instant) -> None:
-        """Another process would be primary."""
+    def on_candidate(self, sender: NodeId, message: Candidate, now: Instant) -> bool:
+        """Another process would be primary; returns whether it gets the vote."""
         self._look(now)
         if sender == self.config.process or self.config.process_of(message.view) != sender:
             self.ignored += 1
-            return
+            return False
         are_all_asked = self.config.sync_n == 0
         live = self.live_primary(now)
         # Of two candidates that are as good as each other one steps back, not both.
@@ -98,7 +100,10 @@ class Role:
             # of them that asked at once would take the votes from each other, again and again.
             self._see(message.view)
             self._stand_at_ms = min(self._stand_at_ms, now.mono_ms + self.config.turn_ms(sender))
+        elif live and self._is_missed(now):
+            self._refused = sender, message
         self._say(sender, Vote(message.view, verdict.is_granted, self.promised, self.last, verdict.reason))
+        return verdict.is_granted
 
     def on_vote(self, sender: NodeId, message: Vote, now: Instant) -> None:
         """The answer of another process; or the word of one that there is a higher view."""
@@ -130,7 +135,7 @@ class Role:
             return
         self._see(view)
         self._view = view
-        self._heard_ms = now.mono_ms
+        self._heard_ms, self._refused = now.mono_ms, None
         self._tries = self._yields = 0
         if self.state is RoleState.PRIMARY:
             self._step(RoleEvent.OUTRANKED, f"{sender} is primary of view {view}")
@@ -161,7 +166,9 @@ class Role:
         self._look(now)
         if self._is_missed(now) and process == self.primary:
             self._heard_ms = None
-            if self._may_stand():
+            refused, self._refused = self._refused, None
+            is_settled = refused is not None and self.on_candidate(*refused, now)
+            if not is_settled and self._may_stand():
                 self._stand_at_ms = min(self._stand_at_ms, now.mono_ms + self.config.turn_ms(process))
 
     # ---- this process

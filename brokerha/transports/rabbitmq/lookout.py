@@ -4,8 +4,8 @@
     look ──> queue.declare, passive ──> broker ──> no such queue: of a master that was seen here, an absence; of others nobody knows
 
 Both answers of the broker close the channel of the question; the next one has another. Of the own inbox, which a process hears of where it has backups, there is nothing to learn. What was never seen may live at another broker, from which
-messages are passed on (federation). A broker that was just there again has not all its nodes back: absences count once the own
-connection is as old as the others may need to come back (`TransportConfig.look_after_s`).
+messages are passed on (federation). A broker that was just there again has not all its nodes back: the absence of one that was not seen through this
+connection counts once the connection is as old as the others may need to come back (`TransportConfig.look_after_s`).
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ class Lookout:
     def __init__(
         self, open_channel: OpenChannel, arrived: list[Arrival], sightings: Sightings, from_s: float
     ) -> None:
-        """``arrived`` takes the absences; none is believed before the monotonic time ``from_s``."""
+        """``arrived`` takes the absences; that of a node that was not seen through this connection is not believed before the monotonic time ``from_s``."""
         self._open_channel = open_channel
         self._arrived = arrived
         self._sightings = sightings
         self._from_s = from_s
         self._channel: QuietChannel | None = None
+        self._seen_here: set[NodeId] = set()
+        """Nodes whose inbox was there since this connection began."""
         self._question: tuple[NodeId, bool] | None = None
         """Whom the broker is asked about now, and whether it is missed."""
         self._waiting: dict[NodeId, bool] = {}
@@ -49,9 +51,9 @@ class Lookout:
 
     def look(self, masters: Iterable[NodeId], now_s: float) -> None:
         """Ask about each that is missed, unless it is too early to believe an absence."""
-        if now_s >= self._from_s:
-            self._waiting.update(dict.fromkeys(masters, True))
-            self._ask(now_s)
+        known = masters if now_s >= self._from_s else self._seen_here.intersection(masters)
+        self._waiting.update(dict.fromkeys(known, True))
+        self._ask(now_s)
 
     def _ask(self, now_s: float) -> None:
         if self._question is not None or not self._waiting:
@@ -75,6 +77,7 @@ class Lookout:
             (node, is_missed), self._question = self._question, None
             if code == _RESOURCE_LOCKED:
                 self._sightings.see(node)
+                self._seen_here.add(node)
             elif code == _NOT_FOUND and is_missed and self._sightings.was_seen(node):
                 self._arrived.append(absence_of(node))
         self._ask(now_s)

@@ -34,8 +34,8 @@ class Sightings:
         return bool(self._fresh)
 
     def begin(self) -> None:
-        """A new connection looks for everybody who was not seen."""
-        self._fresh = sorted(self._heard - self._seen)
+        """A new connection looks for everybody: what was seen through another one may not be there any more, or not yet."""
+        self._fresh = sorted(self._heard)
 
     def take(self) -> list[NodeId]:
         """Whom to look for now."""

@@ -80,28 +80,46 @@ def test_one_is_asked_after_the_other_and_each_answer_counts_for_its_own():
     assert broker.absent() == ["m3"]
 
 
-def test_nobody_is_missed_while_the_own_connection_is_young():
-    broker = Broker()
-    broker.lookout.look(["m2"], 2.9)
-    assert broker.channels == []
+def test_while_the_own_connection_is_young_only_those_are_missed_that_it_has_seen():
+    # Given two that were seen through an earlier connection, of which one is there again
+    first = Broker()
+    for node in ("m2", "m3"):
+        first.sightings.hear(node)
+    first.lookout.turn(0.0)
+    first.channels[0].answer(RESOURCE_LOCKED)
+    first.channels[1].answer(RESOURCE_LOCKED)
+    second = Broker(first.sightings)
+    second.lookout.turn(0.0)
+    second.channels[0].answer(RESOURCE_LOCKED)
+    second.channels[1].answer(NOT_FOUND)
+    # When both are missed at once
+    second.lookout.look(["m2", "m3"], 1.0)
+    second.channels[2].answer(NOT_FOUND)
+    # Then the absence of the one counts; the other may not be back yet, and is asked for later
+    assert len(second.channels) == 3
+    assert second.absent() == ["m2"]
+    second.lookout.look(["m3"], 4.0)
+    second.channels[3].answer(NOT_FOUND)
+    assert second.absent() == ["m2", "m3"]
 
 
-def test_a_new_connection_remembers_who_was_seen_and_looks_for_the_others():
+def test_a_new_connection_remembers_who_was_seen_and_looks_for_all():
     # Given a connection that has seen one of two, and was lost before it heard of the other
     first = Broker()
     for node in ("m2", "m3"):
         first.sightings.hear(node)
     first.lookout.turn(0.0)
     first.channels[0].answer(RESOURCE_LOCKED)
-    # When the next one takes over
+    # When the next one takes over, and finds neither
     second = Broker(first.sightings)
     second.lookout.turn(0.0)
-    # Then only the other is looked for, and the first is missed when it is gone
-    assert second.asked() == ["brokerha.m3.sync"]
+    assert second.asked() == ["brokerha.m2.sync"]
     second.channels[0].answer(NOT_FOUND)
-    second.lookout.look(["m2", "m3"], 4.0)
     second.channels[1].answer(NOT_FOUND)
+    # Then only the one that was ever seen is missed
+    second.lookout.look(["m2", "m3"], 4.0)
     second.channels[2].answer(NOT_FOUND)
+    second.channels[3].answer(NOT_FOUND)
     assert second.absent() == ["m2"]
 
 

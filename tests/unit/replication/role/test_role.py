@@ -310,6 +310,35 @@ def test_one_whose_process_has_ended_is_followed_by_another_in_their_order(proce
     assert role.take(at(1000 + turn_ms)).messages
 
 
+def test_one_that_was_refused_a_moment_before_the_broker_answered_gets_the_vote_then() -> None:
+    role = missed("b2")
+    role.on_candidate("b1", candidate(21), at(1000))
+    assert not vote_of(role.take(at(1000))).is_granted
+    role.on_absence("m1", at(1001))
+    assert vote_of(role.take(at(1001))).is_granted
+    assert not said_meanwhile(role, 2000, since_ms=1001), "it leaves it to that one"
+
+
+def test_one_that_was_refused_while_the_primary_lives_gets_no_vote_by_its_later_end() -> None:
+    role = missed("b2")
+    role.on_candidate("b1", candidate(21), at(1000))
+    role.take(at(1000))
+    role.heard("m1", 10, at(1100))
+    pass_time(role, 2100)
+    role.on_absence("m1", at(2200))
+    assert not said_meanwhile(role, 2400, since_ms=2200)
+    assert role.take(at(2500)).messages
+
+
+def test_one_that_is_refused_again_leaves_the_others_their_turn() -> None:
+    role = missed("b2")
+    role.on_candidate("b1", candidate(21, last=(1, 1)), at(1000))
+    role.take(at(1000))
+    role.on_absence("m1", at(1001))
+    assert not vote_of(role.take(at(1001))).is_granted
+    assert role.take(at(1301)).messages
+
+
 def test_an_answer_that_is_older_than_its_last_word_is_nothing() -> None:
     role = missed()
     role.heard("m1", 10, at(1100))
