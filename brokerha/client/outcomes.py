@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from brokerha.model.errors import BrokerhaError, OutcomeUnknown, Rejected, error_named
+from brokerha.model.errors import BrokerhaError, Conflict, OutcomeUnknown, Rejected, aborted, error_named
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.requests import REFUSED, REJECTED_STATUS, UNKNOWN, Reply
 
@@ -24,6 +24,11 @@ def written(reply: Reply) -> Written:
     if error is not None:
         raise error
     return Written(reply.txid, reply.lsn, reply.status)
+
+
+def is_conflict(reply: Reply) -> bool:
+    """Whether the write was rejected as what it expected was changed by another one."""
+    return reply.status == REJECTED_STATUS and isinstance(aborted(reply.reason), Conflict)
 
 
 def error_of_reply(reply: Reply) -> BrokerhaError | None:

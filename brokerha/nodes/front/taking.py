@@ -27,14 +27,14 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from brokerha.client.outcomes import error_of_reply
+from brokerha.client.outcomes import error_of_reply, is_conflict
 from brokerha.model import etags
 from brokerha.model.claims import CLAIM_LIMIT, EMPTY, LEASE_MS, TABLE, Claims, claimed, claims_in, packed
-from brokerha.model.errors import CONFLICT, BrokerhaError, NotReady, TimedOut, error_named
+from brokerha.model.errors import BrokerhaError, NotReady, TimedOut, error_named
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.outside.levels import LATEST_LSN
-from brokerha.model.requests import REJECTED_STATUS, UNKNOWN, Reply, TxReply
+from brokerha.model.requests import UNKNOWN, Reply, TxReply
 from brokerha.ports.front import ReadOutcome
 
 PAUSE_MS: Final = 100
@@ -196,6 +196,10 @@ class Consumers:
                 else:
                     self._parked.append(taking)
         for queue in list(self._queues.values()):
+            # They wait together, each no longer than its own time.
+            for taking in [each for each in queue.waiting if now_ms >= each.end_ms]:
+                queue.waiting.remove(taking)
+                _fail(taking, TimedOut(f"queue {queue.name!r} was not read in time, or not agreed on: try again"))
             if not queue.is_busy and now_ms >= self._upkeep_ms(queue):
                 self._keep_up(queue, now_ms)
 
@@ -203,7 +207,10 @@ class Consumers:
         """When `tick` wants to be called; None when nothing waits and nothing is claimed."""
         applied = self._host.applied_lsn() if self._parked else 0
         dues = [taking.due_ms(applied) for taking in self._parked]
-        dues += [self._upkeep_ms(queue) for queue in self._queues.values() if not queue.is_busy]
+        for queue in self._queues.values():
+            dues += [taking.end_ms for taking in queue.waiting]
+            if not queue.is_busy:
+                dues.append(self._upkeep_ms(queue))
         return min(dues, default=None)
 
     def close(self, error: BrokerhaError) -> None:
@@ -406,14 +413,14 @@ class Consumers:
     ) -> None:
         queue.is_busy = False
         reply = done.result()
-        is_conflict = reply.status == REJECTED_STATUS and reply.reason.startswith(CONFLICT)
+        is_late = is_conflict(reply)
         if reply.status == UNKNOWN:
             self._give_up(queue, TimedOut(f"the masters did not agree in time who gives out messages of queue {queue.name!r}: try again"))
             return
-        if not is_conflict and (error := error_of_reply(reply)):
+        if not is_late and (error := error_of_reply(reply)):
             self._give_up(queue, error)
             return
-        if is_conflict:
+        if is_late:
             queue.claimed_ms = at_ms if queue.ids else None
         else:
             # What was read before it was claimed may be given out now.

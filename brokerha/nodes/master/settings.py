@@ -19,13 +19,13 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from brokerha.client.outcomes import error_of_reply
+from brokerha.client.outcomes import error_of_reply, is_conflict
 from brokerha.master.command_arguments import check_command
-from brokerha.model.errors import CONFLICT, BrokerhaError, InvalidRequest, NotReady, TimedOut
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.operations import TABLE as TABLE_KIND
 from brokerha.model.operations import Operation, pack_operations
-from brokerha.model.requests import APPLIED_LEVEL, REJECTED_STATUS, SYNCHRONISED, Reply
+from brokerha.model.requests import APPLIED_LEVEL, SYNCHRONISED, Reply
 from brokerha.model.settings import TABLE, Row, name_problem, packed, problem_of, text_of, value_of, value_problem
 from brokerha.model.wire.messages import Outgoing, SettingsReport, SettingsRequest
 from brokerha.nodes.loop import NodeLoop
@@ -248,7 +248,7 @@ class MasterSettings:
         reply.add_done_callback(lambda done: self._on_reply(wish, done.result()))
 
     def _on_reply(self, wish: _Wish, reply: Reply) -> None:
-        if reply.status == REJECTED_STATUS and reply.reason.startswith(CONFLICT) and wish.tries < TRIES:
+        if is_conflict(reply) and wish.tries < TRIES:
             wish.is_sent, wish.least_lsn = False, reply.lsn
         elif error := error_of_reply(reply):
             self._fail(wish, error)

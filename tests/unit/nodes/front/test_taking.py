@@ -345,6 +345,20 @@ def test_a_claim_that_cannot_be_given_back_is_tried_again_once_a_second(world: W
     assert world.claimed("m1") == ()
 
 
+def test_who_waits_with_others_waits_no_longer_than_his_own_time(world: World) -> None:
+    world.queue = names(2)
+    one = Master(world, is_slow=True)
+    short, long = one.accept(end_ms=500), one.accept(end_ms=5000)
+    one.tick(499)
+    assert not short.future.done()
+    assert one.consumers.due_ms() == world.now_ms + 1
+    one.tick(1)
+    assert isinstance(short.future.exception(0), TimedOut)
+    while one.due:
+        one.step()
+    assert taken(long) == ["t.1"]
+
+
 def test_when_the_order_went_back_nothing_is_given_without_a_look(world: World) -> None:
     world.queue = names(9)
     one = Master(world)
