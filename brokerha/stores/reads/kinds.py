@@ -70,7 +70,7 @@ ARGUMENTS: Final[dict[str, Shapes]] = {
     "tables": {},
     "snapshots": {},
     "queue": {
-        "after": _MESSAGE_ID, "limit": _ROWS, "free": FLAG, "holder": TEXT, "expired": listed(TEXT, 0, MASTERS_LIMIT), **_PENDING,
+        "after": _MESSAGE_ID, "limit": _ROWS, "holder": TEXT, "expired": listed(TEXT, 0, MASTERS_LIMIT), **_PENDING,
     },
     "queues": _PENDING,
     "together": {"reads": needed(listed(BYTES, 1, READS_LIMIT)), "seen": BYTES, **_PENDING},

@@ -26,11 +26,11 @@ Taken = Callable[[], frozenset[tuple[str, str]]]
 
 
 class QueueRange:
-    """Arguments, all optional: ``after``, the id of the message before the first; ``limit``, 1000 if not given; ``free``, without messages that
-    prepared transactions take; ``holder`` and ``expired``. Their shapes were checked (kinds.py). Raises InvalidRequest.
+    """Arguments, all optional: ``after``, the id of the message before the first; ``limit``, 1000 if not given; ``holder`` and ``expired``.
+    Their shapes were checked (kinds.py). Raises InvalidRequest.
     """
 
-    __slots__ = ("after", "expired", "holder", "is_free", "limit", "queue")
+    __slots__ = ("after", "expired", "holder", "limit", "queue")
 
     def __init__(self, queue: str, arguments: Mapping[str, Any]) -> None:
         problem = name_problem(QUEUE, queue)
@@ -39,7 +39,6 @@ class QueueRange:
         self.queue = queue
         self.after: str | None = arguments.get("after")
         self.limit: int = arguments.get("limit") or RANGE_LIMIT_DEFAULT
-        self.is_free = bool(arguments.get("free"))
         self.holder: str | None = arguments.get("holder")
         self.expired: frozenset[str] = frozenset(arguments.get("expired") or ())
 
@@ -77,7 +76,7 @@ class QueueRange:
                 found.append((*message, is_own))
         return row, ids, found, sorted(others)
 
-    def take(self, pending: Pending, held: Callable[[str | None], Iterator[Message]], taken: Taken) -> list[Message]:
+    def take(self, pending: Pending, held: Callable[[str | None], Iterator[Message]]) -> list[Message]:
         """The messages; ``held`` gives those of the store after an id.
 
         Raises NotFound, TooLarge, TimedOut, StoreDamaged.
@@ -85,8 +84,6 @@ class QueueRange:
         found = []
         size_bytes = 0
         messages = pending.messages(self.queue, self.after, held)
-        if self.is_free and (left_out := taken()):
-            messages = (message for message in messages if (self.queue, message.id) not in left_out)
         for message in islice(messages, self.limit):
             size_bytes += len(message.body)
             if size_bytes > RESULT_LIMIT_BYTES:

@@ -10,7 +10,7 @@
 | range *      | table      | prefix, from, to, limit, reverse, snapshot             | application/x-msgpack, (key, value) |
 | tables       |            |                                                       | application/json, names             |
 | snapshots    |            |                                                       | application/json, list of {name, tables, lsn} |
-| queue *      | queue      | after (a message id), limit, free (without what prepared transactions take) | application/x-msgpack, (message id, content type, body) |
+| queue *      | queue      | after (a message id), limit                          | application/x-msgpack, (message id, content type, body) |
 | queue        | queue      | holder (a master), limit, expired (masters): what it has claimed, and may claim | application/x-msgpack, queues.py |
 | queues *     |            |                                                       | application/json, name: depth, published, accepted |
 | together *   |            | reads: packed (kind, name, arguments) of each; seen (observing.py) | application/x-msgpack, (content type, body) of each |

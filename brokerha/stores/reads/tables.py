@@ -136,14 +136,11 @@ class TablesReading:
         def held(after: str | None) -> Iterator[Message]:
             return self._queues.messages(transaction, wanted.queue, after, may_go_on)
 
-        def taken() -> frozenset[tuple[str, str]]:
-            return self._taken(transaction)
-
         if wanted.holder is None:
-            found: Any = wanted.take(pending, held, taken)
+            found: Any = wanted.take(pending, held)
         else:
             row = self._stored(transaction, row_key_of(claims.TABLE, wanted.queue.encode()))
-            found = wanted.claims(row, held, taken, partial(self._queues.holds, transaction, wanted.queue))
+            found = wanted.claims(row, held, partial(self._taken, transaction), partial(self._queues.holds, transaction, wanted.queue))
         body: bytes = msgpack.packb(found)
         return body
 

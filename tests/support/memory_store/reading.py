@@ -153,7 +153,7 @@ def _rows(image: MemoryImage, wanted: KeyRange) -> list[tuple[bytes, bytes]]:
 def _of_queue(image: MemoryImage, wanted: QueueRange, pending: Pending) -> Any:
     held = _held(image, wanted.queue)
     if wanted.holder is None:
-        return wanted.take(pending, held, lambda: _taken(image))
+        return wanted.take(pending, held)
     row = image.keys.get(row_key_of(claims.TABLE, wanted.queue.encode()))
     return wanted.claims(row, held, lambda: _taken(image), _queue(image, wanted.queue).messages.__contains__)
 
