@@ -201,7 +201,7 @@ def kill_again_and_again(cluster: ProcessCluster, folder: Path, kills: int, node
     assert (LogTable(str(into)).state().head.chain, reached) == (
         LogTable(str(undisturbed)).state().head.chain, sorted(reached)
     )  # fmt: skip
-    assert len(set(reached)) > 1, "every job was killed before it had kept anything"
+    assert len(set(reached)) >= min(kills, 2), "every job was killed before it had kept anything"
     return (
         f"archive: {kills} kills of the job and {node_kills} of masters, {len(set(reached))} of them after something new was kept; "
         f"{len(found)} entries, {len(writing.acknowledged)} acknowledged meanwhile, each once, equal to an archive made at once"
