@@ -169,7 +169,7 @@ class MasterCore:
     def _on_post(self, envelope: Envelope, now: Instant) -> None:
         self.sync.on_post(envelope.sender, envelope.message, now)  # type: ignore[arg-type]
         row = envelope.message.row  # type: ignore[union-attr]
-        is_comparable = self.sync.config.is_quorum or row.epoch == self.sync.epoch.id
+        is_comparable = not self.sync.keeps_sides or row.epoch == self.sync.epoch.id
         if row.fingerprint and is_comparable and envelope.sender in self.sync.peers.peers:
             self.sites.on_row(envelope.sender, row.fingerprint_lsn, from_text(row.fingerprint))
 

@@ -41,21 +41,23 @@ class Deferring:
     def __init__(self, config: DeferConfig, sync: SyncCore) -> None:
         self.config = config
         self._sync = sync
-        self._is_on = sync.config.is_quorum and config.age_ms > 0
         self._lsns = self._bytes = 0
         self._due_ms: int | None = None
 
     def begin(self) -> None:
         """A turn begins; all that was decided in the ones before is carried out."""
-        if self._is_on and self._due_ms is None:
-            self._sync.durable_lsn = self._sync.lsn
+        if self._due_ms is None:
+            self._sync.durable_lsn = self._sync.lsn if self._is_on() else None
+
+    def _is_on(self) -> bool:
+        return not self._sync.keeps_sides and self.config.age_ms > 0
 
     def decide(self, records: Sequence[Record], now: Instant) -> tuple[bool, bool]:
         """Whether these wait; whether all that waits is to be written now although there is no record."""
         is_due = self._due_ms is not None and now.mono_ms >= self._due_ms
         if not records and not is_due:
             return False, False
-        may_wait = self._is_on and not is_due and all(map(is_derived, records))
+        may_wait = self._is_on() and not is_due and all(map(is_derived, records))
         if may_wait and self._is_room_for(records):
             if self._due_ms is None:
                 self._due_ms = now.mono_ms + self.config.age_ms
@@ -76,7 +78,7 @@ class Deferring:
 
     def reach(self) -> Lsn:
         """How far the order may come by itself: a copy of this site may be there already, and waits for it."""
-        return reach_of(self._sync) if self._is_on else self._sync.lsn
+        return reach_of(self._sync) if self._sync.needs_majority else self._sync.lsn
 
     def deadline_ms(self) -> int | None:
         """When what waits is to be written; None when nothing does."""

@@ -29,6 +29,7 @@ from brokerha.replication.site.judging import SiteComparison
 from brokerha.replication.site.lineages import Lineages, Rewind
 from brokerha.replication.site.site import Site
 from brokerha.sync.core import SyncCore
+from brokerha.sync.modes import NONE, keeps_copies
 from brokerha.sync.round import RoundResult
 
 
@@ -51,9 +52,6 @@ class Parts(Protocol):
     def forget_results(self, lsn: Lsn) -> None:
         """Results after ``lsn`` are void."""
 
-KEEPING = ("simple", "smart")
-"""Strategies whose workers may have to go back."""
-
 
 def rewinds_of(history: History) -> tuple[Rewind, ...]:
     """Every going back that the split book still has, as a site wants them."""
@@ -70,6 +68,8 @@ class Parting:
         self._core = core
         self._now_ms = 0
         self._began_ms: int | None = None
+        self._may_keep = True
+        """Whether some worker may keep a copy: with quorum only one that comes from a split before."""
         self._is_book_new = True
         self._taken_splits = taken_splits
         """Number of the last split before the content of another site was taken over."""
@@ -86,7 +86,7 @@ class Parting:
     def _is_ready_to_go_back(self) -> bool:
         """Whether the site has executed all that it has, where its content is to stay."""
         core = self._core
-        if core.sync.mode != "none":
+        if core.sync.mode != NONE:
             return True
         workers = core.site.in_sync(self._now_ms)
         return not workers or (core.feed.executed == core.sync.lsn and len(self._at_the_end(workers)) == len(workers))
@@ -101,7 +101,7 @@ class Parting:
     def look(self, now: Instant) -> None:
         """Take note of a turn, with all before it durable: is anybody missing, is everybody back?"""
         core, self._now_ms = self._core, now.mono_ms
-        core.site.has_own_content = core.sync.mode == "none"
+        core.site.has_own_content = core.sync.mode == NONE
         if core.site.took_elsewhere:
             core.site.took_elsewhere, self._is_book_new = False, True
             last = max((split.number for split in core.history.splits()), default=0)
@@ -111,15 +111,17 @@ class Parting:
         if self._is_book_new:
             self._is_book_new = False
             core.feed.executed_before = executed_before(core.history, core.feed.executed, self._taken_splits)
-        if core.sync.config.is_quorum or core.sync.lost:
+        self._may_keep |= core.sync.keeps_sides
+        if core.sync.lost or not self._may_keep:
             return
         if self._began_ms is None:
             self._began_ms = now.mono_ms
-        if core.sync.mode in KEEPING and self._is_somebody_missing(now.mono_ms):
+        if keeps_copies(core.sync.mode) and self._is_somebody_missing(now.mono_ms):
             if now.mono_ms - self._began_ms > core.sync.config.heard_ms:
                 core.site.keep_copy(now)
         elif not self._unsettled(now.mono_ms):
             core.site.drop_copies(now)
+            self._may_keep = core.sync.keeps_sides or bool(core.site.kept())
 
     def _is_somebody_missing(self, mono_ms: int) -> bool:
         sync = self._core.sync
@@ -168,11 +170,11 @@ class Parting:
     def deadline_ms(self) -> int | None:
         """When `look` may have something new to say though nothing happened."""
         sync = self._core.sync
-        if sync.config.is_quorum or sync.lost:
+        if sync.lost or not keeps_copies(sync.mode):
             return None
         known = [peer.known_ms for peer in sync.peers.peers.values() if peer.known_ms is not None]
         due_ms = min(known, default=None)
-        if due_ms is None or sync.mode not in KEEPING:
+        if due_ms is None:
             return None
         # Once somebody is missing all is ordered, and orders have their own time.
         return due_ms + sync.config.heard_ms + 1 if due_ms + sync.config.heard_ms >= self._now_ms else None

@@ -103,7 +103,7 @@ def lowest_back(core: Holder) -> Lsn | None:
     from the missing one is its own pin.
     """
     sync = core.sync
-    if sync.config.is_quorum or sync.is_whole():
+    if not sync.keeps_sides or sync.is_whole():
         return None
     return min([sync.epoch.base_lsn, *(lsn for _, lsn in sync.epoch.path)])
 

@@ -43,7 +43,7 @@ class SplitCommands:
             return {**_in_force(sync), "change": _told(choice) if choice is not None else None}
         mode = arguments["mode"]
         if not isinstance(mode, str):
-            raise InvalidRequest(f"mode is none, simple or smart, not {mode!r}")
+            raise InvalidRequest(f"mode is none, simple, smart or quorum, not {mode!r}")
         if refused := no_command(sync):
             raise NotReady(refused)
         choice = sync.epochs.choosing.choose(sync, mode, now)
@@ -65,7 +65,7 @@ def facts_of(core: MasterCore) -> Facts:
 
 def source_of(sync: SyncCore) -> str:
     """Where the strategy in force comes from."""
-    return EPOCH if sync.epoch.mode and not sync.config.is_quorum else FILE
+    return EPOCH if sync.epoch.mode else FILE
 
 
 def _in_force(sync: SyncCore) -> Answer:

@@ -23,6 +23,7 @@ from brokerha.model.ids import Instant, NodeId
 from brokerha.replication.site.feed import Feed
 from brokerha.replication.site.judging import SiteComparison
 from brokerha.sync.core import SyncCore
+from brokerha.sync.modes import QUORUM
 from brokerha.sync.splits.choosing import differing
 
 SMALLEST = 2
@@ -60,11 +61,11 @@ def epoch_state(sync: SyncCore, mono_ms: int) -> State | None:
     if (found := belonging_state(sync, mono_ms)) is not None:
         return found
     peers = sync.peers
-    if sync.config.is_quorum and len(sync.epoch.configuration.masters) > SMALLEST:
+    if sync.needs_majority and len(sync.epoch.configuration.masters) > SMALLEST:
         found = _without_others(sync, mono_ms) or _coming_back(sync, mono_ms)
         if found is not None:
             return found
-    if not sync.config.is_quorum:
+    if sync.keeps_sides:
         found = _parted(sync, mono_ms)
         if found is not None:
             return found
@@ -107,7 +108,8 @@ def _parted(sync: SyncCore, mono_ms: int) -> State | None:
     peers, epoch = sync.peers, sync.epoch
     if peers.unlike:
         named = ", ".join(sorted(peers.unlike))
-        return states.WAITING_FOR_PEERS, f"{named}: split-recovery = quorum there, {sync.mode} here; set it alike"
+        there = "one of the others there" if sync.mode == QUORUM else "quorum there"
+        return states.WAITING_FOR_PEERS, f"{named}: split-recovery = {there}, {sync.mode} here; write the same word into the files of all masters"
     missing = sorted({*epoch.configuration.masters}.difference(epoch.members))
     if not missing:
         return None
@@ -156,7 +158,7 @@ def _named(sync: SyncCore, node: NodeId, mono_ms: int, *, is_left_out: bool = Tr
         remarks.append("its process has ended, or has lost the broker")
     elif peer is not None and sync.epochs.suspicion.has_left(peer):
         remarks.append("it was stopped")
-    elif is_left_out and (not sync.config.is_quorum or len(sync.epoch.configuration.masters) > SMALLEST) and peer is not None and peer.known_ms is not None:
+    elif is_left_out and (not sync.needs_majority or len(sync.epoch.configuration.masters) > SMALLEST) and peer is not None and peer.known_ms is not None:
         silent_ms = mono_ms - peer.known_ms
         missed_ms = sync.epochs.suspicion.missed_at_ms(peer) or mono_ms
         left_s = -(-(missed_ms - mono_ms) // 1000)

@@ -5,6 +5,7 @@
     draw(10_000_000)    draw_split: masters that are left out of an epoch, and come back
     draw(20_000_000)    draw_members: masters that are added, taken out and replaced while the world splits
     draw(30_000_000)    draw_mode: masters of which every side goes on; from 30, 40 and 50 million on none, simple and smart
+    draw(60_000_000)    draw_chosen: the same while operators choose another strategy now and then, quorum among them
 
 The second kind has fewer masters and workers and does less beside, so that its runs stay short.
 """
@@ -41,6 +42,8 @@ MEMBERS_FROM = 20_000_000
 """Seeds from here on draw worlds in which masters are added, taken out and replaced."""
 MODES_FROM = {"none": 30_000_000, "simple": 40_000_000, "smart": 50_000_000}
 """Seeds from here on, ten million each, draw worlds with one of the strategies in which every side of a split goes on."""
+CHOSEN_FROM = 60_000_000
+"""Seeds from here on draw worlds in which operators choose from several strategies."""
 MOST_MASTERS = 6
 FAULTS_OF_MEMBERS = {
     "add master": 3 * SECOND_US,
@@ -92,6 +95,8 @@ def _sync(rng: Random) -> dict[str, Any]:
 
 def draw(seed: int) -> Options:
     """Options of a seed."""
+    if seed >= CHOSEN_FROM:
+        return draw_chosen(seed)
     if seed >= min(MODES_FROM.values()):
         return draw_mode(seed)
     if seed >= MEMBERS_FROM:
@@ -195,6 +200,25 @@ def draw_mode(seed: int) -> Options:
         safety_us=rng.randint(4, 12) * SECOND_US,
         safety_steps=1_500,
         liveness_us=120 * SECOND_US,
+    )
+
+
+def draw_chosen(seed: int) -> Options:
+    """Options of a world in which operators choose another strategy now and then; with ``none`` sites keep contents of their own for good."""
+    rng = Random(seed * 13 + 7)
+    drawn = draw_mode(MODES_FROM["smart"] + seed)
+    modes = rng.choice((("quorum", "smart"), ("quorum", "simple"), ("quorum", "simple", "smart"), ("quorum", "none")))
+    first = rng.choice(modes)
+    acknowledge = rng.choice(("all", "majority", "present")) if first == "quorum" else "all"
+    # Half of the worlds have little trouble, so that much comes of what operators do.
+    part = rng.choice((0.2, 0.4, 1.0, 1.0))
+    trouble = {kind: mean_us for kind, mean_us in drawn.faults.items() if rng.random() < part}
+    return replace(
+        drawn,
+        sync={**drawn.sync, **_suspects(seed), "split_recovery": first, "acknowledge": acknowledge},
+        modes=modes,
+        faults={**trouble, "choose mode": rng.choice((SECOND_US // 8, SECOND_US // 2, SECOND_US))},
+        safety_us=rng.randint(6, 14) * SECOND_US,
     )
 
 

@@ -149,6 +149,8 @@ class Options:
     """How often workers look at all their data; 0 for never."""
     broken_link: bool = False
     """Whether one link of the masters stays cut for ever, liveness phase included: the others have to pass things on."""
+    modes: tuple[str, ...] = ()
+    """Strategies of split recovery of which operators choose one after the other; empty where that of the files stays."""
     looks_on: bool = False
     """Whether the run goes on for a few idle rounds at the end, to see that idle masters are quiet."""
 
@@ -189,6 +191,7 @@ _SINGLE = (
     "drift",
     "scrub_us",
     "broken_link",
+    "modes",
     "looks_on",
     "wipes",
 )

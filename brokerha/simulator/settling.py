@@ -10,6 +10,7 @@ from brokerha.replication.site.config import Standing
 from brokerha.simulator.checks.truth import Truth
 from brokerha.simulator.cluster import Cluster
 from brokerha.simulator.members import Members
+from brokerha.sync.modes import NONE
 from brokerha.transactions.states import Part
 
 
@@ -34,7 +35,7 @@ def missing_at_workers(world: Cluster, members: Members) -> str:
         for node, worker in core.site.workers.items():
             if worker.standing is not Standing.ON:
                 return f"{node} is {worker.standing.value} at {master.node}: {worker.reason}"
-        if core.sites.differing and core.sync.mode != "none":
+        if core.sites.differing and NONE not in {core.sync.mode, *world.options.modes}:
             return f"{master.node}: {core.sites.reason()}"
         if core.site.disagreement:
             return core.site.disagreement

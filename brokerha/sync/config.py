@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
+from brokerha.sync.modes import NONE, QUORUM, SPLIT_RECOVERY
 
 ACKNOWLEDGE = ("all", "present", "majority")
-SPLIT_RECOVERY = ("none", "simple", "smart", "quorum")
 
 REPORTED_LIMIT = 50_000
 """Entries of all masters that may be stamped and not synchronised: what the next epoch may have to recover. With ids of the
@@ -24,7 +24,8 @@ class SyncConfig:
     """All masters with which the cluster begins, this one included; from then on the configuration is the epoch's."""
     acknowledge: str = "all"
     """Who must hold an entry before it is added: ``all`` members, those ``present``, or a ``majority`` (rule R6)."""
-    split_recovery: str = "quorum"
+    split_recovery: str = QUORUM
+    """What becomes of a split, until an epoch says something else (R19)."""
     round_timeout_ms: int = 500
     """A member that was not heard for this long is late: rounds complete with its last known counter."""
     idle_round_ms: int = 1000
@@ -54,13 +55,10 @@ class SyncConfig:
     body_message_bytes: int = 1024 * 1024
     clock_reserve_us: int = 2_000_000
     """Timestamps are reserved this far ahead of use, so that few turns have to write the reservation."""
-    is_quorum: bool = field(init=False)
-    """Whether only a majority may go on without the others; else any side of a split may."""
     heard_ms: int = field(init=False)
     """How long after its last post a member still counts as heard: an idle heartbeat may be that far away."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "is_quorum", self.split_recovery == "quorum")
         object.__setattr__(self, "heard_ms", self.idle_round_ms + self.round_timeout_ms)
         if self.node not in self.members:
             message = f"master {self.node} is not among the masters {', '.join(self.members)}"
@@ -74,7 +72,7 @@ class SyncConfig:
         if self.split_recovery not in SPLIT_RECOVERY:
             message = f"split-recovery = {self.split_recovery!r}: write one of {', '.join(SPLIT_RECOVERY)}"
             raise ConfigurationError(message)
-        if self.split_recovery != "quorum" and self.acknowledge != "all":
+        if self.split_recovery != QUORUM and self.acknowledge != "all":
             message = f"split-recovery = {self.split_recovery!r} needs acknowledge = 'all', not {self.acknowledge!r}"
             raise ConfigurationError(message)
         if min(self.post_window, self.queue_window, self.body_message_bytes, self.retransmit_ms) < 1:
@@ -114,18 +112,18 @@ class SyncConfig:
         return max(self.max_peer_lag_ms, self._noticed_ms)
 
     def gone_of(self, mode: str) -> int | None:
-        """When the broker is asked for a silent member that something waits for; None for ``simple`` and ``smart``, where a copy is to be kept first."""
-        if mode == "none":
+        """When the broker is asked for a silent member that something waits for; None where a copy is to be kept first."""
+        if mode == NONE:
             return self.none_silent_ms
-        return self.gone_ms if self.is_quorum else None
+        return self.gone_ms if mode == QUORUM else None
 
     def busy_post_ms(self, mode: str) -> int:
         """Time between posts while there is something to agree on."""
-        return min(self.none_post_ms, self.retransmit_ms) if mode == "none" else self.retransmit_ms
+        return min(self.none_post_ms, self.retransmit_ms) if mode == NONE else self.retransmit_ms
 
     def lag_of(self, mode: str) -> int:
         """The same where this strategy is chosen: with ``none`` updates are not delayed any longer than it takes to notice.
 
         Twice as long as news may take: who is missed by mistake costs everybody an epoch and its own site a going back.
         """
-        return min(self.lag_ms, 2 * self._noticed_ms) if mode == "none" else self.lag_ms
+        return min(self.lag_ms, 2 * self._noticed_ms) if mode == NONE else self.lag_ms

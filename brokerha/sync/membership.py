@@ -96,9 +96,10 @@ class Membership:
         return self._begin(sync, wish)
 
     def _begin(self, sync: SyncState, wish: Wish) -> Wish:
-        if not self._config.is_quorum:
+        if not sync.needs_majority or (wish.kind == ADD and sync.keeps_sides):
             raise InvalidRequest(
-                f"masters are added and taken out with split-recovery = quorum, not {self._config.split_recovery}"
+                f"masters are added and taken out with split-recovery = quorum, not {sync.mode}: first brokerha split-recovery quorum, "
+                f"and afterwards brokerha split-recovery {sync.mode}"
             )
         if sync.lost or sync.retired:
             raise NotReady(sync.lost or sync.retired)

@@ -24,6 +24,7 @@ from brokerha.model.ids import Instant, Lsn, NodeId, Timestamp
 from brokerha.model.records import PeerJournal
 from brokerha.model.wire.epoch_messages import Row
 from brokerha.sync.config import SyncConfig
+from brokerha.sync.modes import QUORUM, are_alike
 from brokerha.sync.streams import Stream
 
 REFUSED, OLD, NEWER, RESTARTED = "refused", "old", "newer", "restarted"
@@ -92,6 +93,7 @@ class PeerTable:
         """Masters of which one needs a majority and the other does not: they cannot agree on anything."""
         self.guests: set[NodeId] = set()
         """Nodes that are no masters as far as this one knows, and are listened to: one that is to be added, or that another master named."""
+        self.choose(epoch.mode or config.split_recovery)
         self.begin(epoch)
 
     def begin(self, epoch: Epoch) -> None:
@@ -121,6 +123,11 @@ class PeerTable:
                 self.new_journals.append(PeerJournal(node, name))
                 self.impostors.pop(node, None)
                 self.elsewhere.pop(node, None)
+
+    def choose(self, mode: str) -> None:
+        """This strategy is in force: where sides may part, an entry is held by all members (R13)."""
+        self.mode, self._is_active = mode, False
+        self._acknowledge = self.config.acknowledge if mode == QUORUM else "all"
 
     def listen_to(self, node: NodeId, journal: str = "") -> None:
         """Hear a node that is no master here: it is to be added, or others name it, with its journal, as one."""
@@ -211,7 +218,7 @@ class PeerTable:
             return "unknown_peer"
         if not self.is_known_journal(row):
             return "foreign_journal"
-        if row.is_quorum != self.config.is_quorum:
+        if not are_alike(row.mode, self.mode) and row.node not in self.guests:
             self.unlike.add(row.node)
             return "other_mode"
         self.unlike.discard(row.node)
@@ -312,7 +319,7 @@ class PeerTable:
         if not self._is_active:
             # Rows of an epoch stay.
             known = 1 + sum([peer.row is not None for peer in self.peers.values()])
-            if self.config.is_quorum:
+            if self.mode == QUORUM:
                 self._is_active = known >= self.majority and self.is_known_before()
             else:
                 self._is_active = known >= len(self.epoch.members)
@@ -331,7 +338,7 @@ class PeerTable:
     def held_by_required(self, streams: dict[NodeId, Stream], mono_ms: int) -> dict[NodeId, int]:
         """How many entries of each origin are durable at every member where they have to be (R6)."""
         counts = {}
-        if self.config.acknowledge == "all":
+        if self._acknowledge == "all":
             held = [peer.row.have if peer.row else {} for peer in self.peers.values()]
             for origin, stream in streams.items():
                 counts[origin] = min([stream.count, *[have.get(origin, 0) for have in held]])
@@ -349,17 +356,16 @@ class PeerTable:
 
     def _required(self, mono_ms: int) -> list[NodeId]:
         """Members each of which has to hold an entry."""
-        if self.config.acknowledge == "majority":
+        if self._acknowledge == "majority":
             return []
-        if self.config.acknowledge == "present":
+        if self._acknowledge == "present":
             return [node for node in self.peers if self.is_heard(node, mono_ms)]
         return list(self.peers)
 
     def _least(self, own: int, confirmed: dict[NodeId, int], required: list[NodeId]) -> int:
         held = min([own, *(confirmed[node] for node in required)])
         # What all members hold is held by a majority as well.
-        config = self.config
-        if config.acknowledge in ("majority", "present"):
+        if self._acknowledge != "all":
             held = min(held, self._held_by_majority(own, confirmed))
         return held
 

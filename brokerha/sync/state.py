@@ -20,6 +20,7 @@ from brokerha.sync.catching_up import TailReader
 from brokerha.sync.clock import HybridClock
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.epochs.recovery import Recovery
+from brokerha.sync.modes import NONE, keeps_sides, needs_majority
 from brokerha.sync.peers import PeerTable
 from brokerha.sync.round import RoundResult, is_derived
 from brokerha.sync.streams import IncomingQueue, Stream
@@ -41,7 +42,11 @@ class SyncState:
     decided: Epoch | None = None
     """To be installed as soon as the own queue ends at its base."""
     mode: str
-    """What becomes of a split: of none, simple and smart an operator may choose another one at any time but during a split."""
+    """The strategy in force: what becomes of a split (modes.py)."""
+    needs_majority: bool
+    """Whether only a majority may go on without the others."""
+    keeps_sides: bool
+    """Whether sides of a split may have gone different ways."""
     gone_back: Lsn | None = None
     """To where the queue went back last, since this process began."""
     reads: Epoch | None = None
@@ -116,7 +121,9 @@ class SyncState:
 
     def choose(self, mode: str) -> None:
         """Follow the strategy that an epoch names, or that of the file when it names none (splits/choosing.py)."""
-        self.mode = mode if mode and not self.config.is_quorum else self.config.split_recovery
+        self.mode = mode or self.config.split_recovery
+        self.needs_majority, self.keeps_sides = needs_majority(self.mode), keeps_sides(self.mode)
+        self.peers.choose(self.mode)
         self.busy_post_ms = self.config.busy_post_ms(self.mode)
 
     def own_row(self, now: Instant) -> Row:
@@ -144,7 +151,7 @@ class SyncState:
             fingerprint_lsn=fingerprint_lsn,
             fingerprint=fingerprint,
             known={node: name for node, name in self.peers.founders() if not self.counts.get(node)},
-            mode="" if self.config.is_quorum else self.config.split_recovery,
+            mode=self.mode,
         )
 
     def _durable_lsn(self) -> Lsn:
@@ -161,6 +168,10 @@ class SyncState:
         """Whether what others do is read, and nothing else done."""
         number, proposer = self.promised
         return bool(self.later) or number != self.epoch.number or proposer != self.epoch.proposer
+
+    def mode_of(self, epoch: Epoch) -> str:
+        """The strategy that an epoch puts in force here."""
+        return epoch.mode or self.config.split_recovery
 
     def is_joiner(self) -> bool:
         """Whether this master is to be added to a cluster that is there already (R15)."""
@@ -180,7 +191,7 @@ class SyncState:
             or self.is_frozen()
             or not self.recovery.is_over
             or [stream for stream in self.streams.values() if stream.waiting]
-            or (self.mode == "none" and self._lacks_entries())
+            or (self.mode == NONE and self._lacks_entries())
         )
 
     def _lacks_entries(self) -> bool:

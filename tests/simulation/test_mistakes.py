@@ -14,11 +14,12 @@ import pytest
 
 from brokerha.master.retention import RetentionConfig
 from brokerha.simulator import simulate
-from brokerha.simulator.drawing import MEMBERS_FROM, MODES_FROM, draw_members, draw_mode, draw_with_backups
+from brokerha.simulator.drawing import CHOSEN_FROM, MEMBERS_FROM, MODES_FROM, draw_chosen, draw_members, draw_mode, draw_with_backups
 from brokerha.simulator.options import SECOND_US, Options, draw_plain
 from brokerha.sync.peers import PeerTable
 from tests.simulation.mistakes.backups import BACKUP_MISTAKES
 from tests.simulation.mistakes.catalogue import MISTAKES, planted
+from tests.simulation.mistakes.choosing import CHOOSING_MISTAKES
 from tests.simulation.mistakes.deferring import DEFERRING_MISTAKES
 from tests.simulation.mistakes.epochs import EPOCH_MISTAKES
 from tests.simulation.mistakes.log import LOG_MISTAKES
@@ -34,6 +35,7 @@ FIRST_SEEDS = {
     "executed again after many splits": 20,
     "back one too far": 105,
     "former primary goes on": 80,
+    "the step takes in what is read before it is decided": 30,
     "entries not sent again": 40,
     "results asked for again linger": 40,
     "lost chunks not asked for again": 60,
@@ -227,6 +229,8 @@ BY_SCENARIO = {
     "second head stays",
     "queue of another side read as the own one",
     "what was read is forgotten at a restart",
+    "the step is left before all have what came before it",
+    "held by a majority where sides may part",
 }
 """Caught by scenarios, which need events in the right order, or copies that differ, which no seed has."""
 
@@ -271,6 +275,21 @@ def _branches(seed: int) -> Options:
     )
 
 
+def _choosing(seed: int) -> Options:
+    """Operators who choose between quorum and another strategy all the time, while clients keep the masters busy."""
+    drawn = draw_chosen(CHOSEN_FROM + seed)
+    modes = ("quorum", ("smart", "simple")[seed % 2])
+    return replace(
+        drawn,
+        workers=(1,) * (3 + 2 * (seed % 3 == 0)),
+        modes=modes,
+        sync={**drawn.sync, "split_recovery": "quorum", "acknowledge": "majority"},
+        load=replace(drawn.load, writes=60, gap_us=SECOND_US // 5),
+        faults={"choose mode": SECOND_US // 4, "isolate": 4 * SECOND_US, "crash master": 4 * SECOND_US},
+        safety_us=12 * SECOND_US,
+    )
+
+
 def _options(mistake: str, seed: int) -> Options:
     if mistake in PREPARE_MISTAKES:
         return _branches(seed)
@@ -280,6 +299,8 @@ def _options(mistake: str, seed: int) -> Options:
         return _crashing(mistake, seed)
     if mistake in DEFERRING_MISTAKES:
         return _without_power(_busy_splits(seed) if "epoch" in mistake else draw_plain(2 * seed))
+    if mistake in CHOOSING_MISTAKES:
+        return draw_chosen(CHOSEN_FROM + seed) if "is read" in mistake else _choosing(seed)
     if mistake in MODE_MISTAKES:
         return draw_mode(MODES_FROM[mode_of(mistake)] + seed)
     if mistake in MEMBER_MISTAKES:
@@ -323,10 +344,11 @@ def test_a_planted_mistake_is_caught(mistake: str):
 
 
 def test_there_are_enough_mistakes_about_masters_workers_backups_and_epochs():
-    others = (PREPARE_MISTAKES, WORKER_MISTAKES, STORE_MISTAKES, BACKUP_MISTAKES, EPOCH_MISTAKES, MEMBER_MISTAKES, MODE_MISTAKES, DEFERRING_MISTAKES, LOG_MISTAKES)
+    others = (PREPARE_MISTAKES, WORKER_MISTAKES, STORE_MISTAKES, BACKUP_MISTAKES, EPOCH_MISTAKES, MEMBER_MISTAKES, MODE_MISTAKES, DEFERRING_MISTAKES, LOG_MISTAKES, CHOOSING_MISTAKES)
     assert len(MISTAKES) - sum(map(len, others)) >= 12
     assert len(LOG_MISTAKES) >= 18
     assert len(MODE_MISTAKES) >= 9
+    assert len(CHOOSING_MISTAKES) >= 7
     assert len(PREPARE_MISTAKES) >= 6
     assert len(DEFERRING_MISTAKES) >= 9
     assert len(EPOCH_MISTAKES) >= 25

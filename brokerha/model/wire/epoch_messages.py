@@ -45,13 +45,8 @@ class Row:
     fingerprint: str = ""
     known: dict[NodeId, str] = field(default_factory=dict)
     """Journal names of masters that it has heard of and of whose streams it holds nothing yet."""
-    mode: str = ""
-    """What its file says of splits: none, simple or smart; empty where only a majority goes on. All have to see that alike."""
-
-    @property
-    def is_quorum(self) -> bool:
-        """Whether only a majority goes on without the others, as far as this master is concerned."""
-        return not self.mode
+    mode: str = "quorum"
+    """The strategy of split recovery in force at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +57,8 @@ class EpochPrepare:
     epoch: EpochId
     change: Change = NO_CHANGE
     """What is to become of the configuration: one that is added promises although nobody knows it, one that is taken out reports all."""
-    is_quorum: bool = True
-    """As in the sender's rows."""
+    mode: str = "quorum"
+    """The strategy of split recovery in force at the sender."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from brokerha.simulator.cluster import Cluster
 from brokerha.simulator.members import Members
 from brokerha.simulator.nodes import SimMaster
 from brokerha.simulator.processes import Process
+from brokerha.sync.modes import NONE, QUORUM
 
 
 class ModeCheckers(Checkers):
@@ -53,6 +54,8 @@ class ModeCheckers(Checkers):
         self._held: dict[NodeId, set[TxId]] = {node: set() for node in self.truth.members}
         """What the content of each site holds though its place was given up."""
         self._mode = world.masters[0].config.sync.split_recovery
+        self._promised: dict[Lsn, TxId] = {}
+        """What has a place that is never given up: somebody added it there with quorum."""
 
     def on_start(self, node: NodeId, journal: Log) -> None:
         """A master starts: its journal holds what was durable."""
@@ -75,6 +78,7 @@ class ModeCheckers(Checkers):
             case Added():
                 check(record.first_lsn == len(queue) + 1, "S1", "LSNs have no gap", node=node, first=record.first_lsn)
                 there = {txid for _, txid, _ in queue}
+                self._keep_promises(node, record)
                 twice = [txid for _, txid, _ in record.entries if txid in there]
                 check(not twice, "S2", "each transaction id once", node=node, twice=twice)
                 queue.extend(record.entries)
@@ -83,6 +87,8 @@ class ModeCheckers(Checkers):
                 grows = record.lineage > self.lineages[node]
                 check(grows, "S1", "lineages grow", node=node, lineage=record.lineage, was=self.lineages[node])
                 self.lineages[node] = record.lineage
+                broken = [lsn for lsn in range(record.lsn + 1, len(queue) + 1) if self._promised.get(lsn) == queue[lsn - 1][1]]
+                check(not broken, "S3", "what was synchronised with quorum is never given up", node=node, lsns=broken)
                 self._world.faults_seen["queue went back" if record.lsn < len(queue) else "lineage begun"] += 1
                 self._go_back(node, record)
             case Outcomes():
@@ -96,6 +102,20 @@ class ModeCheckers(Checkers):
             case EpochInstalled():
                 self._installed(node, record.epoch)
         mirror.lsn = len(queue)
+
+    def _keep_promises(self, node: NodeId, record: Added) -> None:
+        """What comes to a place that somebody told with quorum is what was told."""
+        epoch = self.truth.mirrors[node].epoch
+        is_told = (epoch.mode if epoch is not None and epoch.mode else self._mode) == QUORUM
+        for lsn, (_, txid, _) in enumerate(record.entries, record.first_lsn):
+            told = self._promised.setdefault(lsn, txid) if is_told else self._promised.get(lsn, txid)
+            check(told == txid, "S3", "a place that was told with quorum is kept", node=node, lsn=lsn, told=told, found=txid)
+
+    def on_deferred(self, process: Process, records: Sequence[Record]) -> None:
+        """These records are read from now on, and told, and may be lost (R18)."""
+        for record in records:
+            if isinstance(record, Added):
+                self._keep_promises(process.node, record)
 
     def _go_back(self, node: NodeId, record: Rewound) -> None:
         queue, applied = self.queues[node], self._applied[node]
@@ -161,7 +181,7 @@ class ModeCheckers(Checkers):
             check(
                 found.fingerprint == worker.copy.applied().fingerprint, "S7", "a copy is what it says", node=worker.node
             )
-        if self._mode != "none":
+        if NONE not in {self._mode, *self._world.options.modes}:
             self._contents_follow()
         else:
             self._nothing_twice()
@@ -195,7 +215,7 @@ def _nothing(*_arguments: object, **_named: object) -> None:
 
 
 _UNCHECKED: tuple[str, ...] = (
-    "on_deferred", "on_taken", "on_reply", "on_decision", "on_store", "on_copy", "on_loaded", "on_worker_start", "on_detected",
+    "on_taken", "on_reply", "on_decision", "on_store", "on_copy", "on_loaded", "on_worker_start", "on_detected",
     "after_worker_turn", "on_emptied", "after_turn", "on_tx_reply", "on_outcome",
 )  # fmt: skip
 _skip: Callable[..., None] = _nothing

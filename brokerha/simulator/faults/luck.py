@@ -26,6 +26,10 @@ class Luck:
         world.faults_seen[kind] += 1
         world.trace.note(world.now_us, "world", kind, what)
 
+    def strike(self, kind: str) -> None:
+        """Let a kind of fault happen now."""
+        raise NotImplementedError
+
     def a_while(self) -> int:
         """How long one lasts, in microseconds."""
         return self._world.rng.choice((50_000, 500_000, 2 * SECOND_US, 5 * SECOND_US))

@@ -1,4 +1,4 @@
-"""What operators do to the masters of a world while everything else goes on: add, take out, replace one whose machine was lost."""
+"""What operators do to the masters of a world while everything else goes on: add, take out, replace one whose machine was lost, choose a strategy."""
 
 from __future__ import annotations
 
@@ -7,11 +7,20 @@ from collections.abc import Callable
 from brokerha.model.epochs import ADD, REMOVE
 from brokerha.model.errors import JournalDamaged
 from brokerha.model.ids import NodeId
+from brokerha.model.wire.epoch_messages import EpochInstall
+from brokerha.model.wire.messages import Outgoing
 from brokerha.simulator.faults.luck import Luck
 from brokerha.simulator.nodes import SimMaster
 
 LEAST_MASTERS = 3
 """With fewer, one that lost its disk leaves no majority."""
+
+
+CHOSEN_IN_TROUBLE = 0.7
+"""Part of the times when an operator chooses a strategy in which something happens right afterwards."""
+CHOOSING_US, WATCH_US = 2_000_000, 1_000
+"""Within this time of it, looked at so often."""
+AFTER_CHOOSING = ("isolate", "partition", "cut one way", "crash master", "crash all")
 
 
 class MemberFaults:
@@ -25,6 +34,7 @@ class MemberFaults:
             "replace master": self._replace,
             "add again": self._add_again,
             "rot": self._rot,
+            "choose mode": self._choose_mode,
         }
 
     def _add(self) -> None:
@@ -89,6 +99,44 @@ class MemberFaults:
         else:
             # What nobody reads, such as the zeros between two frames.
             self._faults.world.plan_restart(master)
+
+    def _choose_mode(self) -> None:
+        """An operator wishes for a strategy of split recovery; during a split it is refused."""
+        world = self._faults.world
+        mode = world.rng.choice(world.options.modes)
+        master = world.rng.choice([master for master in world.masters if isinstance(master, SimMaster)])
+        answer = master.command("split-recovery", mode=mode)
+        if answer is not None and answer["changed"]:
+            self._faults.note("mode chosen", f"{mode} at {master.node}")
+            if world.rng.random() < CHOSEN_IN_TROUBLE:
+                self._tell_some(world.now_us + CHOOSING_US)
+
+    def _tell_some(self, until_us: int) -> None:
+        """Of the epochs that follow one reaches only some of the masters, and then masters part or end."""
+        world = self._faults.world
+        names = [master.node for master in world.masters]
+        untold = set(world.rng.sample(names, world.rng.randint(1, len(names) - 1)))
+        number = max(self._epochs()) + world.rng.choice((1, 2))
+
+        def is_lost(_sender: NodeId, outgoing: Outgoing) -> bool:
+            message = outgoing.message
+            is_it = isinstance(message, EpochInstall) and message.epoch.number == number and outgoing.to in untold
+            return is_it and not world.is_calm and world.now_us < until_us
+
+        world.network.sieve = is_lost
+        self._watch(number, until_us)
+
+    def _epochs(self) -> list[int]:
+        """Numbers of the epochs of the masters that live."""
+        masters = [master for master in self._faults.world.masters if isinstance(master, SimMaster) and master.is_up]
+        return [0, *(master.runner.core.sync.epoch.number for master in masters)]
+
+    def _watch(self, number: int, until_us: int) -> None:
+        world = self._faults.world
+        if max(self._epochs()) >= number:
+            self._faults.strike(world.rng.choice(AFTER_CHOOSING))
+        elif world.now_us < until_us:
+            world.at(world.now_us + WATCH_US, self._watch, number, until_us)
 
     def _is_known(self, node: NodeId) -> bool:
         """Whether its journal says that all have known it."""

@@ -99,12 +99,17 @@ class Faults(Luck):
     def _plan(self, kind: str) -> None:
         mean_us = self._world.options.faults[kind]
         after_us = int(self._world.rng.expovariate(1 / mean_us))
-        self._world.at(self._world.now_us + after_us, self._strike, kind)
+        self._world.at(self._world.now_us + after_us, self._strike_again, kind)
 
-    def _strike(self, kind: str) -> None:
+    def _strike_again(self, kind: str) -> None:
+        if not self._world.is_calm:
+            self.strike(kind)
+            self._plan(kind)
+
+    def strike(self, kind: str) -> None:
+        """Let a kind of fault happen now, unless all is to be well again."""
         if not self._world.is_calm:
             self._kinds[kind]()
-            self._plan(kind)
 
     def _names(self) -> list[NodeId]:
         return [process.node for process in self._world.master_processes]

@@ -14,6 +14,7 @@ from collections import deque
 from brokerha.model.epochs import OF_A_JOINER, Epoch
 from brokerha.model.invariants import invariant
 from brokerha.sync.epochs.recovery import Recovery
+from brokerha.sync.modes import QUORUM
 from brokerha.sync.state import SyncState
 from brokerha.sync.streams import IncomingQueue, Stream
 
@@ -46,5 +47,6 @@ def join(sync: SyncState) -> None:
     """Be no founder, but one that is to be added; nothing was ever stamped or promised here."""
     sync.lost = ""
     sync.epoch, sync.incoming = OF_A_JOINER, IncomingQueue()
+    sync.choose(QUORUM)
     sync.peers.begin(sync.epoch)
     sync.recovery = Recovery(sync.epoch, sync.lsn, sync.bodies.has)

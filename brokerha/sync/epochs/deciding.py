@@ -39,7 +39,7 @@ def configuration_of(reports: Iterable[EpochReport]) -> Configuration:
     return max(reports, key=_epoch_of).configuration
 
 
-def is_quorum(reports: Mapping[NodeId, EpochReport], *, is_settled: bool) -> bool:
+def are_enough(reports: Mapping[NodeId, EpochReport], *, is_settled: bool) -> bool:
     """Whether enough have reported: a majority of the masters of the highest epoch, and of those before its last change.
 
     Two epochs that change the same masters in different ways may have majorities without a master in common; so the masters before

@@ -38,6 +38,7 @@ from brokerha.sync.epochs.beginning import begin
 from brokerha.sync.epochs.proposing import Proposing
 from brokerha.sync.epochs.suspicion import Suspicion
 from brokerha.sync.membership import Membership
+from brokerha.sync.modes import are_alike, keeps_sides
 from brokerha.sync.peers import NEVER
 from brokerha.sync.round import RoundResult
 from brokerha.sync.splits.choosing import Choosing
@@ -132,11 +133,11 @@ class Epochs:
         if sync.peers.peer(sender) is None or sender in sync.peers.impostors:
             sync.peers.ignored["unknown_proposer"] += 1
             return
-        if message.is_quorum != self._config.is_quorum:
-            sync.peers.ignored["other_mode"] += 1
-            return
         change = message.change
         is_added = change == Change(ADD, sync.node, sync.journal) and sync.is_joiner()
+        if not (is_added or are_alike(message.mode, sync.mode)):
+            sync.peers.ignored["other_mode"] += 1
+            return
         if not identity.is_known(sync) and not is_added:
             # One without a past may be one that lost it: it must not make up a majority (R15).
             sync.peers.ignored["not_known_yet"] += 1
@@ -181,7 +182,7 @@ class Epochs:
         self.proposing.saw(epoch.id)
         if sync.node not in epoch.members or epoch.id != sync.promised or epoch.id in {sync.epoch.id, FIRST}:
             return  # The first one is begun, never installed: a joiner has no part in it.
-        if self._config.is_quorum and sync.lsn > epoch.base_lsn:
+        if not keeps_sides(sync.mode_of(epoch)) and sync.lsn > epoch.base_lsn:
             # It gave this one up, and has read what a later one brought since.
             sync.peers.ignored["base_passed"] += 1
             return
@@ -192,7 +193,9 @@ class Epochs:
         """A post came directly from a master in another epoch: tell it of this one, or ask to be taken back."""
         self._is_touched = True
         self.proposing.saw(max(row.epoch, row.promised))
-        if not self._config.is_quorum:
+        # By the rules of the later one of the two: what came before it is a part of its queue, or sides of a split come together.
+        is_apart = keeps_sides(row.mode) if row.epoch > sync.epoch.id else sync.keeps_sides
+        if is_apart:
             self._meet(sync, sender, row, now)
         elif row.epoch > sync.epoch.id:
             sync.later[sender] = row
@@ -236,7 +239,7 @@ class Epochs:
         peers = sync.peers
         if peers.peer(sender) is None or join.row.node != sender or not peers.is_known_journal(join.row):
             peers.ignored["unknown_peer"] += 1
-        elif not self._config.is_quorum:
+        elif sync.keeps_sides:
             # It proposed, and found that this one has to.
             if sync.is_frozen() and sync.promised[1] == sender:
                 self.proposing.on_handed_over(now.mono_ms)

@@ -20,9 +20,10 @@ from brokerha.model.wire.epoch_messages import EpochPrepare, EpochRefused, Epoch
 from brokerha.model.wire.messages import Outgoing
 from brokerha.sync import identity
 from brokerha.sync.config import SyncConfig
-from brokerha.sync.epochs.deciding import base_of, configuration_of, decide, is_quorum
+from brokerha.sync.epochs.deciding import are_enough, base_of, configuration_of, decide
 from brokerha.sync.epochs.suspicion import Suspicion
 from brokerha.sync.membership import Membership
+from brokerha.sync.modes import NONE, keeps_sides
 from brokerha.sync.splits.choosing import Choosing, allowed, mode_of
 from brokerha.sync.splits.deciding import base_of_split, decide_split
 from brokerha.sync.state import SyncState
@@ -56,7 +57,7 @@ class Attempt:
         if self.is_forced or not self.reports:
             return bool(self.reports)
         is_own = configuration_of(self.reports.values()) == sync.epoch.configuration
-        return is_quorum(self.reports, is_settled=is_own and sync.peers.is_known_before())
+        return are_enough(self.reports, is_settled=is_own and sync.peers.is_known_before())
 
 
 class Proposing:
@@ -151,7 +152,7 @@ class Proposing:
     def _wait_ms(self, sync: SyncState, missing: list[NodeId], mono_ms: int) -> int:
         """How long to leave it to others that come first, and to those that hear more."""
         heard = set(self._heard(sync, mono_ms))
-        masters = sync.epoch.members if self._config.is_quorum else sync.epoch.configuration.masters
+        masters = sync.epoch.configuration.masters if sync.keeps_sides else sync.epoch.members
         first = [n for n in masters if n < sync.node and n in heard and n not in missing]
         unheard = [n for n in sync.peers.peers if n not in heard and n not in missing]
         return 2 * self._config.round_timeout_ms * (len(first) + len(sync.epoch.configuration.masters) * len(unheard))
@@ -168,7 +169,7 @@ class Proposing:
                 self._fail(mono_ms)
             return False
         is_majority = sync.epoch.configuration.is_majority([sync.node, *self._heard(sync, mono_ms)])
-        if not identity.is_known(sync) or not (is_majority or membership.is_forced() or not config.is_quorum):
+        if not identity.is_known(sync) or not (is_majority or membership.is_forced() or not sync.needs_majority):
             return False
         self._without = ()
         if sync.is_frozen():
@@ -180,13 +181,13 @@ class Proposing:
         wait_ms = self._wait_ms(sync, missing, mono_ms)
         since_ms = self._suspicion.missing_ms
         if missing and since_ms is not None and mono_ms - since_ms >= wait_ms:
-            return config.is_quorum or self._may_part(sync, mono_ms - since_ms)
+            return not sync.keeps_sides or self._may_part(sync, mono_ms - since_ms)
         is_wished = membership.is_due(sync, mono_ms) or self._choosing.is_due(sync, mono_ms)
         return is_wished or bool(self._suspicion.joining(mono_ms - wait_ms))
 
     def _may_part(self, sync: SyncState, missing_ms: int) -> bool:
         """Whether to go on without the missing, of whom nobody knows what they do: not before a copy is kept, if one can be had."""
-        return sync.mode == "none" or sync.is_ready_to_part() or missing_ms >= self._config.lag_ms
+        return sync.mode == NONE or sync.is_ready_to_part() or missing_ms >= self._config.lag_ms
 
     def _missing(self, sync: SyncState, mono_ms: int) -> list[NodeId]:
         """Members to go on without, as far as a majority is left without them."""
@@ -194,7 +195,7 @@ class Proposing:
         missing = suspicion.missing(sync.peers, culprits(sync, mono_ms), mono_ms)
         for some in (missing, suspicion.silent(sync.peers, mono_ms)):
             # Who is heard and holds the queue up may itself wait for one that is silent.
-            if not self._config.is_quorum or sync.epoch.configuration.is_majority({sync.node, *heard}.difference(some)):
+            if not sync.needs_majority or sync.epoch.configuration.is_majority({sync.node, *heard}.difference(some)):
                 return some
         return []
 
@@ -213,7 +214,7 @@ class Proposing:
         """Begin one, above everything that was heard of; the caller promises it."""
         epoch = (max(self._highest, sync.promised)[0] + 1, sync.node)
         membership = self._membership
-        change, is_forced = membership.change(sync, mono_ms), membership.is_forced() or not self._config.is_quorum
+        change, is_forced = membership.change(sync, mono_ms), membership.is_forced() or not sync.needs_majority
         mode = self._choosing.mode(sync, mono_ms)
         self.attempt = Attempt(epoch, mono_ms, mono_ms, self._without, change, is_forced, mode)
         return epoch
@@ -231,7 +232,7 @@ class Proposing:
             is_due = asked_ms is None or mono_ms - asked_ms >= self._config.retransmit_ms
             if node not in attempt.reports and node not in attempt.without and is_due:
                 attempt.asked_ms[node] = mono_ms
-                messages.append(Outgoing(node, EpochPrepare(attempt.epoch, attempt.change, self._config.is_quorum)))
+                messages.append(Outgoing(node, EpochPrepare(attempt.epoch, attempt.change, sync.mode)))
         return messages
 
     def base(self, sync: SyncState, mono_ms: int) -> tuple[Lsn, list[NodeId]] | None:
@@ -246,8 +247,9 @@ class Proposing:
         patience_ms = self._config.lag_ms if is_member else 4 * self._config.round_timeout_ms
         if awaited and mono_ms - attempt.began_ms < patience_ms:
             return None
-        if not self._config.is_quorum:
-            lsn, deciders = base_of_split(attempt.reports.values(), mode_of(attempt.reports.values())[0])
+        mode, _ = mode_of(attempt.reports.values())
+        if keeps_sides(mode):
+            lsn, deciders = base_of_split(attempt.reports.values(), mode)
             owners = [n for n in deciders if n != sync.node and attempt.reports[n].row.lsn >= lsn]
             return (lsn if sync.node in deciders else -1), owners
         lsn, _ = base_of(attempt.reports.values())
@@ -276,13 +278,15 @@ class Proposing:
         def is_synchronised(txid: TxId) -> bool:
             return sync.history.lsn_of(txid) is not None
 
-        if not self._config.is_quorum:
-            reports = attempt.reports.values()
-            mode, said = mode_of(reports)
-            epoch = decide_split(attempt.epoch, reports, mode, sync.history.lsn_of, sync.entry_at)
-            return replace(epoch, mode=allowed(sync, attempt.mode, attempt.reports) or said)
-        configuration = self._configuration(sync, attempt)
-        return decide(attempt.epoch, attempt.reports.values(), is_synchronised, sync.last()[0], configuration)
+        reports, configuration = attempt.reports.values(), self._configuration(sync, attempt)
+        mode, said = mode_of(reports)
+        wished = allowed(sync, attempt.mode, attempt.reports)
+        if keeps_sides(mode) or keeps_sides(wished or mode):
+            # The path begins with the first epoch whose sides may part.
+            epoch = decide_split(attempt.epoch, reports, mode, sync.history.lsn_of, sync.entry_at, configuration)
+        else:
+            epoch = decide(attempt.epoch, reports, is_synchronised, sync.last()[0], configuration)
+        return replace(epoch, mode=wished or said)
 
     def deadline_ms(self, sync: SyncState, mono_ms: int) -> int | None:
         """When `is_due` or `messages` may have something to say."""

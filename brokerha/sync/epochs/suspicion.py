@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.sync.config import SyncConfig
+from brokerha.sync.modes import NONE, QUORUM
 from brokerha.sync.peers import Peer, PeerTable
 
 Head = tuple[int, int, str]
@@ -78,8 +79,8 @@ class Suspicion:
         self.lag_ms = self._config.lag_of(mode)
         """When a member is missed."""
         self._gone_ms = self._config.gone_of(mode)
-        self._is_hasty = mode == "none"
-        """Whether nothing is to be delayed by a member that says nothing."""
+        self._is_quick, self._is_hasty = mode in (NONE, QUORUM), mode == NONE
+        """Whether a member that something waits for is missed before others; whether nothing is to be delayed by one that says nothing."""
         suspect_ms = self._config.suspect_ms
         self._patience_ms = (
             (self._config.none_silent_ms, self._config.none_patience_ms)
@@ -198,7 +199,7 @@ class Suspicion:
         if self.has_left(peer):
             return peer.known_ms
         latest_ms = peer.known_ms + self.lag_ms
-        if self._head is None or not (self._config.is_quorum or self._is_hasty):
+        if self._head is None or not self._is_quick:
             return latest_ms
         if self._is_hasty and (peer.row is None or peer.node not in self._holding):
             # One on its way into this epoch says how far it is only as it gets on.

@@ -28,10 +28,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, takewhile
 
-from brokerha.model.epochs import NO_EPOCH, Epoch, EpochId
+from brokerha.model.epochs import NO_EPOCH, Configuration, Epoch, EpochId
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.wire.epoch_messages import EpochReport
 from brokerha.sync.epochs.deciding import configuration_of, epoch_of
+from brokerha.sync.modes import SIMPLE
 
 Path = tuple[tuple[EpochId, Lsn], ...]
 """(epoch, LSN at which it was left), the oldest first; the last one is the present epoch."""
@@ -129,7 +130,7 @@ def parting(heads: Sequence[Head]) -> Lsn:
 def base_of_split(reports: Iterable[EpochReport], mode: str) -> tuple[Lsn, list[NodeId]]:
     """(LSN at which the next epoch begins, who may decide it): those whose queue may stay up to there."""
     heads = heads_of(reports)
-    lsn, staying = (parting(heads), heads) if mode == "simple" else (heads[0].lsn, heads[:1])
+    lsn, staying = (parting(heads), heads) if mode == SIMPLE else (heads[0].lsn, heads[:1])
     theirs = [report for head in staying for report in head.reports]
     # One that still reads would have the others wait for it.
     deciders = [report for report in theirs if report.reads == NO_EPOCH] or theirs
@@ -142,6 +143,7 @@ def decide_split(
     mode: str,
     lsn_of: Callable[[TxId], Lsn | None],
     at: Callable[[Lsn], Ordered | None],
+    configuration: Configuration | None = None,
 ) -> Epoch:
     """Return the epoch of this id with the reporters as its members.
 
@@ -162,7 +164,7 @@ def decide_split(
     )
     groups = [list(group) for _, group in groupby(later, lambda report: report.row.epoch)]
     base = (base_lsn, last[1] if last else "")
-    epoch = epoch_of(number, groups, base, is_synchronised, last[0] if last else 0, configuration_of(reports))
+    epoch = epoch_of(number, groups, base, is_synchronised, last[0] if last else 0, configuration or configuration_of(reports))
     way = path_of(heads[0].longest, ENDLESS)
     first: dict[EpochId, EpochReport] = {}
     for report in sorted(reports, key=lambda report: (report.reads != NO_EPOCH, report.row.node)):

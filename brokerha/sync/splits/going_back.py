@@ -23,6 +23,7 @@ from brokerha.model.records import Accepted, Rewound
 from brokerha.sync.bodies import in_records
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.epochs.recovery import Recovery
+from brokerha.sync.modes import NONE
 from brokerha.sync.round import RoundResult
 from brokerha.sync.splits.deciding import CUT, ENDLESS
 from brokerha.sync.state import SyncState
@@ -94,8 +95,7 @@ def _reads_another(sync: SyncState, epoch: Epoch) -> bool:
 
 
 def _rewound(sync: SyncState, lsn: Lsn, epoch: Epoch) -> Rewound:
-    mode = epoch.mode or sync.config.split_recovery
-    return Rewound(lsn, _side(sync).number, epoch.number, keeps_content=mode == "none")
+    return Rewound(lsn, _side(sync).number, epoch.number, keeps_content=sync.mode_of(epoch) == NONE)
 
 
 def come_together(sync: SyncState, epoch: Epoch, result: RoundResult) -> None:

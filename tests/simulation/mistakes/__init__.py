@@ -4,6 +4,7 @@
     log.py         planted mistakes in the log on the disk; for `catalogue.py`, which makes them
     epochs.py      planted mistakes about epochs, for `catalogue.py`, which makes them
     modes.py       planted mistakes about the strategies none, simple and smart, for `catalogue.py`, which makes them
+    choosing.py    planted mistakes about the step between quorum and the other strategies, for `catalogue.py`
     members.py     planted mistakes about masters that come and go, for `catalogue.py`, which makes them
     workers.py     planted mistakes about workers: followers, loads, snapshots, judgement
     backups.py     planted mistakes about masters with backups and about transactions, for `catalogue.py`

@@ -36,6 +36,7 @@ from brokerha.sync.round import RoundResult
 from brokerha.sync.state import SyncState
 from brokerha.sync.streams import Incoming, IncomingQueue, Stream
 from tests.simulation.mistakes.backups import BACKUP_MISTAKES
+from tests.simulation.mistakes.choosing import CHOOSING_MISTAKES
 from tests.simulation.mistakes.deferring import DEFERRING_MISTAKES
 from tests.simulation.mistakes.epochs import EPOCH_MISTAKES
 from tests.simulation.mistakes.log import LOG_MISTAKES
@@ -241,6 +242,7 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     **EPOCH_MISTAKES,
     **MEMBER_MISTAKES,
     **MODE_MISTAKES,
+    **CHOOSING_MISTAKES,
     **PREPARE_MISTAKES,
 }
 """Every mistake, by what goes wrong."""

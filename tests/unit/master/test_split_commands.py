@@ -29,10 +29,9 @@ class ModeBench(OneOfThree):
         self.hear(*OTHERS)
 
     def hear(self, *senders: str, **fields: Any) -> None:
-        said = "" if self.mode == "quorum" else self.mode
         for sender in senders:
             heard = tuple(node for node in ("m1", *OTHERS) if node != sender)
-            self.post(sender, **{"mode": said, "heard": heard, **fields})
+            self.post(sender, **{"mode": self.mode, "heard": heard, **fields})
 
 
 @pytest.fixture
