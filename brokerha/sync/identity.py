@@ -99,6 +99,7 @@ def _remember(sync: SyncState) -> None:
 
 def on_notice(sync: SyncState, sender: NodeId, notice: Notice) -> None:
     """A master says that this one was taken out."""
-    is_later = notice.epoch > sync.epoch.id
+    # Who went on alone may be in an epoch of a higher number; with this journal it never comes back.
+    is_later = notice.epoch > sync.epoch.id or sync.keeps_sides
     if sync.peers.peer(sender) is not None and notice.journal == sync.journal and is_later:
         sync.retired = f"{sync.node} was taken out of the cluster by epoch {notice.epoch[0]}, as {sender} says"

@@ -96,10 +96,10 @@ class Membership:
         return self._begin(sync, wish)
 
     def _begin(self, sync: SyncState, wish: Wish) -> Wish:
-        if not sync.needs_majority or (wish.kind == ADD and sync.keeps_sides):
+        if sync.keeps_sides and (wish.kind == ADD or sync.peers.is_heard(wish.node, wish.moved_ms)):
             raise InvalidRequest(
-                f"masters are added and taken out with split-recovery = quorum, not {sync.mode}: first brokerha split-recovery quorum, "
-                f"and afterwards brokerha split-recovery {sync.mode}"
+                f"masters are added and taken out with split-recovery = quorum, now it is {sync.mode}: first brokerha split-recovery quorum, "
+                f"and afterwards brokerha split-recovery {sync.mode}; only one that is not heard is taken out without"
             )
         if sync.lost or sync.retired:
             raise NotReady(sync.lost or sync.retired)
@@ -137,6 +137,10 @@ class Membership:
         if not sync.peers.is_known_before():
             named = ", ".join(configuration.before)
             return f"the change before is not established yet: of {named} too few are heard"
+        if sync.keeps_sides and (away := {*configuration.masters}.difference(heard, [wish.node])):
+            return f"all other masters are needed, not heard: {', '.join(sorted(away))}"
+        if not sync.needs_majority:
+            return ""
         after = configuration.after(Change(wish.kind, wish.node, ""))
         for masters in (configuration, after):
             if not masters.is_majority(heard):

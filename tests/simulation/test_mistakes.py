@@ -14,7 +14,15 @@ import pytest
 
 from brokerha.master.retention import RetentionConfig
 from brokerha.simulator import simulate
-from brokerha.simulator.drawing import CHOSEN_FROM, MEMBERS_FROM, MODES_FROM, draw_chosen, draw_members, draw_mode, draw_with_backups
+from brokerha.simulator.drawing import (
+    CHOSEN_FROM,
+    MEMBERS_FROM,
+    MODES_FROM,
+    draw_chosen,
+    draw_members,
+    draw_mode,
+    draw_with_backups,
+)
 from brokerha.simulator.options import SECOND_US, Options, draw_plain
 from brokerha.sync.peers import PeerTable
 from tests.simulation.mistakes.backups import BACKUP_MISTAKES

@@ -33,7 +33,8 @@ from brokerha.nodes.reads.routing import RoutingLimits
 from brokerha.nodes.worker.guarding import MACHINE_SHARE, GuardLimits
 from brokerha.replication.site.config import FeedConfig
 from brokerha.replication.worker.config import WorkerConfig
-from brokerha.sync.config import ACKNOWLEDGE, SPLIT_RECOVERY, SyncConfig
+from brokerha.sync.config import ACKNOWLEDGE, SyncConfig
+from brokerha.sync.modes import SPLIT_RECOVERY
 from brokerha.transactions.config import TxConfig
 from brokerha.transports.rabbitmq.addresses import is_embedded, parse_addresses
 from brokerha.transports.topology import CLASSIC, QUORUM
@@ -66,8 +67,8 @@ class ClusterConfig:
 
     split_recovery: str = word(_SYNC.split_recovery, SPLIT_RECOVERY,
         "What the masters do when they lose sight of each other. quorum: a majority goes on. smart, simple, none: every side goes "
-        "on, and what they promise is less (docs/splits.md); they need acknowledge = all. Alike at all masters; between the last "
-        "three it is changed by a command (brokerha split-recovery), which goes before this.")
+        "on, and what they promise is less (docs/splits.md); they need acknowledge = all. Alike at all masters; it is "
+        "changed by a command (brokerha split-recovery), which goes before this.")
     acknowledge: str = word(_SYNC.acknowledge, ACKNOWLEDGE,
         "Which masters must hold a transaction before it is ordered: all, those that are heard (present), or a majority.")
     max_peer_lag_s: float = at_run_time(_SYNC.max_peer_lag_ms / 1000,

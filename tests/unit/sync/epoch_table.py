@@ -13,6 +13,7 @@ from brokerha.model.ids import NodeId, TxId
 from brokerha.model.records import EpochInstalled, EpochPromised, Record
 from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, EpochRefused, EpochReport
 from brokerha.model.wire.messages import Message, Outgoing, Post
+from brokerha.sync.splits.choosing import Choice as ModeChoice
 from tests.unit.paper.masters import Choice, Table
 
 LAG_MS = 1000
@@ -93,6 +94,11 @@ class EpochTable(Table):
         """Its proposer tells what was decided, and a round follows."""
         self.tell(to, EpochInstall(epoch), sender or epoch.proposer)
         self.round(to)
+
+    def choose(self, name: NodeId, mode: str) -> ModeChoice:
+        """Tell one master what becomes of splits from now on."""
+        core = self.cores[name]
+        return core.epochs.choosing.choose(core, mode, self.instant(name))
 
     def members(self, name: NodeId) -> tuple[NodeId, ...]:
         """Of the epoch of one master."""

@@ -238,3 +238,69 @@ def test_the_next_change_waits_until_a_majority_before_the_last_one_knows_of_it(
     table.live(6 * LAG_MS, between("m1", "m3"))
     table.live(8 * LAG_MS)
     assert len({tuple(table.queue(name)) for name in ("m1", "m2", "m3")}) == 1
+
+
+# ---- where any side of a split may go on
+
+
+@pytest.mark.parametrize("mode", ["none", "simple", "smart"])
+def test_where_any_side_goes_on_masters_change_through_quorum_while_all_is_used(mode: str) -> None:
+    # Given masters of which any side may go on
+    table = MemberTable(2, split_recovery=mode)
+    table.make_queue("a")
+    table.settings["split_recovery"] = "quorum"  # the file of the one to come
+    table.newcomer("m3")
+    with pytest.raises(InvalidRequest, match=f"first brokerha split-recovery quorum, and afterwards brokerha split-recovery {mode}"):
+        table.add("m1", "m3")
+    # When they are told quorum, to take one in, and to be as before
+    table.choose("m1", "quorum")
+    table.live(3 * LAG_MS)
+    wish = table.add("m1", "m3")
+    table.live(4 * LAG_MS)
+    assert wish.state == DONE
+    table.choose("m2", mode)
+    table.live(3 * LAG_MS)
+    # Then all three follow it, the new one whatever its file says
+    assert {core.mode for core in table.cores.values()} == {mode}
+    table.live(6 * LAG_MS, without("m3"))
+    table.write("m3", "z")
+    table.write("m1", "b")
+    table.live(LAG_MS, without("m3"))
+    assert (table.queue("m3"), table.queue("m2")) == (["a", "z"], ["a", "b"])
+    table.live(8 * LAG_MS)
+    assert [sorted(table.queue(name)) for name in table.cores] == [["a", "b", "z"]] * 3
+
+
+@pytest.mark.parametrize("mode", ["none", "simple", "smart"])
+@pytest.mark.parametrize("masters", [2, 3])
+def test_one_that_is_gone_for_good_is_taken_out_by_all_the_others(mode: str, masters: int) -> None:
+    # Given masters that went on without one
+    table = MemberTable(masters, split_recovery=mode)
+    table.make_queue("a")
+    last = f"m{masters}"
+    with pytest.raises(InvalidRequest, match="only one that is not heard is taken out without"):
+        table.remove("m1", last)
+    table.live(6 * LAG_MS, without(last))
+    # When it is taken out
+    wish = table.remove("m1", last)
+    table.write(last, "alone")
+    table.live(2 * LAG_MS, without(last))
+    # Then the others are whole, and can choose what they like
+    assert (wish.state, table.cores["m1"].is_whole()) == (DONE, True)
+    choice = table.choose("m1", "quorum")
+    table.live(3 * LAG_MS, without(last))
+    assert (choice.state, table.masters("m1")) == (DONE, tuple(f"m{n}" for n in range(1, masters)))
+    # And it is told when it is there again
+    table.live(4 * LAG_MS)
+    assert "was taken out" in table.cores[last].retired
+    assert table.queue("m1") == ["a"]
+
+
+def test_one_of_several_that_are_away_is_not_taken_out() -> None:
+    table = MemberTable(4, split_recovery="smart")
+    table.live(6 * LAG_MS, without("m3", "m4"))
+    wish = table.remove("m1", "m4")
+    table.live(2 * LAG_MS, without("m3", "m4"))
+    assert (wish.state, wish.stage) == (UNDER_WAY, "all other masters are needed, not heard: m3")
+    table.live(8 * LAG_MS, without("m4"))
+    assert (wish.state, table.masters("m3")) == (DONE, ("m1", "m2", "m3"))

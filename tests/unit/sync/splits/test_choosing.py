@@ -14,7 +14,7 @@ from brokerha.model.wire.messages import Bodies, Outgoing
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.core import SyncCore
 from brokerha.sync.membership import DONE, FAILED, PATIENCE_MS, UNDER_WAY
-from brokerha.sync.splits.choosing import Choice, differing, files, mode_of
+from brokerha.sync.splits.choosing import differing, files, mode_of
 from tests.unit.paper.masters import Choice as Links
 from tests.unit.sync.epoch_table import LAG_MS, STEP_MS, EpochTable, everything
 from tests.unit.sync.member_table import without
@@ -37,9 +37,6 @@ class ModeTable(EpochTable):
         self.cores[name] = SyncCore(config, self.journals[name].state(), self.journals[name])
         assert core.node == name
         return self.cores[name]
-
-    def choose(self, name: NodeId, mode: str) -> Choice:
-        return self.cores[name].epochs.choosing.choose(self.cores[name], mode, self.instant(name))
 
     def in_force(self) -> dict[NodeId, str]:
         return {name: core.mode for name, core in self.cores.items()}
