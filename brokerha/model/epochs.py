@@ -120,12 +120,12 @@ class Epoch:
     """Every timestamp of this epoch is higher."""
     configuration: Configuration = field(default_factory=Configuration)
     path: tuple[tuple[EpochId, Lsn], ...] = ()
-    """Epochs before it, the oldest first, each with the LSN at which it was left. Where only a majority may go on it is not needed."""
+    """Epochs before it since all masters were in one, the oldest first, each with the LSN at which it was left."""
     agreed: tuple[tuple[EpochId, Lsn, NodeId], ...] = ()
     """For each epoch that a member came from: up to which LSN its queue is that of this one, and who hands in again what was taken
     in by masters that are not here."""
     mode: str = ""
-    """What becomes of a split from now on: none, simple or smart; empty: what the files say, or a majority is needed."""
+    """What becomes of a split from now on (sync/modes.py); empty: what the files say."""
 
     @property
     def id(self) -> EpochId:

@@ -10,9 +10,10 @@ same ticket, once. Levels of acknowledgement, in the order in which a write reac
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from brokerha.model.errors import InvalidRequest, error_named
 from brokerha.model.ids import Lsn, NodeId, TxId
 
 ACCEPTED = "accepted"
@@ -72,6 +73,16 @@ class Reply:
 REJECTED_STATUS = "rejected"
 REFUSED = "refused"
 UNKNOWN = "unknown"
+
+
+def doubtful(reply: Reply) -> Reply:
+    """What is known of a write that was handed in more than once, by its last answer: that one master refuses it now says nothing of another copy.
+
+    Only what no master would ever take in is refused for sure.
+    """
+    if reply.status != REFUSED or isinstance(error_named(reply.error, ""), InvalidRequest):
+        return reply
+    return replace(reply, status=UNKNOWN, reason=f"{reply.reason}; it was handed in before, and may have been taken in")
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,7 @@ class SyncState:
             fingerprint=fingerprint,
             known={node: name for node, name in self.peers.founders() if not self.counts.get(node)},
             mode=self.mode,
+            file="" if self.config.split_recovery == self.mode else self.config.split_recovery,
         )
 
     def _durable_lsn(self) -> Lsn:

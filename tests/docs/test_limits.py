@@ -84,7 +84,7 @@ NAMED = (
 
 MISSING = {
     "With two masters or without a majority": ("brokerha/model/states.py", "no-majority"),
-    "Masters are added, taken out and replaced with": ("brokerha/sync/membership.py", "masters are added and taken out with split-recovery = quorum"),
+    "Masters are added and replaced with": ("brokerha/sync/membership.py", "masters are added and taken out with split-recovery = quorum"),
     "One transaction has at most 8 MiB, and changes at most 10 MiB": ("brokerha/stores/execution/presence.py", "it travels as one line of the log, in one message"),
     "Messages that transactions take are locked at one master": ("brokerha/transactions/locks.py", "Nothing here is durable"),
     "It cannot stop a query that the engine is computing": ("brokerha/nodes/reads/pool.py", "stuck"),

@@ -3,7 +3,7 @@ or have masters that come and go.
 
 The first seeds are fixed, so that a failure on one machine is a failure on all of them. BROKERHA_SIMULATION_FIRST_SEED chooses
 others (for splits and members it is added to their first), BROKERHA_SIMULATION_SEEDS, BROKERHA_SIMULATION_SPLITS,
-BROKERHA_SIMULATION_MODE (for each of none, simple and smart) and BROKERHA_SIMULATION_MEMBERS how many.
+BROKERHA_SIMULATION_MODE (for each of none, simple and smart), BROKERHA_SIMULATION_CHOSEN and BROKERHA_SIMULATION_MEMBERS how many.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 from brokerha.simulator import Summary, campaign, simulate
 from brokerha.simulator.drawing import (
     BESIDE,
+    CHOSEN_FROM,
     FAULTS_OF_BACKUPS,
     FAULTS_OF_MEMBERS,
     MEMBERS_FROM,
@@ -23,6 +24,7 @@ from brokerha.simulator.drawing import (
     SPLITS_FROM,
     SPLITTING,
     draw,
+    draw_chosen,
     draw_members,
     draw_mode,
     draw_split,
@@ -35,6 +37,7 @@ FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", "0"))
 SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "1000"))
 SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "600"))
 OF_EACH_MODE = int(os.environ.get("BROKERHA_SIMULATION_MODE", "160"))
+CHOSEN = int(os.environ.get("BROKERHA_SIMULATION_CHOSEN", "160"))
 MEMBERS = int(os.environ.get("BROKERHA_SIMULATION_MEMBERS", "150"))
 FEW = 8
 
@@ -43,7 +46,7 @@ def _told(summary: Summary) -> str:
     return "\n\n".join(failure.words() for failure in summary.failures)
 
 
-@pytest.mark.parametrize("first", [1_000_000, SPLITS_FROM, MEMBERS_FROM, *MODES_FROM.values()])
+@pytest.mark.parametrize("first", [1_000_000, SPLITS_FROM, MEMBERS_FROM, *MODES_FROM.values(), CHOSEN_FROM])
 def test_a_few_seeds_pass(first: int):
     # These run in this process, so that the coverage of the cores counts them.
     for seed in range(first, first + FEW):
@@ -108,6 +111,19 @@ def test_seeds_in_which_every_side_of_a_split_goes_on_pass(mode: str, covered: C
     assert begun > OF_EACH_MODE
     assert back > OF_EACH_MODE // 12
     assert lineages > OF_EACH_MODE // 3
+
+
+@pytest.mark.slow
+def test_seeds_in_which_operators_choose_a_strategy_pass(covered: Callable[[str], None]):
+    first = CHOSEN_FROM + FIRST_SEED
+    summary = campaign(range(first, first + CHOSEN), processes=2)
+
+    chosen, back = summary.faults["mode chosen"], summary.faults["queue went back"]
+    covered(f"simulator, strategies chosen: {chosen:,} times, the queue went back {back:,} times; {summary.words()}; {summary.seconds:.0f} s")
+    assert not summary.failures, _told(summary)
+    assert summary.seeds == CHOSEN
+    assert chosen > CHOSEN
+    assert back > CHOSEN // 12
 
 
 @pytest.mark.slow
@@ -188,6 +204,17 @@ def test_seeds_of_a_strategy_draw_every_kind_of_cluster_without_backups(mode: st
     assert {len(options.workers) for options in drawn} == {2, 3, 4, 5}
     assert {kind for options in drawn for kind in options.faults} >= {*SPLITTING, "crash worker", "slow disk"}
     assert not any(any(options.backups) or options.wipes or options.broken_link for options in drawn)
+
+
+def test_seeds_of_choices_draw_every_two_strategies_of_which_one_is_quorum():
+    drawn = [draw_chosen(seed) for seed in range(CHOSEN_FROM, CHOSEN_FROM + 200)]
+
+    assert [draw(seed) for seed in range(CHOSEN_FROM, CHOSEN_FROM + 9)] == drawn[:9]
+    assert {mode for options in drawn for mode in options.modes} == {"none", "simple", "smart", "quorum"}
+    assert all("quorum" in options.modes and options.sync["split_recovery"] in options.modes for options in drawn)
+    assert {options.sync["acknowledge"] for options in drawn if options.sync["split_recovery"] == "quorum"} == {"all", "majority", "present"}
+    assert {kind for options in drawn for kind in options.faults} >= {*SPLITTING, "choose mode"}
+    assert all("choose mode" in options.faults for options in drawn)
 
 
 def test_seeds_of_members_draw_every_kind_of_cluster_whose_masters_change():

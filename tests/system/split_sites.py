@@ -23,6 +23,8 @@ import os
 import re
 import secrets
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Collection, Iterator
 from functools import partial
@@ -142,8 +144,11 @@ class SplitSites(ProcessCluster):
             management.set_policy(vhost, exchange, definition, f"^{re.escape(exchange)}$", "exchanges")
 
     def choose(self, mode: str) -> None:
-        """Change what becomes of splits as it is done by file: all masters are stopped meanwhile."""
-        self.start_again_with(f'split-recovery = "{self.mode}"', f'split-recovery = "{mode}"')
+        """Change what becomes of splits, as an operator does it, while everything goes on."""
+        command = [sys.executable, "-m", "brokerha", "split-recovery", mode, "-c", str(self.path), "--wait-s", str(WRITE_S)]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * WRITE_S)
+        assert ran.returncode == 0, f"{ran.stdout}{ran.stderr}\n{self.log_tail()}"
+        assert ran.stdout.startswith(f"{mode} is in force at all masters since epoch"), ran.stdout
         self.mode = mode
 
     # ---- harm

@@ -84,17 +84,17 @@ def show(
 
 def split_recovery(
     cluster: Cluster,
-    mode: Annotated[str, typer.Argument(metavar="[MODE]", help="none, simple or smart; without it what is in force.")] = "",
+    mode: Annotated[str, typer.Argument(metavar="[MODE]", help="none, simple, smart or quorum; without it what is in force.")] = "",
     wait_s: Annotated[
         float,
         typer.Option("--wait-s", min=0, metavar="SECONDS", help="How long to wait until all masters have it; 0: only begin it."),
     ] = DEFAULT_WAIT_S,
     master: MasterOption = "",
 ) -> Answer:
-    """Show what becomes of a split, or choose it for all masters: none, simple and smart among each other, while the cluster runs.
+    """Show what becomes of a split, or choose it for all masters while the cluster runs: none, simple, smart or quorum.
 
     All masters have to be there: during a split it is refused, with the names of those that are missing. It goes before what the files say,
-    and stays over restarts. From and to quorum it is changed by the files, with all masters stopped. With -o json {master, mode, source: file or
+    and stays over restarts. From and to quorum it takes a step between, to-smart for instance, which every master has to have first. With -o json {master, mode, source: file or
     epoch, epoch, files: {master: word}, differing: {master: word}, change: {mode, state, stage}, changed}. Exit code 1 when masters follow
     different ones.
     """

@@ -47,6 +47,8 @@ class Row:
     """Journal names of masters that it has heard of and of whose streams it holds nothing yet."""
     mode: str = "quorum"
     """The strategy of split recovery in force at it."""
+    file: str = ""
+    """What its file says of that, when it is something else."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from brokerha.model.ids import Instant, TxId
 from brokerha.model.numbers import Numbers
 from brokerha.model.operations import Operation, pack_operations, unpack_operations
 from brokerha.model.outside.shapes import MAP, TEXT, TIMEOUT, Shapes, check_shapes, needed
-from brokerha.model.requests import ACCEPTED, REFUSED, WAIT, Reply, Submit
+from brokerha.model.requests import ACCEPTED, REFUSED, WAIT, Reply, Submit, doubtful
 from brokerha.model.wire import client_wire
 from brokerha.model.wire.messages import Read
 from brokerha.nodes.front import questions
@@ -238,7 +238,7 @@ class AmqpFront:
             self._reply_later(message, client_wire.encode_answer(type(error).__name__, str(error), None))
         elif message.reply_to:
             reply = Reply(0, message.message_id, REFUSED, 0, type(error).__name__, str(error))
-            self._send(message, [reply])
+            self._send(message, [doubtful(reply) if message.redelivered else reply])
         self._reject(message, type(error).__name__, str(error))
 
     def _on_write(self, message: ClientMessage, txid: TxId = "") -> None:
@@ -289,7 +289,8 @@ class AmqpFront:
         self._submits += [Submit(self._tickets.open(txid, receiver), txid, body, *terms) for txid, body, _ in items]
 
     def _on_reply(self, batch: _Batch, reply: Reply) -> None:
-        batch.answers.append(reply)
+        # The master that had the message before may have taken it in, and have ended before it could say so.
+        batch.answers.append(doubtful(reply) if batch.message.redelivered else reply)
         batch.open -= 1
         self._answered[id(batch)] = batch
 

@@ -25,7 +25,7 @@ from brokerha.sync.epochs.suspicion import Suspicion
 from brokerha.sync.membership import Membership
 from brokerha.sync.modes import NONE, keeps_sides
 from brokerha.sync.splits.choosing import Choosing, allowed, mode_of
-from brokerha.sync.splits.deciding import base_of_split, decide_split
+from brokerha.sync.splits.deciding import base_of_split, decide_split, way_to
 from brokerha.sync.state import SyncState
 from brokerha.sync.waiting import culprits
 
@@ -286,6 +286,7 @@ class Proposing:
             epoch = decide_split(attempt.epoch, reports, mode, sync.history.lsn_of, sync.entry_at, configuration)
         else:
             epoch = decide(attempt.epoch, reports, is_synchronised, sync.last()[0], configuration)
+            epoch = replace(epoch, path=way_to(reports, epoch.base_lsn))
         return replace(epoch, mode=wished or said)
 
     def deadline_ms(self, sync: SyncState, mono_ms: int) -> int | None:

@@ -162,12 +162,12 @@ def obstacle(sync: SyncState, mono_ms: int) -> str:
 
 
 def files(sync: SyncState) -> dict[NodeId, str]:
-    """What is in force at each master, as far as it was heard of: what its file says, as long as no epoch says anything."""
-    said = {sync.node: sync.mode}
+    """What the file of each master says, as far as it was heard of."""
+    said = {sync.node: sync.config.split_recovery}
     for node in sync.epoch.configuration.masters:
         row = sync.peers.last_row(node) if node != sync.node else None
         if row is not None:
-            said[node] = row.mode
+            said[node] = row.file or row.mode
     return dict(sorted(said.items()))
 
 

@@ -8,7 +8,8 @@ A **path** is the way on which a master came to its queue: each epoch with the L
 they part; what is after it was synchronised on one side only. A **head** is an epoch whose path nobody else continues.
 
     left at 100 here, at 103 there: what was added of the common epoch up to 103 is held by all of its members (`acknowledge = all`), so it is
-    where the recovered list of this side begins, in the same order: both agree up to 103, as far as both have got
+    where the recovered list of this side begins, in the same order: both agree up to 103, as far as both have got. Who got there may as well be
+    a third one, on neither of these sides
 
     none, smart   the queue of the first head stays: more members, more reporters, longer, then by name
     simple        nobody's does: all go back to where the heads part
@@ -24,7 +25,7 @@ Must never: depend on who decides, or on the order in which the reports came.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, takewhile
 
@@ -32,7 +33,7 @@ from brokerha.model.epochs import NO_EPOCH, Configuration, Epoch, EpochId
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.wire.epoch_messages import EpochReport
 from brokerha.sync.epochs.deciding import configuration_of, epoch_of
-from brokerha.sync.modes import SIMPLE
+from brokerha.sync.modes import SIMPLE, keeps_sides
 
 Path = tuple[tuple[EpochId, Lsn], ...]
 """(epoch, LSN at which it was left), the oldest first; the last one is the present epoch."""
@@ -63,9 +64,10 @@ class Head:
         return self.longest.row.lsn
 
     @property
-    def rank(self) -> tuple[int, int, Lsn, EpochId]:
-        """By which the first head is chosen: the highest wins."""
-        return self.members, len(self.reports), self.lsn, self.epoch
+    def rank(self) -> tuple[bool, int, int, Lsn, EpochId]:
+        """By which the first head is chosen: the highest wins. One of quorum, that a majority left for a step, has added nothing (R19)."""
+        is_side = any(keeps_sides(report.row.mode) for report in self.reports)
+        return is_side, self.members, len(self.reports), self.lsn, self.epoch
 
 
 def side_of(report: EpochReport) -> EpochId:
@@ -83,10 +85,32 @@ def path_of(report: EpochReport, end: Lsn | None = None) -> Path:
     return (*come, (last, lsn if end is None else end))
 
 
-def agreement(one: Path, other: Path, *, is_bounded: bool = True) -> Lsn:
+Reach = Mapping[EpochId, Lsn]
+"""How far the queue of each epoch came at any of those who report."""
+
+
+def reached_by(reports: Iterable[EpochReport]) -> Reach:
+    """What is known of each epoch. What was added of one anywhere is held by all of its members, wherever these have gone since."""
+    reach: dict[EpochId, Lsn] = {}
+    for report in reports:
+        for epoch, lsn in path_of(report):
+            if epoch != CUT:
+                reach[epoch] = max(lsn, reach.get(epoch, 0))
+    return reach
+
+
+def way_to(reports: Iterable[EpochReport], base_lsn: Lsn) -> Path:
+    """The path of an epoch that a majority decides from these, in quorum: by it somebody who left for a step finds what both have (R19)."""
+    reports = list(reports)
+    latest = max(report.row.epoch for report in reports)
+    longest = max((report for report in reports if report.row.epoch == latest), key=lambda report: (report.row.lsn, report.row.node))
+    return tuple((epoch, min(lsn, base_lsn)) for epoch, lsn in path_of(longest, ENDLESS))
+
+
+def agreement(one: Path, other: Path, reach: Reach, *, is_bounded: bool = True) -> Lsn:
     """Up to which LSN two paths are the same queue; 0 when nothing is known of it.
 
-    Unless bounded by where both end it may be beyond one of them, whose recovered list goes on with what the other one has there.
+    Unless bounded by where both end it may be beyond one of them, whose recovered list goes on with what the other one, or a third one, has there.
     """
     left = {epoch: (lsn, one[place:]) for place, (epoch, lsn) in enumerate(one) if epoch != CUT}
     for place in range(len(other) - 1, -1, -1):
@@ -95,7 +119,7 @@ def agreement(one: Path, other: Path, *, is_bounded: bool = True) -> Lsn:
             other_lsn, way = left[epoch]
             cuts = [cut for each, cut in (*way, *other[place:]) if each == CUT]
             ends = [one[-1][1], other[-1][1]] if is_bounded else []
-            return min(max(lsn, other_lsn), *ends, *cuts, ENDLESS)
+            return min(max(lsn, other_lsn, reach.get(epoch, 0)), *ends, *cuts, ENDLESS)
     return 0
 
 
@@ -105,7 +129,8 @@ def heads_of(reports: Iterable[EpochReport]) -> list[Head]:
     for report in sorted(reports, key=lambda report: report.row.node):
         by_epoch.setdefault(side_of(report), []).append(report)
     epochs = [Head(epoch, _members(group), tuple(group)) for epoch, group in by_epoch.items()]
-    heads = [head for head in epochs if not any(_is_continued(head, other) for other in epochs if other is not head)]
+    reach = reached_by(report for group in by_epoch.values() for report in group)
+    heads = [head for head in epochs if not any(_is_continued(head, other, reach) for other in epochs if other is not head)]
     return sorted(heads, key=lambda head: head.rank, reverse=True)
 
 
@@ -114,23 +139,24 @@ def _members(group: Sequence[EpochReport]) -> int:
     return max((len(report.members) for report in group if report.reads == NO_EPOCH), default=0)
 
 
-def _is_continued(head: Head, other: Head) -> bool:
+def _is_continued(head: Head, other: Head, reach: Reach) -> bool:
     """Whether another epoch comes after this one, and has all of its queue."""
     way = path_of(other.longest)
     is_after = head.epoch in dict(way[:-1])
-    return is_after and agreement(path_of(head.longest), way) == head.lsn
+    return is_after and agreement(path_of(head.longest), way, reach) == head.lsn
 
 
-def parting(heads: Sequence[Head]) -> Lsn:
+def parting(heads: Sequence[Head], reach: Reach) -> Lsn:
     """Up to which LSN all heads are the same queue, or come to it with what they have recovered; somebody has all of it."""
     pairs = ((path_of(a.longest), path_of(b.longest)) for a, b in pairwise(heads))
-    return min((agreement(a, b, is_bounded=False) for a, b in pairs), default=heads[0].lsn)
+    return min((agreement(a, b, reach, is_bounded=False) for a, b in pairs), default=heads[0].lsn)
 
 
 def base_of_split(reports: Iterable[EpochReport], mode: str) -> tuple[Lsn, list[NodeId]]:
     """(LSN at which the next epoch begins, who may decide it): those whose queue may stay up to there."""
+    reports = list(reports)
     heads = heads_of(reports)
-    lsn, staying = (parting(heads), heads) if mode == SIMPLE else (heads[0].lsn, heads[:1])
+    lsn, staying = (parting(heads, reached_by(reports)), heads) if mode == SIMPLE else (heads[0].lsn, heads[:1])
     theirs = [report for head in staying for report in head.reports]
     # One that still reads would have the others wait for it.
     deciders = [report for report in theirs if report.reads == NO_EPOCH] or theirs
@@ -150,7 +176,7 @@ def decide_split(
     The proposer that decides is one of `base_of_split`, and owns its queue up to that base: ``lsn_of`` and ``at`` tell of it.
     """
     reports = sorted(reports, key=lambda report: report.row.node)
-    heads = heads_of(reports)
+    heads, reach = heads_of(reports), reached_by(reports)
     base_lsn, _ = base_of_split(reports, mode)
     last = at(base_lsn)
 
@@ -170,7 +196,7 @@ def decide_split(
     for report in sorted(reports, key=lambda report: (report.reads != NO_EPOCH, report.row.node)):
         first.setdefault(side_of(report), report)
     agreed = (
-        (epoch_id, min(base_lsn, agreement(way, path_of(report, ENDLESS))), report.row.node)
+        (epoch_id, min(base_lsn, agreement(way, path_of(report, ENDLESS), reach)), report.row.node)
         for epoch_id, report in first.items()
     )
     path = tuple((epoch_id, min(lsn, base_lsn)) for epoch_id, lsn in way)

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from brokerha.model.errors import BrokerhaError, OutcomeUnknown, TimedOut, Unreachable, error_named, may_pass
 from brokerha.model.ids import NodeId, TxId
-from brokerha.model.requests import WAIT, Reply
+from brokerha.model.requests import WAIT, Reply, doubtful
 from brokerha.model.wire import client_wire
 from brokerha.ports.front import ReadOutcome
 from brokerha.transports.topology import READS_EXCHANGE, WRITES_EXCHANGE
@@ -109,8 +109,11 @@ class Writes:
         """Complete the futures of the answered writes."""
         for txid, status, lsn, error, reason in client_wire.decode_replies(data):
             _, futures = self._open.pop(txid, (b"", []))
+            reply = Reply(0, txid, status, lsn, error, reason)
+            if self.attempts > 1:
+                reply = doubtful(reply)
             for future in futures:
-                future.set_result(Reply(0, txid, status, lsn, error, reason))
+                future.set_result(reply)
         return Answered.IN_PART if self._open else Answered.WHOLLY
 
     def expire(self, reason: str) -> None:

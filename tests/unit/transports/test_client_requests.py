@@ -42,6 +42,18 @@ class TestWrites:
         assert request.answer(replies("c", "a")) is Answered.WHOLLY
         assert futures[0].result(0) == Reply(0, "a", "applied", 7)
 
+    @pytest.mark.parametrize(
+        ("attempts", "error", "status"),
+        [(1, "NotReady", "refused"), (2, "NotReady", "unknown"), (2, "InvalidRequest", "refused"), (2, "UnknownRepository", "refused")],
+    )
+    def test_what_was_published_twice_is_refused_for_sure_only_when_nobody_takes_it(self, attempts: int, error: str, status: str):
+        # One master took it and its answer was lost; another one, that has its copy, has no room now.
+        request, (future,) = writes("a", attempts=attempts)
+        assert request.answer(client_wire.encode_replies([("a", "refused", 0, error, "no room")])) is Answered.WHOLLY
+        reply = future.result(0)
+        assert (reply.status, reply.error) == (status, error)
+        assert reply.reason.startswith("no room")
+
     def test_what_is_published_again_is_only_what_was_not_answered(self):
         request, _ = writes("a", "b", "c")
         request.answer(replies("b"))

@@ -113,6 +113,16 @@ def test_a_message_that_was_answered_does_not_wait_for_backups() -> None:
     assert bench.wire.settled == ["a"]
 
 
+@pytest.mark.parametrize(("redelivered", "error", "status"), [(False, "NotReady", REFUSED), (True, "NotReady", UNKNOWN), (True, "InvalidRequest", REFUSED)])
+def test_what_another_master_had_before_is_refused_for_sure_only_when_nobody_takes_it(redelivered: bool, error: str, status: str) -> None:
+    bench = Bench()
+    (submit,) = bench.take("a", reply_to="me", redelivered=redelivered)
+    bench.answer(submit, REFUSED, error)
+    bench.front.after_turn()
+    ((_, told, _, name, _),) = decode_replies(bench.wire.replies[0].body)
+    assert (told, name) == (status, error)
+
+
 def test_what_nobody_waits_for_is_tried_again_as_the_same_transaction_and_settled_once() -> None:
     bench = Bench()
     (submit,) = bench.take("a")

@@ -53,4 +53,4 @@ def test_whoever_it_meets_agrees_with_it_up_to_there_only(own: EpochId) -> None:
     others: Path = ((FIRST, 3), (THIRD, 9), ((4, "m4"), 9), (FIFTH, 9))
     way = others[: [epoch for epoch, _ in others].index(own) + 1]
     # Then nothing after 3 is common
-    assert agreement(its, way) == agreement(way, its) == 3
+    assert agreement(its, way, {}) == agreement(way, its, {}) == 3

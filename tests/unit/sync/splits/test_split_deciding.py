@@ -66,7 +66,7 @@ SPLIT = (said("uk1", UK, 105), said("uk2", UK, 104), said("us1", US, 109))
     ],
 )
 def test_two_paths_agree_up_to_where_they_part(one: Any, other: Any, lsn: Lsn) -> None:
-    assert agreement(one, other) == agreement(other, one) == lsn
+    assert agreement(one, other, {}) == agreement(other, one, {}) == lsn
 
 
 def test_an_epoch_that_another_one_continues_is_no_head() -> None:
@@ -105,7 +105,7 @@ def test_the_first_head_keeps_its_queue_and_the_others_go_back(mode: str) -> Non
 
 
 def test_in_simple_all_go_back_to_where_the_heads_part() -> None:
-    assert parting(heads_of(SPLIT)) == 101
+    assert parting(heads_of(SPLIT), {}) == 101
     lsn, deciders = base_of_split(SPLIT, "simple")
     assert (lsn, sorted(deciders)) == (101, ["uk1", "uk2", "us1"])
     epoch = decide_split(NEXT, SPLIT, "simple", nobody, entry)
@@ -145,7 +145,27 @@ def test_a_side_that_has_recovered_nothing_yet_takes_nobody_back_behind_what_it_
     assert base_of_split(short, "simple")[0] == 101
     assert decide_split(NEXT, short, "simple", nobody, entry).agreed == ((UK, 101, "uk1"), (US, 101, "us1"))
     # And a queue that ends there is whole: what is bounded by both ends says so
-    assert agreement(path_of(short[0]), path_of(short[2])) == 100
+    assert agreement(path_of(short[0]), path_of(short[2]), {}) == 100
+
+
+@pytest.mark.parametrize("mode", ["simple", "smart"])
+def test_what_a_third_side_has_of_the_common_epoch_is_given_up_by_nobody(mode: str) -> None:
+    # Given three masters that left the common epoch at 100, 100 and 102, each by itself
+    sides = [("uk1", UK, 100), ("us1", US, 100), ("es1", (2, "es1"), 102)]
+    made = [(report(node, lsn=110, epoch=epoch), left) for node, epoch, left in sides]
+    reports = [dataclasses.replace(each, path=((FIRST, left),), members=(each.row.node,)) for each, left in made]
+    # Then 101 and 102 are the first that the other two have recovered, too
+    epoch = decide_split(NEXT, reports, mode, nobody, entry)
+    assert {lsn for _, lsn, _ in epoch.agreed} == ({102} if mode == "simple" else {102, 110})
+    assert base_of_split(reports, "simple")[0] == 102
+
+
+def test_a_master_that_alone_has_quorum_gives_up_its_epoch_for_that_of_the_others() -> None:
+    # Given that the last epoch of the way to quorum has reached one master only, and the others went on without it
+    others = [dataclasses.replace(said(node, UK, 105), members=("uk1", "uk2")) for node in ("uk1", "uk2")]
+    alone = dataclasses.replace(report("us1", lsn=100, epoch=(2, "us1")), path=((FIRST, 100),), members=("uk1", "uk2", "us1"))
+    reports = [dataclasses.replace(each, row=dataclasses.replace(each.row, mode="to-quorum")) for each in others]
+    assert base_of_split([*reports, alone], "to-quorum") == (105, ["uk1", "uk2"])
 
 
 def reading(node: str, lsn: Lsn, own: EpochId = US, **more: Any) -> EpochReport:
