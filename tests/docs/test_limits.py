@@ -86,7 +86,7 @@ MISSING = {
     "With two masters or without a majority": ("brokerha/model/states.py", "no-majority"),
     "Masters are added and replaced with": ("brokerha/sync/membership.py", "masters are added and taken out with split-recovery = quorum"),
     "One transaction has at most 8 MiB, and changes at most 10 MiB": ("brokerha/stores/execution/presence.py", "it travels as one line of the log, in one message"),
-    "Messages that transactions take are locked at one master": ("brokerha/transactions/locks.py", "Nothing here is durable"),
+    "Messages are given out by one master at a time": ("brokerha/model/claims.py", "belongs to a master that is gone, and its claims count no more"),
     "It cannot stop a query that the engine is computing": ("brokerha/nodes/reads/pool.py", "stuck"),
     "A store keeps the value of a literal": ("brokerha/cli/data/load.py", "are kept by value, not as spelled"),
     "Users of the HTTP door have roles": ("brokerha/http/guard/rights.py", "put, delete, publish, accept               write\n"),
