@@ -61,6 +61,10 @@ def epoch_state(sync: SyncCore, mono_ms: int) -> State | None:
     if (found := belonging_state(sync, mono_ms)) is not None:
         return found
     peers = sync.peers
+    if peers.unlike:
+        there = "one of the others there" if sync.mode == QUORUM else "quorum there"
+        named = ", ".join(sorted(peers.unlike))
+        return states.WAITING_FOR_PEERS, f"{named}: split-recovery = {there}, {sync.mode} here; write the same word into the files of all masters"
     if sync.needs_majority and len(sync.epoch.configuration.masters) > SMALLEST:
         found = _without_others(sync, mono_ms) or _coming_back(sync, mono_ms)
         if found is not None:
@@ -105,11 +109,7 @@ def _without_others(sync: SyncCore, mono_ms: int) -> State | None:
 
 def _parted(sync: SyncCore, mono_ms: int) -> State | None:
     """Both sides of a split go on, each for itself."""
-    peers, epoch = sync.peers, sync.epoch
-    if peers.unlike:
-        named = ", ".join(sorted(peers.unlike))
-        there = "one of the others there" if sync.mode == QUORUM else "quorum there"
-        return states.WAITING_FOR_PEERS, f"{named}: split-recovery = {there}, {sync.mode} here; write the same word into the files of all masters"
+    epoch = sync.epoch
     missing = sorted({*epoch.configuration.masters}.difference(epoch.members))
     if not missing:
         return None

@@ -273,6 +273,14 @@ def roles(site: NemesisSite, draw: random.Random) -> Iterator[str]:
         site.do("worker", "on", node)
 
 
+@contextmanager
+def mode(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
+    """To a strategy in which any side may go on, and back. Nobody is apart meanwhile, so all that quorum promises holds."""
+    site.do("split-recovery", "smart", "--wait-s", "90")
+    yield "split-recovery smart, and quorum again"
+    site.do("split-recovery", "quorum", "--wait-s", "90")
+
+
 FAULTS: Final[dict[str, Fault]] = {
     "kill": kill,
     "kill primary": kill_primary,
@@ -296,5 +304,6 @@ FAULTS: Final[dict[str, Fault]] = {
     "delete": delete,
     "backup": backup,
     "membership": membership,
+    "mode": mode,
     "roles": roles,
 }

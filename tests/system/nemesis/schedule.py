@@ -10,6 +10,8 @@ REST_S: Final = (0.5, 2.0)
 LASTS_S: Final = (1.0, 5.0)
 TWO_AT_ONCE: Final = 0.25
 """Share of steps in which a process suffers while another fault lasts."""
+ALONE: Final = ("mode",)
+"""What comes without another fault: where any side may go on, what was told may change."""
 OF_PROCESSES: Final = ("kill", "pause", "clock", "slow disk")
 
 
@@ -35,6 +37,6 @@ def schedule(seed: int, families: Sequence[str]) -> Iterator[Step]:
         for family in draw.sample(families, len(families)):
             number += 1
             also = draw.choice([each for each in OF_PROCESSES if each != family])
-            if draw.random() > TWO_AT_ONCE:
+            if draw.random() > TWO_AT_ONCE or family in ALONE:
                 also = ""
             yield Step(number, family, also, draw.uniform(*REST_S), draw.uniform(*LASTS_S), draw.getrandbits(32))
