@@ -10,6 +10,7 @@
     bodies.py         bodies travel apart from the protocol
     clock.py          the hybrid clock: timestamps and promises
     config.py         every wait and window
+    modes.py          strategies of split recovery: what each one needs, and the steps between them
     catching_up.py    catching up: a part of the synchronised queue whose order is known elsewhere
     identity.py       whether a master is who it says it is, and whether it belongs to the cluster (rule R15)
     membership.py     changing who is a master of the cluster, one master at a time (rule R15)

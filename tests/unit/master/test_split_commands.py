@@ -105,6 +105,18 @@ def test_files_that_differ_are_named_in_the_state(bench: ModeBench) -> None:
     assert bench.core.state(bench.now())[0] == states.OK
 
 
+@pytest.mark.parametrize(("here", "there", "named"), [("quorum", "none", "one of the others"), ("smart", "quorum", "quorum")])
+def test_a_master_that_agrees_by_another_rule_is_named(here: str, there: str, named: str) -> None:
+    bench = ModeBench(here)
+    bench.hear("m3", mode=there)
+    word, reason = bench.core.state(bench.now())
+    assert word == states.WAITING_FOR_PEERS
+    assert reason == f"m3: split-recovery = {named} there, {here} here; write the same word into the files of all masters"
+    # And a step between agrees with both
+    bench.hear("m3", mode="to-smart")
+    assert bench.core.state(bench.now())[0] == states.OK
+
+
 # ---- what went back, in the log and in numbers
 
 
