@@ -239,6 +239,7 @@ BY_SCENARIO = {
     "what was read is forgotten at a restart",
     "the step is left before all have what came before it",
     "held by a majority where sides may part",
+    "strategy of the first reporter",
 }
 """Caught by scenarios, which need events in the right order, or copies that differ, which no seed has."""
 
