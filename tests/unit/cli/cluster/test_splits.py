@@ -187,7 +187,7 @@ def test_it_may_only_be_begun(run: Run, sites: Sites) -> None:
     "error",
     [
         NotReady("refused during a split: not heard: m3; smart stays in force"),
-        InvalidRequest("between quorum and the others no command leads"),
+        InvalidRequest("split-recovery = 'smrt' is not known: write one of none, simple, smart, quorum"),
     ],
 )
 def test_a_refusal_ends_it_at_once(run: Run, sites: Sites, error: BrokerhaError) -> None:
