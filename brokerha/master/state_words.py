@@ -23,7 +23,7 @@ from brokerha.model.ids import Instant, NodeId
 from brokerha.replication.site.feed import Feed
 from brokerha.replication.site.judging import SiteComparison
 from brokerha.sync.core import SyncCore
-from brokerha.sync.modes import QUORUM
+from brokerha.sync.modes import JOINT, QUORUM
 from brokerha.sync.splits.choosing import differing
 
 SMALLEST = 2
@@ -114,6 +114,9 @@ def _parted(sync: SyncCore, mono_ms: int) -> State | None:
     if not missing:
         return None
     named = ", ".join(_named(sync, node, mono_ms, is_left_out=False) for node in missing)
+    if sync.mode in JOINT:
+        step = f"{sync.mode} is in force until all masters are there; one that is gone for good: brokerha peer remove"
+        return states.SPLIT, f"goes on in epoch {epoch.number} without {named}; {step}"
     return states.SPLIT, f"goes on in epoch {epoch.number} without {named}; what is synchronised meanwhile may get another place"
 
 

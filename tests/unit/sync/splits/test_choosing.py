@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from brokerha.master.state_words import epoch_state
+from brokerha.model import states
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.ids import NodeId
 from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare
@@ -160,6 +162,8 @@ def test_in_a_step_between_only_a_majority_goes_on_and_the_step_waits_for_all() 
     assert (table.members("m1"), table.queue("m2"), table.queue("m3")) == (("m1", "m2"), ["a"], [])
     assert table.in_force() == everywhere("to-smart")
     assert (choice.state, choice.stage) == (UNDER_WAY, "epoch 3 has to-smart: not heard: m3")
+    word, reason = epoch_state(table.cores["m1"], table.now.mono_ms) or ("", "")
+    assert (word, "to-smart is in force until all masters are there" in reason) == (states.SPLIT, True)
     # And when it is back, all of them are there
     table.live(8 * LAG_MS)
     assert (choice.state, table.in_force()) == (DONE, everywhere("smart"))
