@@ -65,6 +65,8 @@ class Calls(Reads):
 
     branch: Transaction | None = None
     """The two-phase transaction that calls belong to now (`Client.tpc_begin`)."""
+    is_prepare_refused = False
+    """Whether the last one ended with its prepare, and its coordinator may still roll it back."""
 
     def __init__(self, wire: Wire, timeout: float = 30.0, ack: str = "applied", apart: str = WAIT) -> None:
         parse_ack(ack)

@@ -387,15 +387,20 @@ class Client(Calls):
             raise WrongState(
                 f"the two-phase transaction {self.branch.txid} is under way on this connection: end it first"
             )
+        self.is_prepare_refused = False
         self.branch = Transaction(self, xid, timeout, isolation=isolation).begin()
 
     def tpc_prepare(self, *, timeout: float | None = None) -> None:
-        """First phase: promise that it can be committed. Raises Aborted when it cannot; then it is rolled back."""
+        """First phase: promise that it can be committed. Raises Aborted when it cannot; then it is rolled back.
+
+        Coordinators roll back all branches when one of them cannot: `tpc_rollback` is allowed then, and does nothing.
+        """
         branch = self._under_way()
         try:
             state = branch.prepare(timeout=timeout)
         except BaseException:
             self._let_go()
+            self.is_prepare_refused = self.branch is None
             raise
         if state != PREPARED:
             # Nothing to do, so it is over already; the second phase is still to be called, and does nothing.
@@ -424,6 +429,9 @@ class Client(Calls):
             self._outside()
             row = self._recovered(xid, timeout)
             step(self, row["node"], "rollback", row["txid"], {"session": self.token}, timeout)
+            return
+        if self.is_prepare_refused:
+            self.is_prepare_refused = False
             return
         branch = self._under_way()
         try:

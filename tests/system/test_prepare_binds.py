@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from brokerha.client import Session
-from brokerha.model.errors import Aborted, BrokerhaError, NotFound, Rejected
+from brokerha.model.errors import Aborted, BrokerhaError, NotFound, Rejected, WrongState
 from tests.support.broker_source import BrokerSource
 from tests.system.tx_site import PROCESSES, TxSite, tx_site
 
@@ -66,6 +66,9 @@ def test_a_branch_that_breaks_a_check_fails_at_its_prepare(site: TxSite, master:
         db.put("stock", f"left-{master}", "-1")
         with pytest.raises(Aborted, match=f"check 'left-{master}' failed: expected >= 0, found -1"):
             db.tpc_prepare()
+        db.tpc_rollback()
+        with pytest.raises(WrongState, match="tpc_begin first"):
+            db.tpc_rollback()
         assert db.get("stock", f"left-{master}") == b"1"
         db.tpc_begin(db.xid(1, f"check-{master}"))
         db.put("stock", f"left-{master}", "0")

@@ -1,0 +1,142 @@
+"""Writes to several databases at once, clusters of brokerha and PostgreSQL: each transaction takes place in all that it names, or in none.
+
+    python -m brokerha.programs.producers.coordinator --log coordinator.db
+        --at orders=http://127.0.0.1:7201 --at books=postgresql:///books < transactions.jsonl
+
+A line of input says what to do where; a line of output says that it is `committed`, or `rolled back` and why:
+
+    {"id": "4711", "orders": [["put", "paid", "4711", "9.90"]], "books": ["INSERT INTO paid VALUES (4711, 9.90)"]}
+
+All prepare; the decision is written to the log, on disk; all commit (PEP 249). What was prepared when it was killed is ended when it starts again with the
+same log. Then give it all lines again: an id that was committed is not done twice. It ends with 75 when a database does not answer: run it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import secrets
+import sqlite3
+import sys
+from typing import Any
+
+import psycopg
+
+import brokerha
+from brokerha.model.errors import BrokerhaError, ConfigurationError
+
+FORMAT = 4711
+KINDS = ("put", "delete", "update", "publish")
+ERRORS = (BrokerhaError, psycopg.Error)
+RUN_AGAIN = 75
+Databases = dict[str, Any]
+"""Connections with the methods of PEP 249 for two phases, by name: of brokerha, and of psycopg."""
+
+
+class Log:
+    """What was decided, on disk, and a name that no other coordinator has; for one process at a time."""
+
+    def __init__(self, path: str) -> None:
+        self._file = sqlite3.connect(path, timeout=10, isolation_level=None)
+        for statement in ("PRAGMA synchronous = FULL", "PRAGMA locking_mode = EXCLUSIVE", "CREATE TABLE IF NOT EXISTS committed (id TEXT PRIMARY KEY)"):
+            self._file.execute(statement)
+        self._file.execute("CREATE TABLE IF NOT EXISTS coordinator AS SELECT ? AS name", [secrets.token_hex(4)])
+        self.name = str(self._file.execute("SELECT name FROM coordinator").fetchone()[0])
+
+    def has(self, ident: str) -> bool:
+        """Whether it is to be committed everywhere."""
+        return self._file.execute("SELECT 1 FROM committed WHERE id = ?", [ident]).fetchone() is not None
+
+    def add(self, ident: str) -> None:
+        """The decision: from here on it is committed, whatever is killed."""
+        self._file.execute("INSERT INTO committed VALUES (?)", [ident])
+
+
+def recover(log: Log, databases: Databases) -> None:
+    """End what this coordinator has prepared and not ended."""
+    for session in databases.values():
+        for xid in session.tpc_recover():
+            gtrid = xid.gtrid.decode() if isinstance(xid.gtrid, bytes) else xid.gtrid
+            name, _, ident = gtrid.partition("/")
+            if name == log.name:
+                (session.tpc_commit if log.has(ident) else session.tpc_rollback)(xid)
+
+
+def run(log: Log, databases: Databases, ident: str, work: dict[str, list[Any]]) -> str:
+    """One transaction; returns why it was rolled back, empty when it was not. Raises BrokerhaError or psycopg.Error when only `recover` can end it."""
+    if log.has(ident):
+        return ""
+    begun: list[Any] = []
+    try:
+        for name, steps in work.items():
+            session = databases[name]
+            session.tpc_begin(session.xid(FORMAT, f"{log.name}/{ident}", name))
+            begun.append(session)
+            for step in steps:
+                if isinstance(step, str):
+                    session.execute(step)
+                else:
+                    getattr(session, step[0])(*step[1:])
+        for session in begun:
+            session.tpc_prepare()
+    except ERRORS as error:
+        for session in begun:
+            session.tpc_rollback()
+        return str(error)
+    log.add(ident)
+    for session in begun:
+        session.tpc_commit()
+    return ""
+
+
+def checked(line: str, databases: Databases) -> tuple[str, dict[str, list[Any]]]:
+    """The id and the work of a line. Raises ValueError."""
+    try:
+        work = json.loads(line)
+        ident = work.pop("id")
+        chosen = [(databases[name], step) for name, steps in work.items() for step in steps or [[None]]]
+        good = all(isinstance(step, str) if hasattr(session, "execute") else step[0] in KINDS for session, step in chosen)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{line.strip()[:80]}: {error!r}") from None
+    if not good or not isinstance(ident, str):
+        raise ValueError(f"{line.strip()[:80]}: an id, and of each database SQL statements or lists that begin with one of {', '.join(KINDS)}")
+    return ident, work
+
+
+def connected(url: str) -> Any:
+    """A connection to a database."""
+    if not url.startswith("postgresql:"):
+        return brokerha.connect(url)
+    session = psycopg.connect(url, autocommit=True)
+    session.execute("SET lock_timeout = '10s'")
+    session.autocommit = False
+    return session
+
+
+def main() -> int:
+    """Run all lines; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="coordinator", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--log", required=True, help="file of decisions; without it nobody knows how to end what is prepared")
+    parser.add_argument("--at", required=True, action="append", metavar="NAME=URL", help="a database: http://…, amqp://… or postgresql://…")
+    options = parser.parse_args()
+    try:
+        with contextlib.ExitStack() as stack:
+            log = Log(options.log)
+            databases = {name: stack.enter_context(connected(url)) for name, _, url in (at.partition("=") for at in options.at)}
+            recover(log, databases)
+            for line in sys.stdin:
+                ident, work = checked(line, databases)
+                reason = run(log, databases, ident, work)
+                print(json.dumps({"id": ident, "state": "rolled back" if reason else "committed", "reason": reason}), flush=True)
+            recover(log, databases)
+    except (ValueError, ConfigurationError) as error:
+        parser.error(str(error))
+    except (*ERRORS, sqlite3.OperationalError) as error:
+        print(f"coordinator: {error}; run it again with the same log", file=sys.stderr)
+        return RUN_AGAIN
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
