@@ -34,11 +34,11 @@ from brokerha.sync import catching_up
 from brokerha.sync.epochs import epochs
 
 FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", "0"))
-SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "1000"))
-SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "600"))
-OF_EACH_MODE = int(os.environ.get("BROKERHA_SIMULATION_MODE", "160"))
-CHOSEN = int(os.environ.get("BROKERHA_SIMULATION_CHOSEN", "160"))
-MEMBERS = int(os.environ.get("BROKERHA_SIMULATION_MEMBERS", "150"))
+SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "500"))
+SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "300"))
+OF_EACH_MODE = int(os.environ.get("BROKERHA_SIMULATION_MODE", "80"))
+CHOSEN = int(os.environ.get("BROKERHA_SIMULATION_CHOSEN", "80"))
+MEMBERS = int(os.environ.get("BROKERHA_SIMULATION_MEMBERS", "75"))
 FEW = 8
 
 

@@ -199,12 +199,12 @@ PARTS: dict[str, list[Part]] = {
         ),
     ],
 }
-_SEEDS = {"SEEDS": 8000, "SPLITS": 4800, "MODE": 1280, "MEMBERS": 1200}
+_SEEDS = {"SEEDS": 8000, "SPLITS": 4800, "MODE": 1280, "CHOSEN": 1280, "MEMBERS": 1200}
 CAMPAIGNS: dict[str, list[Part]] = {
     "campaigns": [
         Part(
             "seeds",
-            "eight times the seeds",
+            "sixteen times the seeds",
             [
                 "env",
                 *(f"BROKERHA_SIMULATION_{name}={number}" for name, number in _SEEDS.items()),

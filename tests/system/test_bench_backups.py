@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from brokerha.cli.bench import backups
 from brokerha.cli.bench.options import BenchOptions
 
@@ -13,6 +15,7 @@ def test_writes_that_backups_hold_are_measured_for_one_and_two_of_them(vhost_url
     assert all(row["to_seed"] == row["writes_per_s"] / row["seed_per_s"] > 0 for row in rows)
 
 
+@pytest.mark.campaign
 def test_transactions_are_measured_beside_what_their_queues_cost_alone(vhost_url: str) -> None:
     rows = backups.transactions(BenchOptions(vhost_url, seconds=0.5)).data["transactions"]
 

@@ -210,7 +210,7 @@ def _check_worker(history: History, release: Release, last_lsn: int) -> None:
 def test_a_sample_of_three_releases_is_archived_audited_and_rebuilt(
     vhost_url: str, tmp_path: Path, covered: Callable[[str], None]
 ) -> None:
-    through_the_pipeline(vhost_url, tmp_path, first=3, one_of=4, is_on_spark=False, covered=covered)
+    through_the_pipeline(vhost_url, tmp_path, first=3, one_of=10, is_on_spark=False, covered=covered)
 
 
 @pytest.mark.campaign

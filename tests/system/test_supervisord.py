@@ -25,8 +25,8 @@ from tests.system.supervised import Supervised
 from tests.system.writers import Writer
 
 VHOST = "supervised"
-KILLS = int(os.environ.get("BROKERHA_SUPERVISED_KILLS", "2"))
-OUTAGE_S = float(os.environ.get("BROKERHA_SUPERVISED_OUTAGE_S", "15"))
+KILLS = int(os.environ.get("BROKERHA_SUPERVISED_KILLS", "1"))
+OUTAGE_S = float(os.environ.get("BROKERHA_SUPERVISED_OUTAGE_S", "10"))
 PATIENCE_S = 240.0
 RESTARTED = ("m1s", "m1b")
 """Stopped in order while there is no broker."""
