@@ -3,7 +3,6 @@
     sparql.py                  SPARQL 1.1 Protocol, and what an endpoint tells of itself
     graphs.py                  whole graphs: W3C's Graph Store Protocol, RDF4J's rdf-graphs
     repositories.py            RDF4J repositories: list, query, create, remove, configure, size, contexts
-    configurations.py          the configuration of a repository as RDF: what it says, and how it is written
     namespaces.py              RDF4J namespaces
     statements.py              RDF4J statements: read, add, replace, delete, update; its wild card
     tables.py                  small SPARQL result tables (repositories, contexts)

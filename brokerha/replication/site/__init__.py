@@ -10,6 +10,5 @@
     lineages.py          which log a copy followed, and up to where that is the log of now
     going_over.py        which lineage of the log one worker follows, and how it goes over to the next
     executed_before.py   what the content holds already although its place in the queue was taken back
-    keeping.py           which worker keeps a copy over a split
     tasks.py             master side: long work that it gives to a worker
 """
