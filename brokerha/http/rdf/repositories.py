@@ -24,7 +24,7 @@ from brokerha.http.door.call import Call, root_of
 from brokerha.http.door.passing import age_of, begin_write, done, read, result, write, write_to_repository
 from brokerha.http.guard.users import READ, WRITE
 from brokerha.http.rdf import sparql
-from brokerha.http.rdf.tables import table
+from brokerha.http.rdf.namespaces import table
 from brokerha.ingress import rdf_bodies
 from brokerha.ingress.rdf_bodies import context_text, contexts_of, quads_of
 from brokerha.model import about

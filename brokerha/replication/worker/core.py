@@ -28,12 +28,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from brokerha.following.cutting import cut, result_bytes
 from brokerha.following.follower import FollowConfig, Follower
 from brokerha.following.line import Limits, Line, piece
 from brokerha.following.loading import Loading, Loads
 from brokerha.following.machine import Event, State
-from brokerha.following.offering import Offering
+from brokerha.following.offering import Offering, cut, result_bytes
 from brokerha.model import states
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.invariants import invariant
@@ -79,7 +78,7 @@ from brokerha.model.wire.messages import (
     SnapshotOffered,
 )
 from brokerha.model.wire.split_messages import Keep, Restore
-from brokerha.replication.site.going_over import GoingOver
+from brokerha.replication.site.lineages import GoingOver
 from brokerha.replication.worker.config import CopyState, WorkerConfig
 from brokerha.replication.worker.kept_here import KeptHere
 

@@ -1,7 +1,6 @@
 """Connections to RabbitMQ through kombu and py-amqp, and the link that a node's loop serves over them.
 
     connecting.py        connections to RabbitMQ through kombu and py-amqp
-    waker.py             ends the wait of a thread that waits for sockets: a pipe that is written to from any other thread
     addresses.py         broker URLs, read once and without guessing: what kombu, py-amqp and pika are given as plain values
     identity.py          what a connection says of itself to the broker
     quiet_channel.py     a channel for queues that come and go
