@@ -4,7 +4,6 @@
 
     leader.py     leader: one follower's window: what it was sent, confirmed, is sent again, asked for
     offering.py   leader: gives a snapshot: the chunks that others want of it
-    cutting.py    leader: long lists into messages of bounded size
 
     follower.py   Follower: states, questions, the disk's turn, loads, heartbeats
       machine.py  IDLE, BASIC, REQUEST, LOAD

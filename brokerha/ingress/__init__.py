@@ -3,7 +3,6 @@
     limits.py          how deep, how long, how much: every limit of the ingress with its reason
     content_codings.py bodies that are sent compressed: decoded piece by piece, within the limit of what they become
     nesting.py         how deep brackets are nested, by an iterative look at the bytes
-    rdf_xml.py         whether XML is whole, flat enough, and free of entities that grow
     rdf_bodies.py      RDF in any syntax -> N-Quads; terms and graphs as they stand in URLs
     parsers.py         Parsers: a few warm processes that may die of a body, without harm to the node
     parser_process.py  what such a process does
@@ -15,7 +14,7 @@
                                         |
                                         +-- dies or takes too long --> InvalidRequest, and another process
 
-Heads of requests have their limits on the connection (http/door/heads.py), JSON in model/outside/foreign_json.py, msgpack in model/outside/unpacking.py, arguments of reads and
+Heads of requests have their limits on the connection (http/door/server.py), JSON in model/outside/foreign_json.py, msgpack in model/outside/unpacking.py, arguments of reads and
 questions in model/outside/shapes.py: they lie where those who read them may import them.
 
 What was admitted is read again by the nodes that execute it, copy it, restore it: the same scanners run there, because what a

@@ -15,9 +15,7 @@ decisions.py    prepared transactions and remembered decisions
 split_book.py   what was given up when the queue went back, for people
 beginning.py    where the log of a restored cluster begins
 recent.py       records kept unpacked in memory
-chunks.py       the chunks of a snapshot
 limits.py       every bound, with its reason
-runs.py         a run: one file of transaction ids and reasons, sorted, written once and in pieces
 
 append, follow --> frames + content, for each record --> one write, one sync (ports.Disk)
 """

@@ -13,9 +13,7 @@ apart.py           whether a master is apart: whether anything keeps it from agr
 belonging.py       whether a master belongs to the cluster, for writers and for the status
 command_arguments.py what each operator's command takes
 parting.py         what a master does around a split in the strategies none, simple and smart
-peer_commands.py   commands about the masters of the cluster: add one, take one out, and who there is (rule R15)
 split_commands.py  commands about splits: what becomes of them from now on, and what became of those that are over
 split_report.py    what became of the transactions that lost their place when the queue went back
 state_words.py     the state word and the reason of a master, from what its core knows
-taking_over.py     what a master does when it has taken over the state of another one
 """

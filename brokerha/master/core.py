@@ -9,6 +9,15 @@ runner carries a Ready out completely before it asks for the next one, so at the
 returned before is durable, or can be worked out again (deferring.py); only then do workers get it (rule R7).
 
 The core never blocks and never asks the world anything except what its own journal holds (`History`).
+
+What a master does when it has taken over the state of another one (R16): its site begins anew after it.
+
+    in that turn              results known so far are void, what was to become of them is given up; the record is written
+    once it is durable        who waits for what is known now is answered; copies that are below it are condemned, and healed
+
+The site's own copies all lack entries that the log no longer has, so no copy of it can heal another one: they load from the workers of other sites.
+
+Must never: answer anybody, or judge a copy, by a state that is not durable yet.
 """
 
 from __future__ import annotations
@@ -16,6 +25,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from brokerha.master import belonging
 from brokerha.master.admission import Waiters, is_other_body, is_other_origin
@@ -25,7 +35,6 @@ from brokerha.master.parting import Parting, rewinds_of
 from brokerha.master.pins import DurablePins, pins_of
 from brokerha.master.retention import Facts, Retention, RetentionConfig, Step
 from brokerha.master.state_words import state_of
-from brokerha.master.taking_over import TakingOver
 from brokerha.master.transacting import Transacting
 from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Instant, Lsn, Ordered, TxId
@@ -47,7 +56,7 @@ from brokerha.model.wire.messages import (
     TaskReport,
 )
 from brokerha.model.wire.process_messages import TxAnswer
-from brokerha.replication.site.config import FeedConfig
+from brokerha.replication.site.config import FeedConfig, Standing, Trust
 from brokerha.replication.site.feed import Feed
 from brokerha.replication.site.judging import SiteComparison, cut_off
 from brokerha.replication.site.site import Site
@@ -57,6 +66,56 @@ from brokerha.sync.core import SyncCore
 from brokerha.sync.epochs.epochs import EPOCH_MESSAGES
 from brokerha.sync.round import RoundResult
 from brokerha.transactions.config import TxConfig
+
+
+class Overtaken(Protocol):
+    """What a master has that is told."""
+
+    history: History
+    site: Site
+    transacting: Transacting
+    waiters: Waiters
+
+    def go_on_after(self, lsn: Lsn) -> None:
+        """Results after ``lsn`` are void."""
+
+
+class TakingOver:
+    """Follows the rounds of one master."""
+
+    def __init__(self) -> None:
+        self._round: RoundResult | None = None
+        """That brought a state which is not known to be durable yet."""
+
+    def on_round(self, core: Overtaken, result: RoundResult) -> None:
+        """A round is about to be written."""
+        if result.state is not None:
+            self._round = result
+            site = core.site
+            site.adopted = site.overruled = site.filling = None
+            site.disagreement = ""
+            core.go_on_after(result.state.lsn)
+
+    def settle(self, core: Overtaken, now: Instant) -> None:
+        """What was returned before is durable."""
+        result, self._round = self._round, None
+        if result is None or result.state is None:
+            return
+        lsn = result.state.lsn
+        core.waiters.on_state(lsn, result.known, core.history.rejection)
+        core.transacting.on_state(lsn, result.known)
+        _condemn_below(core.site, lsn, now.mono_ms)
+
+
+def _condemn_below(site: Site, lsn: Lsn, mono_ms: int) -> None:
+    """None of these copies can follow any more, and none of them may heal another one."""
+    behind = [worker for worker in site.workers.values() if worker.progress is not None and worker.applied < lsn]
+    for worker in behind:
+        worker.condemned = worker.condemned or f"it is at LSN {worker.applied}, the log begins after {lsn}"
+        worker.standing, worker.reason, worker.trust = Standing.OUT_OF_SYNC, worker.condemned, Trust.NONE
+    for worker in behind:
+        site.judge(worker, mono_ms)
+
 
 NOTHING = Ready()
 

@@ -12,6 +12,5 @@
     settings.py    settings at run time at one node: what it knows of them, what is in force, what waits for its next start
     loop.py        the thread of a node, and calls that others hand in
     timetable.py   when what is due
-    clock.py       the only real clock
     restoring.py   directories of nodes made from a backup
 """

@@ -1,6 +1,8 @@
 """Builds a node from the cluster file: opens its data, connects its transport, puts its core together.
 
 The only place where a core meets the adapters; programs and the embedded cluster call it and add their front doors.
+
+The only real clock of a node.
 """
 
 from __future__ import annotations
@@ -17,8 +19,7 @@ from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log
 from brokerha.master.core import MasterConfig
 from brokerha.model.errors import ConfigurationError
-from brokerha.model.ids import NodeId
-from brokerha.nodes.clock import SystemClock
+from brokerha.model.ids import Instant, NodeId
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.master.address_book import AddressBook, AddressedTransport
 from brokerha.nodes.master.change_log import ChangeLog
@@ -40,6 +41,15 @@ from brokerha.transports.config import ELSEWHERE_WITHIN_S, TransportConfig
 from brokerha.transports.kombu_transport import KombuTransport
 from brokerha.transports.log_stream.stream import LogStream
 from brokerha.transports.rabbitmq.addresses import is_embedded, parse_addresses
+
+
+class SystemClock:
+    """Both clocks of this machine."""
+
+    def now(self) -> Instant:
+        """The present instant."""
+        return Instant(time.monotonic_ns() // 1_000_000, time.time_ns() // 1000)
+
 
 PATIENCE_S = 10.0
 """A worker that hears its master only with a lower incarnation for so long takes it for one with a journal that began anew."""

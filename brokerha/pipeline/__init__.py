@@ -13,10 +13,9 @@
 | `audit_rows`, `audit_copies` | files, rows and workers, compared with what they should be |
 | `publishing` | rows as transactions: what the sink does, with a table of its modules |
 | `loading` | files as rows for the sink, with a table of its modules |
-| `report` | what a report tells, and its page (`report_nodes`, `report_page` with `report_page.html`, `report_charts`) |
+| `report` | what a report tells, and its page (`report_nodes`, `report_page` with `report_page.html`) |
 | `loading_columns` | rows of files as the columns that the sink takes: by a mapping, or by a parser |
 | `loading_mapping` | the mapping file: how a row of CSV, JSON or Parquet becomes RDF statements, or a key with its value |
-| `loading_terms` | one row as RDF statements, or as a key with its value, by the rules of a mapping |
 | `publishing_rows` | rows of the sink: which operations each one means, which are refused |
 | `publishing_task` | one partition from its first row to the answer of its last transaction: what a task of the sink does |
 

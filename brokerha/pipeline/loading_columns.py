@@ -1,25 +1,193 @@
-"""Rows of files as the columns that the sink takes: by a mapping, or by a parser. What the tasks of a load do before the sink.
+r"""Rows of files as the columns that the sink takes: by a mapping, or by a parser. What the tasks of a load do before the sink.
 
 Both give Arrow batches; a row that cannot be loaded stays in them, with its reason in the column `reject`.
+
+One row as RDF statements, or as a key with its value, by the rules of a mapping.
+
+| value | literal |
+|---|---|
+| text | plain, or with the datatype or language of its property |
+| whole number, number, truth value, date, time of Parquet | with the XSD datatype that it has by nature, unless the property names one |
+| null, empty text | none: the statement is left out; in a subject, a graph or a key the row is refused |
+
+A value that its datatype cannot have refuses the row, because the data would be lost to every query that computes with it.
+
+>>> from brokerha.pipeline.loading_mapping import read_mapping
+>>> mapping = read_mapping('[quads]\nsubject = "urn:p:{id}"\n[[quads.property]]\npredicate = "urn:name"\ncolumn = "name"', "m")
+>>> statements_of({"id": "a b", "name": 'so "it" is'}, mapping.quads)
+['<urn:p:a%20b> <urn:name> "so \\"it\\" is" .']
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
-from collections.abc import Iterable, Iterator
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Mapping as Values
 from contextlib import ExitStack
+from decimal import Decimal
 from itertools import islice
 from typing import Any, Final
+from urllib.parse import quote
 
 import pyarrow as pa
 
 from brokerha.client.loading import statements
 from brokerha.client.rdf_lines import relabelled
 from brokerha.model.errors import BrokerhaError
-from brokerha.pipeline.loading_mapping import Mapping
-from brokerha.pipeline.loading_terms import RowRefused, key_of, statements_of
+from brokerha.model.operations import KEY_LIMIT_BYTES, Operation
+from brokerha.pipeline.loading_mapping import ALL_COLUMNS, KeyForm, Mapping, Property, QuadForm, Template
 from brokerha.pipeline.places import file_system, place
 from brokerha.pipeline.publishing import ROWS_LIMIT
+
+RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+XSD = "http://www.w3.org/2001/XMLSchema#"
+BLANK = "_:"
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+_NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9]")
+_LEXICAL = {
+    "integer": re.compile(r"[+-]?\d+\Z", re.ASCII),
+    "decimal": re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)\Z", re.ASCII),
+    "double": re.compile(r"([+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?INF|NaN)\Z", re.ASCII),
+    "boolean": re.compile(r"(true|false|1|0)\Z"),
+    "date": re.compile(r"-?\d{4,}-\d\d-\d\d(Z|[+-]\d\d:\d\d)?\Z", re.ASCII),
+    "dateTime": re.compile(r"-?\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?\Z", re.ASCII),
+}
+_LEXICAL["float"] = _LEXICAL["double"]
+_LEXICAL["int"] = _LEXICAL["long"] = _LEXICAL["integer"]
+
+
+class RowRefused(Exception):
+    """A row that cannot be loaded; the text says why."""
+
+
+def statements_of(row: Values[str, Any], form: QuadForm) -> list[str]:
+    """The statements of a row, as N-Quads with the final dot. Raises RowRefused."""
+    subject = _node(form.subject, row, "the subject")
+    graph = f" {_node(form.graph, row, 'the graph')}" if form.graph is not None else ""
+    statements = [f"{subject} <{RDF_TYPE}> <{one}>{graph} ." for one in form.types]
+    for one in form.properties:
+        term = _object(one, row)
+        if term:
+            statements.append(f"{subject} <{one.predicate}> {term}{graph} .")
+    return statements
+
+
+def key_of(row: Values[str, Any], form: KeyForm) -> Operation:
+    """The ``put`` of a row. Raises RowRefused."""
+    key = _filled(form.key, row, "the key", _as_it_is).encode()
+    if not 0 < len(key) <= KEY_LIMIT_BYTES:
+        raise RowRefused(f"the key has {len(key)} bytes; a key has 1 to {KEY_LIMIT_BYTES}")
+    if form.value:
+        value = row[form.value]
+        return ("put", form.table, key, value if isinstance(value, bytes) else (text_of(value) or "").encode())
+    names = row if ALL_COLUMNS in form.values else form.values
+    content = {name: _json_value(row[name], name) for name in names}
+    return ("put", form.table, key, json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def text_of(value: Any) -> str | None:
+    """A value as XSD spells it; None for no value. Raises RowRefused for what is no single value."""
+    if value is None or isinstance(value, str):
+        return value or None
+    for kind, _, spelled in _SPELLED:
+        if isinstance(value, kind):
+            return spelled(value)
+    raise RowRefused(f"a value of type {type(value).__name__} cannot be a literal")
+
+
+def _double(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return repr(value) if math.isfinite(value) else ("INF" if value > 0 else "-INF")
+
+
+_SPELLED: tuple[tuple[type[Any], str, Callable[[Any], str]], ...] = (
+    (bool, "boolean", lambda value: "true" if value else "false"),
+    (int, "integer", str),
+    (float, "double", _double),
+    (Decimal, "decimal", lambda value: format(value, "f")),
+    (dt.datetime, "dateTime", lambda value: value.isoformat().replace("+00:00", "Z")),
+    (dt.date, "date", dt.date.isoformat),
+    (dt.time, "time", dt.time.isoformat),
+)
+"""Type of a value, the XSD datatype that it has by nature, and how that spells it; the first one that fits."""
+
+
+def _natural_datatype(value: Any) -> str:
+    return next((f"{XSD}{name}" for kind, name, _ in _SPELLED if isinstance(value, kind)), "")
+
+
+def _object(one: Property, row: Values[str, Any]) -> str:
+    """The object of a statement; empty when the row has none."""
+    if one.object is not None:
+        if any(text_of(row[column]) is None for column in one.object.columns):
+            return ""
+        return _node(one.object, row, f"the object of {one.predicate}")
+    value = row[one.column]
+    try:
+        text = text_of(value)
+    except RowRefused as refused:
+        raise RowRefused(f"column {one.column}: {refused}") from None
+    if text is None:
+        return ""
+    literal = f'"{text.translate(_ESCAPES)}"'
+    if one.language:
+        return f"{literal}@{one.language}"
+    datatype = one.datatype or _natural_datatype(value)
+    if not datatype:
+        return literal
+    known = _LEXICAL.get(datatype.removeprefix(XSD)) if datatype.startswith(XSD) else None
+    if known is not None and not known.match(text):
+        raise RowRefused(f"column {one.column}: {text[:80]!r} is no xsd:{datatype.removeprefix(XSD)}")
+    return f"{literal}^^<{datatype}>"
+
+
+def _node(form: Template, row: Values[str, Any], what: str) -> str:
+    """An IRI or a blank node, as N-Quads spells it. Whether it is one is for the parser to say."""
+    if form.parts[0][0].startswith(BLANK):
+        return _filled(form, row, what, _label)
+    return f"<{_filled(form, row, what, _encoded)}>"
+
+
+def _filled(form: Template, row: Values[str, Any], what: str, encode: Any) -> str:
+    pieces = []
+    for plain, column, is_raw in form.parts:
+        if column is None:
+            pieces.append(plain)
+            continue
+        text = text_of(row[column])
+        if text is None:
+            raise RowRefused(f"column {column} is empty, and {what} needs it")
+        pieces.append(text if is_raw else encode(text))
+    return "".join(pieces)
+
+
+def _encoded(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _label(text: str) -> str:
+    """Letters and digits as they are, each other character by its number, so that no two values meet in one label."""
+    return _NOT_IN_LABELS.sub(lambda found: f"_{ord(found[0]):x}_", text)
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def _json_value(value: Any, column: str) -> Any:
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    try:
+        return text_of(value)
+    except RowRefused as refused:
+        raise RowRefused(f"column {column}: {refused}") from None
+
 
 CORRUPT: Final = "__corrupt"
 """Column of Spark for a row that it could not read."""

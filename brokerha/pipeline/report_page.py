@@ -5,19 +5,170 @@
 A part that has nothing to show says why in one sentence instead of an empty chart. Everything that comes from data is escaped, and long
 texts are shortened: a page of a large archive is some hundred kilobytes. It has a light and a dark theme by what the reader's system
 says, one column on a phone, two where there is room; fonts are those of the system.
+
+Charts of a report: specifications of Vega-Lite, drawn as SVG by vl-convert here, so that the page runs no script and loads nothing.
+
+Colours are variables of the page's style (`--c0` …), which follow the theme of who reads. What a bin holds is told where the pointer rests: a
+layer that nobody sees covers each bin from top to bottom, and its descriptions become titles.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from brokerha.model.errors import StoreError
-from brokerha.pipeline.report import ReportFacts, Series, shortened
-from brokerha.pipeline.report_charts import bars, colour_of, moment, number, steps
+from brokerha.pipeline.report import OTHERS, Bins, ReportFacts, Series, shortened
+
+COLOURS: Final = 7
+WIDTH, HEIGHT = 640, 190
+"""Units of a drawing, which is as wide as its place."""
+_SIZE: Final = re.compile(r' width="\d+" height="\d+"')
+_DESCRIBED: Final = re.compile(
+    r'<(path|line) aria-label="([^"]+)" role="graphics-symbol" aria-roledescription="told"([^>]*)/>'
+)
+_TITLED: Final = r'<\1 class="told"\3><title>\2</title></\1>'
+_AXIS: Final = {
+    "title": None, "domain": False, "ticks": False, "labelColor": "var(--soft)", "gridColor": "var(--rule)", "labelFont": "sans-serif",
+    "labelFontSize": 12, "labelPadding": 7, "tickCount": 5,
+}  # fmt: skip
+_LABEL: Final = "datum.value < 10000 ? format(datum.value, ',~r') : format(datum.value, '.3~s')"
+
+
+def number(value: float) -> str:
+    """A number in few signs.
+
+    >>> [number(value) for value in (0, 0.25, 7, 1234, 53200, 1_000_000, 2_345_678)]
+    ['0', '0.25', '7', '1,234', '53.2k', '1M', '2.35M']
+    """
+    for least, sign in ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k")):
+        if abs(value) >= least:
+            return f"{value / (1000 if sign == 'k' else least):.3g}{sign}"
+    if float(value).is_integer():
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def moment(time_us: int) -> datetime:
+    """A timestamp as a date and time in UTC."""
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=time_us)
+
+
+def colour_of(place: int, name: str) -> str:
+    """The variable of one series' colour."""
+    return f"var(--c{COLOURS if name == OTHERS else place % COLOURS})"
+
+
+def bars(
+    series: Sequence[Series], bins: Bins, unit: str, factor: float = 1, marks: Sequence[tuple[int, str]] = ()
+) -> str:
+    """Stacked bars, one for each bin; values are multiplied by ``factor``. ``marks`` are (time, text) of vertical lines."""
+    mark = {"type": "bar", "binSpacing": 1, "aria": False}
+    rules = {
+        "data": {"values": [{"begin": time_us / 1000, "told": text} for time_us, text in marks]},
+        "mark": {"type": "rule", "strokeDash": [4, 3], "color": "var(--mark)", "ariaRoleDescription": "told"},
+        "encoding": {"x": {"field": "begin", "type": "temporal"}, "description": {"field": "told"}},
+    }
+    return _drawn(series, bins, unit, factor, mark, [rules] if marks else [], HEIGHT)
+
+
+def steps(
+    series: Sequence[Series], bins: Bins, unit: str = "", *, is_filled: bool = False, height: int = HEIGHT
+) -> str:
+    """Lines that keep a value until the next bin, with gaps where nothing is known."""
+    mark: dict[str, Any] = {"type": "line", "strokeWidth": 2, "aria": False}
+    if is_filled:
+        mark |= {"type": "area", "line": {"strokeWidth": 2}, "fillOpacity": 0.16}
+    return _drawn(series, bins, unit, 1, mark, [], height)
+
+
+def _drawn(
+    series: Sequence[Series], bins: Bins, unit: str, factor: float, mark: dict[str, Any], above: list[Any], height: int
+) -> str:
+    from vl_convert import vegalite_to_svg
+
+    names = [each.name for each in series]
+    is_bars = mark["type"] == "bar"
+    values, told = [], []
+    for place in range(bins.count):
+        begin, end = bins.begin_us(place) / 1000, bins.begin_us(place + 1) / 1000
+        for order, each in enumerate(series):
+            value = each.values[place]
+            row = {"begin": begin, "end": end, "name": each.name, "order": order, "value": value and value * factor}
+            if not is_bars:
+                # A value holds until the end of its bin.
+                values += [{**row, "order": 2 * place}, {**row, "order": 2 * place + 1, "begin": end}]
+            elif value:
+                values.append(row)
+        if any(each.values[place] for each in series):
+            told.append({"begin": begin, "end": end, "told": _told(place, series, bins, unit, factor)})
+    across: dict[str, Any] = {
+        "field": "begin", "type": "temporal", "scale": {"type": "utc", "domain": [bins.start_us / 1000, bins.end_us / 1000]},
+        "axis": {**_AXIS, "grid": False, "labelOverlap": True, "format": _form(bins)},
+    }  # fmt: skip
+    up = {
+        "field": "value",
+        "type": "quantitative",
+        "axis": {**_AXIS, "labelExpr": _LABEL},
+        "stack": "zero" if is_bars else None,
+    }
+    colour = {
+        "field": "name", "type": "nominal", "legend": None,
+        "scale": {"domain": names, "range": [colour_of(order, name) for order, name in enumerate(names)]},
+    }  # fmt: skip
+    drawing = {"x": across, "y": up, "color": colour}
+    if mark["type"] != "area":
+        drawing["order"] = {"field": "order"}
+    if is_bars:
+        drawing |= {"x": {**across, "bin": "binned"}, "x2": {"field": "end"}}
+    hover = {
+        "data": {"values": told},
+        "mark": {"type": "rect", "opacity": 0, "ariaRoleDescription": "told"},
+        "encoding": {"x": across, "x2": {"field": "end"}, "description": {"field": "told"}},
+    }
+    spec = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json", "width": WIDTH, "height": height, "background": None,
+        "config": {"view": {"stroke": None}},
+        "layer": [
+            {"data": {"values": values}, "mark": mark, "encoding": drawing},
+            *above, hover,
+        ],
+    }  # fmt: skip
+    svg = _DESCRIBED.sub(_TITLED, _SIZE.sub("", vegalite_to_svg(spec), count=1))
+    return Markup(f'<div class="wide">{svg}</div>')  # noqa: S704  (vl-convert has escaped what comes from data)
+
+
+def _form(bins: Bins) -> str:
+    """How moments below a chart are written."""
+    span_s = bins.width_us * bins.count / 1e6
+    return (
+        "%H:%M:%S"
+        if span_s <= 360
+        else "%H:%M"
+        if span_s <= 86_400
+        else "%m-%d %H:%M"
+        if span_s <= 518_400
+        else "%Y-%m-%d"
+    )
+
+
+def _told(place: int, series: Sequence[Series], bins: Bins, unit: str, factor: float) -> str:
+    """What a bin holds, for the pointer that rests on it."""
+    told = [f"{moment(bins.begin_us(place)):%Y-%m-%d %H:%M:%S}"]
+    told += [
+        f"{each.name or 'unknown'}: {number(value * factor)} {unit}".rstrip()
+        for each in series
+        if (value := each.values[place])
+    ]
+    return "\n".join(told)
+
 
 _KINDS = {
     "graph": ("repository", "repositories"), "table": ("table", "tables"), "queue": ("queue", "queues"),

@@ -14,8 +14,6 @@
     nodes.py       masters of one process, and workers: the shipped runners, which may die anywhere
     backups.py     masters of several processes: whichever of them acts
     tx_queues.py   queues of transactions in the broker
-    settling.py    what the healer does for workers, what keeps a site from coming together, and what is left behind
-    trace.py       the story of a run and its digest
     runs.py        simulate and campaign
     clocks.py      virtual clocks: one true time for the world, and what each node takes it for
     copies.py      the copy of a worker: the shipped store, in a folder of the world

@@ -3,18 +3,169 @@
     at(when, what) ---> heap ---> step: the earliest event happens ---> more events
 
 Nothing here knows what the events are about. Equal options give equal runs: what is planned first happens first.
+
+The story of a run: one line per event, told only when somebody listens, and a digest of all of it.
+
+    12.034512 m2  takes     Post #7 from m1 (lsn 3, promise …481, have m1:4 m2:2)
+    12.034612 m2  writes    Appended m1[3..4], ClockReserved
+    12.034612 m2  sends     Post #9 to m3: lost
+
+Every event goes into the digest in a few bytes, so that two runs are the same run exactly when their digests are equal. The
+last events are kept as objects and become text only when a violation has to be told; messages are frozen, so what is
+printed later is what was sent.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, TextIO
+from zlib import crc32
 
+from brokerha.model.records import (
+    Accepted,
+    Added,
+    Appended,
+    BodiesHeld,
+    ClockReserved,
+    IdsTaken,
+    Outcomes,
+    PeerJournal,
+    Started,
+)
+from brokerha.model.requests import Reply, Submit
+from brokerha.model.wire.epoch_messages import Row
+from brokerha.model.wire.messages import Apply, Bodies, Envelope, Execute, Executed, Fetch, Outgoing, Post, Progress
 from brokerha.simulator.options import Options
-from brokerha.simulator.trace import Trace
+
+KEPT = 40
+"""Lines that are told of a failing run."""
+
+Event = tuple[int, str, str, object]
+
+
+class Trace:
+    """Takes events in; knows the digest and the last lines."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self.crc = 0
+        self._out = out
+        self._last: deque[Event] = deque(maxlen=KEPT)
+
+    def note(self, now_us: int, node: str, verb: str, what: object = "") -> None:
+        """One event: at a virtual time, at a node or "world", a verb, and an object that `tell` can print."""
+        self.crc = crc32(b"%d%a%a" % (now_us, node, verb), self.crc)
+        event = (now_us, node, verb, what)
+        self._last.append(event)
+        if self._out is not None:
+            self._out.write(line(event) + "\n")
+
+    def last_lines(self) -> list[str]:
+        """The last events as text, oldest first."""
+        return [line(event) for event in self._last]
+
+
+def line(event: Event) -> str:
+    """One event as text."""
+    now_us, node, verb, what = event
+    text = what if isinstance(what, str) else tell(what)
+    return f"{now_us / 1_000_000:12.6f} {node:<6} {verb:<9} {text}".rstrip()
+
+
+def tell(thing: object) -> str:
+    """A message, record, request or list of them in few words."""
+    match thing:
+        case Envelope():
+            return f"{tell(thing.message)} from {thing.sender}.{thing.incarnation}"
+        case Outgoing():
+            return f"{tell(thing.message)} to {thing.to}"
+        case Row():
+            return _row(thing)
+        case Post() | Bodies() | Fetch() | Execute() | Executed() | Apply() | Progress():
+            return _message(thing)
+        case Submit():
+            return f"Submit {thing.txid} ({thing.level} {thing.copies}, ticket {thing.ticket}, {thing.timeout_ms} ms)"
+        case Reply():
+            reason = f": {thing.error}, {thing.reason}" if thing.error else ""
+            return f"ticket {thing.ticket} {thing.txid} {thing.status} at {thing.lsn}{reason}"
+        case list() | tuple():
+            return ", ".join(tell(item) for item in thing)
+        case _:
+            return _record(thing)
+
+
+def _row(row: Row) -> str:
+    have = " ".join(f"{origin}:{count}" for origin, count in row.have.items())
+    heard = ",".join(row.heard) or "nobody"
+    return f"{row.node}.{row.incarnation}#{row.number} lsn {row.lsn} promise {_short(row.promise)} have {have} hears {heard}"
+
+
+def _message(message: object) -> str:
+    match message:
+        case Post():
+            lists = " ".join(f"{o}[{s}..{s + len(e) - 1}]" for o, s, e in message.streams)
+            relays = " ".join(f"{row.node}.{row.incarnation}#{row.number}" for row in message.relayed)
+            lists = f" lists {lists}" if lists else ""
+            relays = f" relays {relays}" if relays else ""
+            return f"Post({_row(message.row)}{lists}{relays})"
+        case Bodies():
+            return f"Bodies({_names(f'{o}/{t}' for o, t, _ in message.items)})"
+        case Fetch():
+            return f"Fetch({_names(f'{o}/{t}' for o, t in message.wanted)})"
+        case Execute():
+            return f"Execute({_range(message.first_lsn, len(message.items))})"
+        case Executed():
+            return f"Executed({_range(message.first_lsn, len(message.results))}, applied {message.applied_lsn})"
+        case Apply():
+            return f"Apply({_range(message.first_lsn, len(message.items))})"
+        case Progress():
+            trouble = f", {message.trouble}" if message.trouble else ""
+            load = f", loading LSN {message.load_lsn}" if message.load_lsn else ""
+            return f"Progress({message.journal} applied {message.applied_lsn}, {message.follows}, {message.state}{load}{trouble})"
+        case _:
+            return type(message).__name__
+
+
+def _record(record: object) -> str:
+    match record:
+        case Started(incarnation):
+            return f"Started {incarnation}"
+        case ClockReserved(high_water):
+            return f"ClockReserved {_short(high_water)}"
+        case PeerJournal(peer, journal):
+            return f"PeerJournal {peer}={journal}"
+        case Accepted(items):
+            return f"Accepted {_names(txid for txid, _ in items)}"
+        case BodiesHeld(items):
+            return f"BodiesHeld {_names(f'{o}/{t}' for o, t, _ in items)}"
+        case Appended(origin, start, entries):
+            return f"Appended {origin}[{start}] {_names(f'{_short(ts)}/{txid}' for ts, txid in entries)}"
+        case Added(first_lsn, entries):
+            return f"Added {first_lsn}: {_names(f'{_short(ts)}/{txid}/{o}' for ts, txid, o in entries)}"
+        case IdsTaken(ids):
+            return f"IdsTaken {_names(f'{txid}@{lsn}' for txid, lsn in ids)}"
+        case Outcomes(first_lsn, results):
+            return f"Outcomes {_range(first_lsn, len(results))}"
+        case _:
+            return str(record)
+
+
+def _names(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - 6} more" if len(listed) > 6 else ""
+    return " ".join(listed[:6]) + more
+
+
+def _range(first: int, count: int) -> str:
+    return f"{first}..{first + count - 1}" if count else f"nothing from {first}"
+
+
+def _short(timestamp: int) -> str:
+    """Seconds and microseconds within the hour are enough to tell timestamps of one run apart."""
+    return f"{timestamp // 1_000_000 % 10_000}.{timestamp % 1_000_000:06d}"
+
 
 LOOK_US = 50_000
 """How often the liveness phase looks whether everything has come together."""

@@ -3,7 +3,7 @@
     spark.read.format("brokerha").option("url", "http://127.0.0.1:7201").load()
     spark.readStream.format("brokerha").option("url", …).option("maxEntriesPerTrigger", 50_000).load()
 
-What is written to it becomes transactions (sink.py). Columns that are read are those of `pipeline/rows.py`; options those of
+What is written to it becomes transactions (below). Columns that are read are those of `pipeline/rows.py`; options those of
 `pipeline/sources.SourceSpec` (which log) and `pipeline/ranges.ReadOptions` (what of it). Here is only what Spark calls: all of it runs
 in Spark's Python workers, in other processes than the program, and what goes between them is a `SourceSpec` and two LSNs.
 
@@ -12,22 +12,40 @@ is not continued with another one's log.
 
 **Filters** are left to Spark, and what need not be read is named by options. Taken over by a source they are wrong in PySpark 4.3: all scans
 of one DataFrame share what the last of them was told, so that a union or a join of two filtered views of it reads one of them twice.
+
+The sink ``brokerha``: rows of a DataFrame, or of a stream, become transactions of a cluster.
+
+    df.write.format("brokerha").option("url", "http://127.0.0.1:7201").option("table", "prices").mode("append").save()
+    df.writeStream.format("brokerha").option("url", …).option("repository", "main").option("checkpointLocation", …).start()
+
+Options are those of `pipeline/publishing.SinkOptions`, columns those of `pipeline/publishing_rows`. Here is only what Spark calls: writers are
+made on the driver, `write` runs in a task for each partition, `commit` on the driver again when all tasks have ended.
+
+The ids of transactions follow from the id of the write, the partition (or the column `part`) and the number of the row; for a stream from the
+id of the query and the number of its batch. So a task, a stage, a batch or a whole query that runs again changes nothing twice.
 """
 
 from __future__ import annotations
 
+import io
+import json
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
+    WriterCommitMessage,
 )
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -38,14 +56,111 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest, WentBack
+import brokerha
+from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest, UnknownRepository, WentBack
 from brokerha.model.ids import Lsn
 from brokerha.model.log_lineages import newest, problem
+from brokerha.model.operations import GRAPH
+from brokerha.pipeline.places import keep
+from brokerha.pipeline.publishing import Result, SinkOptions
+from brokerha.pipeline.publishing_rows import check_columns
+from brokerha.pipeline.publishing_task import Task, publish
 from brokerha.pipeline.ranges import OF_PIECES, VIEW_PIECES, ReadOptions, batches, lost, pieces, planned, reach
 from brokerha.pipeline.rows import SCHEMA
 from brokerha.pipeline.sources import OpenSource, SourceSpec, cluster_of, open_source
-from brokerha.spark.sink import RowWriter, StreamRowWriter
 from brokerha.stores.backup.log_pages import LinesMissing
+
+_BATCH, _QUERY = "streaming.sql.batchId", "sql.streaming.queryId"
+
+
+@dataclass
+class Told(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    result: Result
+    id: str
+
+
+class _Writing:
+    """What both writers do. Raises ConfigurationError, Unreachable, UnknownRepository before any row is read."""
+
+    def __init__(self, options: dict[str, str], schema: StructType, *, is_overwriting: bool) -> None:
+        self.options = SinkOptions.from_options(options)
+        if is_overwriting:
+            raise ConfigurationError(
+                "overwrite is nothing that a cluster does: write with append, and delete with kind delete"
+            )
+        check_columns({field.name: field.dataType.typeName() for field in schema.fields}, self.options)
+        self.new_id = f"write-{secrets.token_hex(8)}"
+        """Of a batch that is given none."""
+        self.begin_lsn = 0 if self.options.is_dry_run else _lsn_of(self.options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Told:
+        """One partition, in a task."""
+        context: Any = TaskContext.get()
+        batch = context.getLocalProperty(_BATCH)
+        # A write inside of foreachBatch belongs to a batch of a stream, too.
+        id_ = self.options.id or context.getLocalProperty(_QUERY) or self.new_id
+        if batch is not None:
+            id_ = f"{id_}.{batch}"
+        task = Task(id_, str(context.partitionId()), self.begin_lsn)
+        return Told(publish(iterator, self.options, task, brokerha.connect), id_)
+
+    def _committed(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Raises what ended a task; see `Result.check`."""
+        result, id_ = self._reported(messages)
+        result.check(self.options, id_)
+
+    def _aborted(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Spark gave up a task that died; what the others wrote stays, and is told in the report."""
+        self._reported(messages)
+
+    def _reported(self, messages: list[WriterCommitMessage | None]) -> tuple[Result, str]:
+        result, id_ = Result(is_stopped=None in messages), self.options.id
+        for told in messages:
+            if isinstance(told, Told):
+                result.add(told.result)
+                id_ = told.id
+        if self.options.report:
+            folder, _, name = self.options.report.rpartition("/")
+            keep(folder, name, io.BytesIO(json.dumps({"id": id_, **asdict(result)}).encode()))
+        return result, id_
+
+
+class RowWriter(_Writing, DataSourceArrowWriter):
+    """A batch."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks have ended."""
+        self._committed(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Some did not."""
+        self._aborted(messages)
+
+
+class StreamRowWriter(_Writing, DataSourceStreamArrowWriter):
+    """The batches of a stream."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
+        """All tasks of a batch have ended."""
+        self._committed(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
+        """Some did not."""
+        self._aborted(messages)
+
+
+def _lsn_of(options: SinkOptions) -> int:
+    """How far the cluster is, which answers and has the repository."""
+    with brokerha.connect(options.url) as client:
+        status = client.status(timeout=options.timeout_s)
+        if options.store == GRAPH and options.name not in client.repositories(timeout=options.timeout_s):
+            raise UnknownRepository(
+                f"the cluster {status['cluster']} has no repository {options.name!r}: create it first"
+            )
+    return max((int(node["applied_lsn"] or 0) for node in status["nodes"]), default=0)
+
 
 NAME: Final = "brokerha"
 PIN_EVERY_S: Final = 5.0
@@ -88,7 +203,7 @@ class BrokerhaSource(DataSource):
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> RowWriter:
-        """For rows that become transactions (sink.py)."""
+        """For rows that become transactions."""
         return RowWriter(dict(self.options), schema, is_overwriting=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamRowWriter:  # noqa: N802  (Spark's name)

@@ -6,9 +6,7 @@
     core.py           SyncCore: inputs take note, `collect` runs one round; above all parts
     streams.py        streams of entries and the incoming queue
     peers.py          rows and promises of the others: what may be added
-    posting.py        which post goes to whom, and when
     bodies.py         bodies travel apart from the protocol
-    clock.py          the hybrid clock: timestamps and promises
     config.py         every wait and window
     modes.py          strategies of split recovery: what each one needs, and the steps between them
     catching_up.py    catching up: a part of the synchronised queue whose order is known elsewhere

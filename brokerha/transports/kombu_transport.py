@@ -11,7 +11,7 @@
 | full outbox | drops its oldest, counted | there is none |
 | message of an app that was not settled | comes again, marked | comes again, marked |
 | confirmations | of what must not be lost, in a bounded window | immediate |
-| queue of a transaction | opened, filled and dropped in this order (rabbitmq/tx_writer.py) | the same |
+| queue of a transaction | opened, filled and dropped in this order (rabbitmq/writer.py) | the same |
 
 This module turns messages into publications and arrivals into messages, and counts what it cannot use: an envelope of
 another cluster, or bytes that are none. It never looks into a message of an app.

@@ -11,7 +11,7 @@ from brokerha.model.given_up import GivenUp, Split
 from brokerha.model.ids import Ordered
 from brokerha.model.invariants import InvariantBroken
 from brokerha.model.records import Outcomes, Rewound, Started
-from brokerha.replication.site.executed_before import executed_before
+from brokerha.replication.site.lineages import executed_before
 from tests.contracts.follow_contract import TwinDisk, carried
 from tests.contracts.journal_contract import Disk, FullJournal, around_restart
 from tests.unit.log.turns import Author, body_of, everything, filled, fingerprint_after, result_of

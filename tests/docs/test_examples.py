@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from brokerha.http import HttpServer, create_app
-from brokerha.http.rdf.configurations import settings_of
+from brokerha.http.rdf.repositories import settings_of
 from brokerha.nodes.building import open_master, open_worker
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry

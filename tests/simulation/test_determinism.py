@@ -9,7 +9,7 @@ import sys
 
 from brokerha.simulator import simulate
 from brokerha.simulator.drawing import MEMBERS_FROM
-from brokerha.simulator.trace import KEPT
+from brokerha.simulator.events import KEPT
 from tests.simulation.mistakes.catalogue import planted
 
 SEEDS = range(12)

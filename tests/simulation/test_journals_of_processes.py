@@ -11,7 +11,7 @@ import pytest
 from brokerha.model.errors import JournalFull
 from brokerha.model.records import Record, Started
 from brokerha.simulator.disk import SimJournalCopy, sim_copy
-from brokerha.simulator.trace import Trace
+from brokerha.simulator.events import Trace
 
 
 class DiedError(Exception):

@@ -3,10 +3,8 @@
     sparql.py                  SPARQL 1.1 Protocol, and what an endpoint tells of itself
     graphs.py                  whole graphs: W3C's Graph Store Protocol, RDF4J's rdf-graphs
     repositories.py            RDF4J repositories: list, query, create, remove, configure, size, contexts
-    configurations.py          the configuration of a repository as RDF: what it says, and how it is written
     namespaces.py              RDF4J namespaces
     statements.py              RDF4J statements: read, add, replace, delete, update; its wild card
-    tables.py                  small SPARQL result tables (repositories, contexts)
     rdf4j_transactions.py      RDF4J transactions, on the same machinery
     transaction_documents.py   RDF4J's documents of changes in XML
 """

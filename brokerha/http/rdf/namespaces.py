@@ -5,24 +5,60 @@
                                                                           DELETE    204, also when it was not there
 
 They are keys of a reserved table (model/about.py), so they go through the log and belong to every copy. The prefix may be empty.
+
+Small SPARQL result tables: what RDF4J answers as a list of repositories or contexts.
+
+The engine writes them, so that they look like every other result in each of the formats. The rows go through a store in
+memory, because that is the only way to hand it terms of every kind, blank nodes included.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyoxigraph import Literal
+from pyoxigraph import Literal, NamedNode, Quad, QueryResultsFormat, QuerySolutions, Store
 
 from brokerha.http.door.answer import TEXT, Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import age_of, begin_write, done, read, write_to_repository
-from brokerha.http.rdf.tables import table
+from brokerha.ingress.rdf_bodies import Target
 from brokerha.model import about
 from brokerha.model.errors import InvalidRequest, NotFound
+from brokerha.model.invariants import InvariantBroken
 from brokerha.model.operations import Operation
 from brokerha.model.outside.levels import LATEST_LSN
 from brokerha.ports.front import ReadOutcome
+
+FORMATS = {
+    "application/sparql-results+json": QueryResultsFormat.JSON,
+    "application/json": QueryResultsFormat.JSON,
+    "application/sparql-results+xml": QueryResultsFormat.XML,
+    "application/xml": QueryResultsFormat.XML,
+    "text/csv": QueryResultsFormat.CSV,
+    "text/tab-separated-values": QueryResultsFormat.TSV,
+}
+
+
+def table(
+    call: Call, variables: Sequence[str], rows: Sequence[Sequence[Target]], headers: Mapping[str, str | int]
+) -> Answer:
+    """A result table with these rows, in their order. Raises NotAcceptable."""
+    media_type = call.format_of("a table", list(FORMATS))
+    store = Store()
+    store.extend(
+        Quad(NamedNode(f"urn:row:{number:09}"), NamedNode(f"urn:column:{name}"), cell)
+        for number, row in enumerate(rows)
+        for name, cell in zip(variables, row, strict=True)
+    )
+    columns = " ".join(f"?{name}" for name in variables)
+    pattern = " . ".join(f"?row <urn:column:{name}> ?{name}" for name in variables)
+    solutions = store.query(f"SELECT {columns} WHERE {{ {pattern} }} ORDER BY ?row")
+    if not isinstance(solutions, QuerySolutions):
+        raise InvariantBroken("a SELECT has solutions")
+    body = solutions.serialize(format=FORMATS[media_type]) or b""
+    return Answer(200, body, media_type, {**headers, "Vary": "Accept"})
 
 
 async def listed(call: Call) -> Answer:

@@ -6,5 +6,4 @@
     commands.py                operators' commands on their way through the loop; reports of splits
     transacting.py             transactions step by step, between the front doors of a master and its core
     taking.py                  who takes messages of a queue, and what this master claims for them
-    transaction_arguments.py   what a node checks of a step of a transaction before the loop hears of it
 """

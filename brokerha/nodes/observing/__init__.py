@@ -4,7 +4,6 @@
     worker_view.py     what one worker shows of itself: its status row, probes and metrics
     status.py          the status of the whole cluster
     watching.py        what a master tells unasked, after a while and not after each turn: of its site, of its epochs
-    rates.py           how busy a master was within the last hour, for the charts of the status page
     staleness.py       since when what a master's site holds is not known to be up to date
     cpu_times.py       processor time by what threads are for
     split_log.py       what going back came to at a master since its start

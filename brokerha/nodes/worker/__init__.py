@@ -2,7 +2,6 @@
 
     node.py           a worker: core, store, transport, reads
     runner.py         turn() of a worker
-    copy_threads.py   the threads in which its copy is worked on
     work_thread.py    a thread that does one piece of work after the other
     copying.py        what the core decides about the copy as a whole: snapshots, chunks, loads
     tasks.py          long work that the master gives to this worker

@@ -2,7 +2,6 @@
 
     feed.py              primary side: what of the journal each backup is sent
     backups.py           what each backup has, and whether it is ready
-    recent.py            the newest records in memory, and what may be left out of them
     follower.py          backup side: the same records under the same numbers
     follower_config.py   its settings, and what it asks of the world
     line.py              what was received: in order, with bodies, whole turns at a time

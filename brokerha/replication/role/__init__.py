@@ -2,8 +2,6 @@
 
     role.py      which process of a master is primary: elections, promises, fail-over
     table.py     the four roles
-    voting.py    whether a candidate gets a vote
-    words.py     why nobody is primary, and what is lost by force
     config.py    settings, numbers of views, what a role asks of the world
     gate.py      what a primary holds back until sync-N backups have it
     resting.py   paused, coined and continued by an operator

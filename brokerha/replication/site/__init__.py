@@ -7,9 +7,6 @@
     adopting.py          a copy that counts as right against the log, or where the log has nothing
     healing.py           whether a worker replays the log or takes a snapshot, and whose
     splits.py            which copies are void when the log goes back, who restores
-    lineages.py          which log a copy followed, and up to where that is the log of now
-    going_over.py        which lineage of the log one worker follows, and how it goes over to the next
-    executed_before.py   what the content holds already although its place in the queue was taken back
-    keeping.py           which worker keeps a copy over a split
+    lineages.py          which log a copy followed and how it goes over to the next; what the content holds although it was taken back
     tasks.py             master side: long work that it gives to a worker
 """

@@ -50,7 +50,7 @@ class Feed:
         self.ignored = 0
         """Reports of what was never synchronised here (a worker with the state of another cluster), or of a lost copy."""
         self.executed_before: Container[TxId] = frozenset()
-        """What the content holds although it has no result: it is executed without its operations (executed_before.py)."""
+        """What the content holds although it has no result: it is executed without its operations (lineages.py)."""
         self.awaited_lsn: Lsn = 0
         """Up to here somebody waits for a worker: a client for its write, a reader, an operator."""
         self.lingers_after: Lsn | None = None

@@ -12,12 +12,91 @@ what no later rewind went below.
 >>> lineages = Lineages(((5, 4), (7, 6)))
 >>> lineages.number, lineages.agreed(0), lineages.agreed(5), lineages.agreed(7)
 (7, 4, 6, None)
+
+What the content holds already although its place in the queue was taken back (strategy none): it must not be executed again.
+
+Read from the split book: of each split in which the site kept its content, transactions that were applied here and have no result in the
+queue of now yet. They come again, in another order, or were not synchronised again so far. The book loses none of these
+(log/split_book.py). A site that has taken the content of another one holds nothing of what it had executed itself by then.
+
+Must never name a transaction that was rejected or of unknown outcome only: the content does not hold it.
+
+Which lineage of the log one worker follows, and how it goes over to the next.
+
+    Coin of a later lineage -> told at once -> BeginLineage ... durable -> places of that lineage are taken
+
+A copy goes over where it is not beyond what both lineages agree on; or where its content is what the log has there, because the master
+keeps the content of its site: then it stands there from now on. Told before it is durable, but nothing is applied before that: a
+crash only has it told anew.
 """
 
 from __future__ import annotations
 
-from brokerha.model.ids import Lsn
+from brokerha.model.ids import Lsn, TxId
 from brokerha.model.invariants import invariant
+from brokerha.model.ready import BeginLineage
+from brokerha.model.records import History
+from brokerha.model.wire.messages import Coin
+
+
+class GoingOver:
+    """The lineage of one worker's copy."""
+
+    def __init__(self, lineage: int) -> None:
+        self.lineage = lineage
+        """The one that it follows, or is about to."""
+        self.is_durable = True
+        self._moves_to: Lsn = -1
+        """Where the content stands in the lineage that is being written down; -1 for where it stood."""
+
+    def place(self, coin: Coin, end: Lsn, fingerprint: str, *, is_busy: bool) -> Lsn | None:
+        """Where a copy that stands at ``end`` after what its store is doing stands in the lineage of that order; None if it stays."""
+        if coin.lineage <= self.lineage:
+            return None
+        if end > coin.agreed_lsn:
+            if is_busy or not coin.fingerprint or coin.fingerprint != fingerprint:
+                return None
+            end = self._moves_to = coin.agreed_lsn
+        self.lineage, self.is_durable = coin.lineage, False
+        return end
+
+    def decision(self) -> BeginLineage:
+        """What is to be written down."""
+        return BeginLineage(self.lineage, self._moves_to)
+
+    def on_written(self, decision: object) -> None:
+        """The store did this."""
+        if decision == self.decision():
+            self.is_durable, self._moves_to = True, -1
+
+    def on_opened(self, lineage: int) -> None:
+        """There is another copy, which follows this one."""
+        self.lineage, self.is_durable, self._moves_to = lineage, True, -1
+
+
+APPLIED = "applied"
+PAGE_ENTRIES = 1_000
+"""Entries read at once."""
+
+
+def executed_before(history: History, executed: Lsn, since: int = 0) -> set[TxId]:
+    """Transactions that were applied here before a split; those up to LSN ``executed`` have a result in the queue of now already.
+
+    Splits up to number ``since`` do not count: the content of this site comes from elsewhere since then.
+    """
+    found: set[TxId] = set()
+    for split in history.splits():
+        if split.number <= since:
+            continue
+        first = split.lsn + 1
+        while split.keeps_content and (page := history.given_up(split.number, first, PAGE_ENTRIES)):
+            for entry in page:
+                lsn = history.lsn_of(entry.txid) if entry.outcome == APPLIED else 0
+                if lsn is None or lsn > executed:
+                    found.add(entry.txid)
+            first = page[-1].lsn + 1
+    return found
+
 
 Rewind = tuple[int, Lsn]
 """(lineage that began with it, LSN after which the one before is void)"""

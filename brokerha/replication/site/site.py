@@ -2,7 +2,7 @@ r"""The site: which workers a master has, what it thinks of each, and the orders
 
     Progress -> judge -> standing: uninitialised, on, off, out-of-sync, replication-client, unknown
                      \-> order: Coin (follow me), LoadFrom (take a snapshot of one of these), Idle (stop),
-                               Restore (put what you kept in the place of your copy), Keep (keeping.py)
+                               Restore (put what you kept in the place of your copy), Keep (splits.py)
 
 A worker is **on** when it follows the log, has the content that the log says at its LSN, and is not further behind than the
 window. Only such workers are read, execute, and are sources of snapshots; with fewer than `min_in_sync` of them the

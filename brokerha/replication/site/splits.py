@@ -1,22 +1,130 @@
 """What splits of the cluster mean for the copies of one site: which are void, what could be restored, and what is to be kept.
 
     rewind -> lineages.py: which log a copy followed, and up to where that is the log of now
-    keep   -> keeping.py:  one worker keeps a copy over a split
+    keep   -> below:        one worker keeps a copy over a split
 
 A copy is **void** when it holds what was taken back. What a worker keeps is **usable** when nothing of it was, and the log reaches
 back to it.
+
+Keeping: the master has one of its workers keep a copy of its content over a split (replication, section 5).
+
+    keep(now)  -> Keep to one worker in sync ... Progress says that it keeps it     or: it died, or could not: the next one
+    drop(now)  -> Keep (not wanted) to everybody who keeps something
+
+Nothing depends on one message: orders are given again until the worker's own words show that they are followed. A master that has just
+started gives none before it is told to keep or to drop, because it does not know whether a split is under way; a copy that was kept
+before it started counts, as long as it may be restored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
+from brokerha.following.leader import NEVER
 from brokerha.model.fingerprints import text_of
-from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.records import History
 from brokerha.model.wire.messages import Coin, Outgoing
-from brokerha.model.wire.split_messages import Restore
+from brokerha.model.wire.split_messages import Keep, Restore
 from brokerha.replication.site.config import FeedConfig, WorkerFeed
-from brokerha.replication.site.keeping import Keeping
 from brokerha.replication.site.lineages import Lineages, Rewind
+
+
+class Keeping:
+    """What the workers of one site are to keep."""
+
+    def __init__(self, config: FeedConfig) -> None:
+        self.config = config
+        self.is_wanted: bool | None = None
+        """None before somebody said."""
+        self._number = 0
+        """Of the last order."""
+        self._dropped = 0
+        """Whatever was kept by this number or a lower one does not count."""
+        self._chosen: NodeId = ""
+        self._ordered_ms: dict[NodeId, int] = {}
+        self._tried: list[NodeId] = []
+        """Who was chosen already, in this order."""
+
+    def keep(self, now: Instant) -> None:
+        """From now on one worker is to keep a copy. Doing it again changes nothing."""
+        if not self.is_wanted:
+            self.is_wanted = True
+            self._number = max(self._number + 1, now.wall_us)
+            self._forget_orders()
+
+    def drop(self, now: Instant) -> None:
+        """From now on nobody is to keep anything. Doing it again changes nothing."""
+        if self.is_wanted is not False:
+            self.is_wanted = False
+            self._number = self._dropped = max(self._number + 1, now.wall_us)
+            self._forget_orders()
+
+    def holders(self, workers: Iterable[WorkerFeed], is_usable: Callable[[WorkerFeed], bool]) -> dict[NodeId, Lsn]:
+        """Who keeps a copy that counts, and its LSN."""
+        return {
+            each.node: each.kept_lsn
+            for each in workers
+            if each.kept_lsn >= 0 and each.kept_number > self._dropped and is_usable(each)
+        }
+
+    def orders(
+        self,
+        alive: list[WorkerFeed],
+        is_usable: Callable[[WorkerFeed], bool],
+        view: int,
+        mono_ms: int,
+    ) -> list[Outgoing]:
+        """Orders to give now. ``alive`` are the workers that live, ``is_usable`` says whether what one keeps could be restored."""
+        if self.is_wanted is None:
+            return []
+        if not self.is_wanted:
+            return [
+                Outgoing(each.node, Keep(view, max(self._number, each.kept_number), is_wanted=False))
+                for each in alive
+                if each.kept_lsn >= 0 and self._is_due(each.node, mono_ms)
+            ]
+        if self.holders(alive, is_usable):
+            self._chosen = ""
+            return []
+        worker = self._worker(alive, mono_ms)
+        if worker is None or not self._is_due(worker.node, mono_ms):
+            return []
+        # What it keeps already is of no use: a higher number has it keep another one.
+        self._number = max(self._number, worker.kept_number + (worker.kept_lsn >= 0))
+        return [Outgoing(worker.node, Keep(view, self._number, is_wanted=True))]
+
+    def _worker(self, alive: list[WorkerFeed], mono_ms: int) -> WorkerFeed | None:
+        """The one that is chosen while it is in sync and does not refuse, else the next one."""
+        able = {each.node: each for each in alive if each.is_on and each.is_following}
+        chosen = able.get(self._chosen)
+        # It may have refused an earlier order, and not have answered this one yet.
+        if chosen is not None and (not chosen.kept_reason or not self._may_order(chosen.node, mono_ms)):
+            return chosen
+        if self._chosen:
+            self._tried.append(self._chosen)
+        fresh = [each for each in able.values() if each.node not in self._tried]
+        if not fresh:
+            # All of them have failed: from the beginning, at the pace of orders.
+            self._tried, fresh = [], list(able.values())
+        # The probe has the most to do, and who answers reads has more than who does not.
+        worker = min(fresh, key=lambda each: (each.is_probe, each.is_readable, each.running_reads, each.node), default=None)
+        self._chosen = worker.node if worker is not None else ""
+        return worker
+
+    def _may_order(self, node: NodeId, mono_ms: int) -> bool:
+        return mono_ms - self._ordered_ms.get(node, NEVER) >= self.config.order_ms
+
+    def _is_due(self, node: NodeId, mono_ms: int) -> bool:
+        if not self._may_order(node, mono_ms):
+            return False
+        self._ordered_ms[node] = mono_ms
+        return True
+
+    def _forget_orders(self) -> None:
+        self._chosen, self._tried = "", []
+        self._ordered_ms.clear()
+
 
 NO_CONTENT: tuple[Lsn, str] = (-1, "")
 """Nothing is on its way into the log: what is said at any LSN, 0 as well, is in it."""

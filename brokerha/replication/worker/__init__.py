@@ -2,7 +2,5 @@
 
     core.py        WorkerCore: takes transactions and effects in LSN order, one decision at a time
     config.py      settings of a worker, and what it finds when it starts
-    replacing.py   a load, or a restore of what was kept
     kept_here.py   what is kept of the own content, by order
-    resending.py   results that a master asks for again
 """

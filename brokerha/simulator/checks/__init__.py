@@ -5,10 +5,8 @@
     model.py          what the content must be at each LSN
     durable.py        checks of what becomes durable at a master: order, agreement, acknowledgement, clocks
     messages.py       checks of what a message reveals: only what is durable at its sender, and within the windows
-    workers.py        checks of the workers: nothing twice, nothing out of order, nothing that is not agreed on
     copies.py         checks of copies: what is loaded and given away, what is confirmed
     readiness.py      checks of what masters make of their workers
-    replies.py        checks of what clients are told: at most one answer for each ticket, and nothing but the truth
     journals.py       checks of masters with backups
     transactions.py   checks of transactions: what clients are told against what is safe
     modes.py          what is checked of masters that go on on every side of a split

@@ -13,12 +13,16 @@ brokerha/sync/PROTOCOL.md; the same letters and numbers are used there.
     checkers.py          routing, memory (S9), the end (S4, S10)
     durable.py    records: S1, S2, S3, S5, S6, S8, S11
     messages.py    messages: S7 (what workers are told), S8, S9, S11
-    workers.py     decisions and stores: S7, equal results, content
+    checkers.py    decisions and stores: S7, equal results, content
     copies.py       copies of workers: F3, F4, F5, F7, F9, F12
     readiness.py  what masters make of their workers: F8, F13
-    replies.py      answers: at most one, and true
+    checkers.py    answers: at most one, and true
     journals.py    masters with backups: P1, P2, P3, P5, P6, J1, J2
     transactions.py         transactions: T1, T3, T4, T5, T6, T7
+
+Checks of what clients are told: at most one answer for each ticket, and nothing but the truth.
+
+Checks of the workers: nothing twice, nothing out of order, nothing that is not agreed on, and the right content (S7).
 """
 
 from __future__ import annotations
@@ -29,9 +33,19 @@ from typing import Any
 
 from brokerha.log.log import Log
 from brokerha.model.ids import NodeId, TxId
-from brokerha.model.ready import Decision, StoreDone, StoreFailed
+from brokerha.model.operations import REJECTED, ResultRow
+from brokerha.model.ready import ApplyBatch, Decision, ExecuteBatch, StoreDone, StoreFailed
 from brokerha.model.records import Accepted, Record
-from brokerha.model.requests import REFUSED, Reply, TxReply
+from brokerha.model.requests import (
+    ACCEPTED,
+    APPLIED_LEVEL,
+    REFUSED,
+    REJECTED_STATUS,
+    SYNCHRONISED,
+    UNKNOWN,
+    Reply,
+    TxReply,
+)
 from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Join, Tail
 from brokerha.model.wire.messages import (
     BETWEEN_PROCESSES,
@@ -57,10 +71,8 @@ from brokerha.simulator.checks.durable import DurableChecks
 from brokerha.simulator.checks.journals import JournalChecks
 from brokerha.simulator.checks.messages import MessageChecks
 from brokerha.simulator.checks.readiness import ReadinessChecks
-from brokerha.simulator.checks.replies import ReplyChecks
 from brokerha.simulator.checks.transactions import TxChecks
 from brokerha.simulator.checks.truth import Truth, check
-from brokerha.simulator.checks.workers import WorkerChecks
 from brokerha.simulator.clients.transactions import TxClients
 from brokerha.simulator.clients.tx_steps import Step
 from brokerha.simulator.clients.workload import Clients
@@ -69,6 +81,140 @@ from brokerha.simulator.copies import SimCopy
 from brokerha.simulator.members import Members
 from brokerha.simulator.nodes import SimMaster, SimWorker
 from brokerha.simulator.processes import Process
+
+
+class WorkerChecks:
+    """S7, equal results, and the content against the model."""
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+
+    def on_decision(self, node: NodeId, decision: Decision) -> None:
+        """A worker is about to change its store."""
+        truth = self._truth
+        if isinstance(decision, (ExecuteBatch, ApplyBatch)):
+            expected = truth.applied[node] + 1
+            first = decision.first_lsn
+            check(first == expected, "S7", "never twice, never out of order", node=node, first=first, expected=expected)
+            check(bool(_length(decision)), "S7", "a batch is not empty", node=node)
+        if isinstance(decision, ExecuteBatch):
+            last = decision.first_lsn + len(decision.items) - 1
+            # Its master may have lost the place again; it works out the same one.
+            check(last <= truth.lsn, "S7", "never beyond what is agreed on", node=node, last=last, agreed=truth.lsn)
+            for lsn, (txid, timestamp, body) in enumerate(decision.items, decision.first_lsn):
+                is_same = (timestamp, txid) == truth.canon[lsn - 1][:2] and body == truth.body_at(lsn)
+                check(is_same, "S7", "executes the queue", node=node, lsn=lsn, txid=txid)
+
+    def on_store(self, node: NodeId, store: SimCopy, answer: StoreDone | StoreFailed) -> None:
+        """A store committed something."""
+        truth = self._truth
+        applied = store.applied()
+        before = truth.applied[node]
+        check(applied.lsn >= before, "S7", "what is applied stays", node=node, lsn=applied.lsn, before=before)
+        truth.set_applied(node, applied.lsn)
+        if truth.may_differ:
+            return
+        right = truth.model.fingerprints[applied.lsn] if applied.lsn < len(truth.model.fingerprints) else "nothing"
+        check(applied.fingerprint == right, "S7", "the content is the fold of the queue", node=node, lsn=applied.lsn)
+        check(not isinstance(answer, StoreFailed), "S7", "nothing fails without a cause", node=node, answer=answer)
+        if isinstance(answer, StoreDone) and answer.results:
+            self._results(node, answer.first_lsn, answer.results)
+
+    def on_executed(self, node: NodeId, _to: NodeId, report: Executed) -> None:
+        """A worker reports results: they are durable there."""
+        last = report.first_lsn + len(report.results) - 1
+        check(last <= self._truth.reached[node], "S7", "reports only what is durable", node=node, last=last)
+        self._results(node, report.first_lsn, report.results)
+
+    def _results(self, node: NodeId, first_lsn: int, results: tuple[ResultRow, ...]) -> None:
+        if self._truth.may_differ:
+            return
+        known = self._truth.results
+        for lsn, result in enumerate(results, first_lsn):
+            if lsn == len(known) + 1:
+                known.append(result)
+            if lsn <= len(known):
+                check(tuple(result) == known[lsn - 1], "S7", "equal results everywhere", node=node, lsn=lsn)
+
+    def compare(self, node: NodeId, store: SimCopy) -> None:
+        """The whole content against the model, at the end of the queue."""
+        truth = self._truth
+        found = store.recompute()
+        check(found.lsn == truth.lsn, "S10", "every worker has everything", node=node, applied=found.lsn)
+        check(found.fingerprint == truth.model.fingerprints[-1], "S10", "equal content", node=node)
+        check(found == store.applied(), "S10", "the fingerprint is that of the data", node=node)
+        check(found.items == truth.model.items, "S10", "equal counts", node=node, items=found.items)
+        executed = [txid for txid, _ in store.executed]
+        check(len(executed) == len(set(executed)), "S7", "nothing is executed twice", node=node)
+
+
+def _length(decision: ExecuteBatch | ApplyBatch) -> int:
+    return len(decision.items)
+
+
+class ReplyChecks:
+    """Answers against what is durable."""
+
+    def __init__(self, truth: Truth, clients: Clients) -> None:
+        self._truth = truth
+        self._clients = clients
+
+    def on_reply(self, node: NodeId, reply: Reply) -> None:
+        """One answer."""
+        clients = self._clients
+        ticket = clients.tickets.get(reply.ticket)
+        check(ticket is not None, "replies", "a ticket is answered once", node=node, reply=reply)
+        if ticket is None or reply.status == UNKNOWN:
+            return
+        check(
+            clients.world.owner[ticket.node] == node, "replies", "answered where it was asked", node=node, reply=reply
+        )
+        check(reply.txid == ticket.txid, "replies", "names the transaction", node=node, reply=reply)
+        if reply.status == REFUSED:
+            self._refused(node, reply, ticket.body)
+            return
+        held = reply.txid in self._truth.mirrors[node].accepted or reply.txid in self._truth.lsn_of
+        check(held, "replies", "answers only for what is durable", node=node, reply=reply)
+        if reply.status == ACCEPTED:
+            return
+        self._ordered(node, reply)
+        if reply.lsn < clients.world.master(node).journal.first_lsn():
+            return  # Operations and outcome were trimmed there: only the LSN of the id is still known.
+        is_same = self._truth.body_at(reply.lsn) == ticket.body
+        check(is_same, "replies", "the operations are those that were sent", node=node, reply=reply)
+        if reply.status != SYNCHRONISED:
+            self._applied(node, reply, ticket.copies)
+
+    def _ordered(self, node: NodeId, reply: Reply) -> None:
+        truth = self._truth
+        lsn = truth.lsn_of.get(reply.txid)
+        check(lsn == reply.lsn, "S3", "the LSN is that of the queue", node=node, reply=reply, lsn=lsn)
+        mirror = truth.mirrors[node]
+        may_be_told = reply.lsn <= mirror.told_lsn or reply.txid in mirror.known
+        check(may_be_told, "replies", "only what is in the order here", node=node, reply=reply)
+
+    def _applied(self, node: NodeId, reply: Reply, copies: int) -> None:
+        truth = self._truth
+        outcome = truth.model.outcomes[reply.lsn]
+        expected = REJECTED_STATUS if outcome == REJECTED else APPLIED_LEVEL
+        check(reply.status == expected, "replies", "the outcome is the true one", node=node, reply=reply)
+        # A worker that applied it may have lost its copy since, or taken an older one.
+        done = sum(truth.reached[worker] >= reply.lsn for worker, master in truth.master_of.items() if master == node)
+        check(done >= copies, "replies", "so many workers have it", node=node, reply=reply, done=done)
+
+    def _refused(self, node: NodeId, reply: Reply, body: bytes) -> None:
+        """What is refused was never taken in: it must not be in the queue because of this ticket."""
+        truth = self._truth
+        lsn = truth.lsn_of.get(reply.txid)
+        if reply.error == "KeyReused":
+            is_reused = len(self._clients.bodies_of(reply.txid)) > 1
+            check(is_reused, "replies", "an id is called reused only when it was", node=node, reply=reply)
+        clients = self._clients
+        clients.on_refusal(reply.txid, body)
+        if lsn is not None and truth.body_at(lsn) == body:
+            is_live = clients.is_live(reply.txid, body)
+            check(is_live, "replies", "what was refused has not come to be", node=node, reply=reply)
+
 
 FULL_STEPS = 250
 """Everything is checked in full after so many steps."""

@@ -2,7 +2,6 @@
 
     worker_copy.py       a worker's directory: its present copy, snapshots for others, and the copy that replaces it
     directory.py         which copy is the present one, what a start does with damage
-    generation.py        a copy that is replaced ends with its last reader
     lives.py             whether the last processes that had a copy open closed it cleanly
     frozen.py            the content of a store at one LSN, and how it becomes files of their own while the store goes on
     held.py              the whole content of a store at one LSN, held while somebody looks at all of it

@@ -6,10 +6,8 @@
     view.py           the quads as a transaction sees them: engine, pending, its own changes
     query.py          reading a repository: queries, statements, limits; hides the system graph
     question.py       a read of a repository in the form that an update can evaluate
-    together.py       reads of one repository at one moment, on top of operations that nobody else sees
     stream.py         long results, handed over from the one thread that may read them
     formats.py        which result format a reader gets
-    as_xml.py         what RDF/XML cannot write: predicates whose IRI does not end in a name of XML
     terms.py          short names for terms
     errors.py         which errors of the engine are damage of its files
 """

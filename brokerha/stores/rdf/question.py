@@ -2,7 +2,7 @@
 
     SELECT ?s { ?s ?p ?o }     DELETE { } INSERT { } WHERE { { SELECT ?s { ?s ?p ?o } } BIND(<report>(?s) AS ?brokerha_reported) }
 
-The engine hands each row to a function of ours; when the update has run (together.py), `answer` makes of the rows what the
+The engine hands each row to a function of ours; when the update has run (repository.py), `answer` makes of the rows what the
 plain read would have answered. DESCRIBE has no such form and is refused.
 """
 

@@ -20,6 +20,16 @@ No reader ever sees that graph. Empty graphs do not exist: the engine would keep
 
 In memory the engine's order of evaluation depends on the history of the store, on disk it does not: only there is an
 update that picks some of its solutions (LIMIT without ORDER BY, SAMPLE) or numbers them (RAND, UUID) the same everywhere.
+
+Reads of one repository at one moment, on top of operations that nobody else sees: one transaction of the engine that aborts.
+
+    DELETE { } INSERT { } WHERE { BIND(<begun>() AS ?brokerha_begun) } ;     the snapshot is taken: others may write again
+    the operations of an open transaction ;                                  sparql/scratch.py
+    the reads ; ...                                                          question.py
+    CREATE SILENT GRAPH <x> ; CREATE GRAPH <x>                               fails: all of the above is undone
+
+Such a transaction takes no lock: commits go on beside it, and it does not see them. The engine reads the whole text before it takes its
+snapshot, so a caller that holds writers up until ``begun`` is called holds them for that long.
 """
 
 from __future__ import annotations
@@ -33,7 +43,7 @@ from typing import Final
 from pyoxigraph import DefaultGraph, Literal, NamedNode, Quad, Store
 
 from brokerha.model.control import Check
-from brokerha.model.errors import StoreError
+from brokerha.model.errors import InvalidRequest, StoreError
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.operations import Operation
 from brokerha.stores.control.run import must_commit_first, problems
@@ -45,16 +55,83 @@ from brokerha.stores.rdf.change import (
     change_text,
     parse_lines,
 )
-from brokerha.stores.rdf.errors import engine_errors, store_error
+from brokerha.stores.rdf.errors import engine_errors, is_of_files, store_error
 from brokerha.stores.rdf.query import CANNOT_READ, RESULT_LIMIT_BYTES, Answer, readable
 from brokerha.stores.rdf.question import Question
 from brokerha.stores.rdf.stream import in_one_thread
-from brokerha.stores.rdf.terms import SYSTEM_GRAPH, Graph
-from brokerha.stores.rdf.together import evaluate
+from brokerha.stores.rdf.terms import SYSTEM_GRAPH, Function, Graph
 from brokerha.stores.rdf.view import QuadView
 from brokerha.stores.sparql.scratch import ScratchText
-from brokerha.stores.sparql.tokens import RESERVED
-from brokerha.stores.sparql.update import UpdateRun
+from brokerha.stores.sparql.tokens import MESSAGE_LIMIT, RESERVED
+from brokerha.stores.sparql.union import union_of
+from brokerha.stores.sparql.update import END, HIDE, UpdateRun
+
+_BEGUN: Final = NamedNode(f"{RESERVED}begun")
+_DONE: Final = Literal(True)
+
+
+def evaluate(
+    engine: Store,
+    scratch: ScratchText,
+    questions: Sequence[Question],
+    begun: Callable[[], None],
+    may_go_on: Callable[[], bool],
+    union: Iterable[Graph] | None = None,
+) -> None:
+    """Have the engine report the rows of all questions; ``begun`` is called once, when its snapshot is taken.
+
+    ``union``: the named graphs of the engine, if the default graph of queries is the union of all (sparql/union.py).
+
+    Raises what ``begun`` raised, InvalidRequest when something cannot be evaluated, StoreError.
+    """
+    start = _Start(begun)
+    functions: dict[NamedNode, Function] = {**AS_BLANK_FUNCTIONS, **scratch.functions, _BEGUN: start}
+    if union is not None:
+        scratch.check_union()
+    pieces = [f"DELETE {{ }} INSERT {{ }} WHERE {{ BIND({_BEGUN}() AS ?brokerha_begun) }};\n", HIDE, scratch.text]
+    # Those that tell graphs apart come first: the union is made by moving quads about.
+    using = ""
+    for number, question in sorted(enumerate(questions), key=lambda each: each[1].is_query):
+        if question.is_query and union is not None:
+            prepare, using = union_of(engine, union, scratch.graphs)
+            pieces.append(prepare)
+            union = None
+        pieces.append(question.text(number, using))
+        functions.update(question.functions(number, may_go_on))
+    try:
+        engine.update("".join([*pieces, END]), custom_functions=functions)
+    except (SyntaxError, OSError, RuntimeError) as error:
+        if is_of_files(error):
+            raise store_error(error, "the repository cannot be read") from error
+        if str(error) != f"The graph {SYSTEM_GRAPH} already exists":
+            raise InvalidRequest(
+                f"this cannot be evaluated within a transaction or in a read of kind together: {error}"[:MESSAGE_LIMIT]
+            ) from None
+    start.check()
+    scratch.check()
+
+
+class _Start:
+    """Calls a function once, and keeps what it raises from the engine, which would take that for an unbound value."""
+
+    def __init__(self, begun: Callable[[], None]) -> None:
+        self._begun = begun
+        self._is_called = False
+        self._fault: BaseException | None = None
+
+    def __call__(self) -> Literal:
+        if not self._is_called:
+            self._is_called = True
+            try:
+                self._begun()
+            except BaseException as fault:  # noqa: BLE001  Whatever it is must not vanish inside the engine.
+                self._fault = fault
+        return _DONE
+
+    def check(self) -> None:
+        if self._fault is not None:
+            raise self._fault
+
 
 _POSITION: Final = NamedNode(f"{RESERVED}position")
 _POSITIONS_LIMIT: Final = 64
@@ -241,7 +318,7 @@ class RdfRepository:
         *,
         union: bool = False,
     ) -> None:
-        """Have the engine answer reads of one commit on top of operations that leave no trace; see together.py.
+        """Have the engine answer reads of one commit on top of operations that leave no trace.
 
         Raises InvalidRequest, StoreError.
         """

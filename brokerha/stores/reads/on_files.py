@@ -3,7 +3,7 @@
     writers wait     one LMDB read transaction, and in each engine that is asked one transaction that has just begun
     writers go on    all reads are evaluated on these; the engines' transactions abort
 
-The transaction in each further engine is begun from within the one before it (rdf/together.py), so that all of them are held by
+The transaction in each further engine is begun from within the one before it (rdf/repository.py), so that all of them are held by
 one thread. A read with ``pending`` that is alone needs one store only, and so no writer waits for it.
 """
 

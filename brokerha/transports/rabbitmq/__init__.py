@@ -1,8 +1,6 @@
 """Connections to RabbitMQ through kombu and py-amqp, and the link that a node's loop serves over them.
 
     connecting.py        connections to RabbitMQ through kombu and py-amqp
-    frame_socket.py      py-amqp's socket, without its system calls
-    waker.py             ends the wait of a thread that waits for sockets: a pipe that is written to from any other thread
     addresses.py         broker URLs, read once and without guessing: what kombu, py-amqp and pika are given as plain values
     identity.py          what a connection says of itself to the broker
     quiet_channel.py     a channel for queues that come and go
@@ -11,11 +9,7 @@
     loop_link.py         the link to RabbitMQ: two connections that the node's loop serves itself
     kept_connection.py   one connection to RabbitMQ that is kept
     reader.py            the reading half of a link: what the broker delivers goes into the inbox, acknowledgements go back
-    client_reader.py     the part of the reading half that takes messages of apps
-    tx_reader.py         the part of the reading half that reads queues of transactions, which come and go while it reads
     reader_wishes.py     what the loop wants of the reading thread: written by the one, read by the other, at any time
     writer.py            the writing half of a link: takes from the outbox, publishes
-    tx_writer.py         the part of the writing half that opens, fills and drops queues of transactions
-    lookout.py           asks the broker whether the inbox of another master is still there
     rejecting.py         what a node does with a message that it cannot use
 """

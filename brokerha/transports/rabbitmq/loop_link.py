@@ -37,10 +37,9 @@ from brokerha.transports.lanes.parcels import (
 from brokerha.transports.link import LinkState
 from brokerha.transports.rabbitmq.addresses import Address
 from brokerha.transports.rabbitmq.identity import Identity
-from brokerha.transports.rabbitmq.kept_connection import KeptConnection
+from brokerha.transports.rabbitmq.kept_connection import KeptConnection, Waker
 from brokerha.transports.rabbitmq.reader import ReaderSession
 from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Settled, Sightings
-from brokerha.transports.rabbitmq.waker import Waker
 from brokerha.transports.rabbitmq.writer import WriterSession
 from brokerha.transports.topology import MASTER_ROLE, connection_name, topology_of
 

@@ -3,8 +3,8 @@
     channel   queues                       prefetch        acknowledged
     sync      brokerha.<node>.sync         prefetch_sync   when it is in the inbox and the inbox has room, with others¹
     data      brokerha.<node>.data         prefetch_data   the same
-    clients   writes and reads of apps     each its own    when the loop has settled it (client_reader.py)
-    several   brokerha.tx.….<node>         prefetch_tx     as the first two, each (tx_reader.py)
+    clients   writes and reads of apps     each its own    when the loop has settled it
+    several   brokerha.tx.….<node>         prefetch_tx     as the first two, each
 
 ¹ An eighth of the prefetch, 1 MiB or a second: nothing waits for it, and what was not acknowledged is gone with the inbox when the connection ends.
 
@@ -12,14 +12,52 @@ Invariants: acknowledgements are made in this thread, on the channel that delive
 prefetch stops the broker; the other lanes go on. A cancelled consumer (its queue was deleted) ends the session, and
 the next one declares everything. A deleted exchange cancels nobody: so a silent sync inbox, and time, are reasons to
 declare again, which costs nothing where all is as it was, and to ask the broker whether it still serves that channel (pulse.py).
+
+The part of the reading half that takes messages of apps, as long as this process speaks for its master.
+
+    brokerha.<master>.{writes,reads}, brokerha.{writes,reads}.any ──> inbox, lane client ──> loop ── Settled ──> here
+
+A message stays with the broker until the loop has settled it. When the door is closed, all that was not settled goes
+back with its channel, in its place, for the process that takes over; a later acknowledgement of it means nothing.
+
+Nobody reads these queues exclusively: a process that is frozen, or cut off, still has its reader, and the one that acts in
+its stead must not wait for the broker to notice. What goes to one master goes first to the reader that began last.
+
+Invariants: acknowledgements are made on the channel that delivered, and only there; what is consumed while the door is
+open is what the topology says.
+
+Asks the broker whether the inbox of another master is still there: it goes with the connection of its process, however that ended.
+
+    hear ──> queue.declare, passive ──> broker ──> it belongs to somebody: seen
+    look ──> queue.declare, passive ──> broker ──> no such queue: of a master that was seen here, an absence; of others nobody knows
+
+Both answers of the broker close the channel of the question; the next one has another. Of the own inbox, which a process hears of where it has backups, there is nothing to learn. What was never seen may live at another broker, from which
+messages are passed on (federation). A broker that was just there again has not all its nodes back: the absence of one that was not seen through this
+connection counts once the connection is as old as the others may need to come back (`TransportConfig.look_after_s`).
+
+The part of the reading half that reads queues of transactions, which come and go while it reads.
+
+    loop ── Followed ──> channels beside the others, each for a few queues ──> inbox, lane tx
+
+To read a queue that is not there closes the channel, and a deleted queue cancels its reader. Both are the normal end of
+a transaction: it is noted and no more. The other queues of a closed channel, few, are read on through another one, and
+what was not acknowledged comes twice.
+
+Events are acknowledged when they are in the inbox and the inbox has room. That loses nothing that matters: an open
+transaction is lost with its backup's process in any case, and a backup that misses an event asks its primary for it. What
+the acknowledgement is for is to stop a primary that is faster than its backup.
+
+Invariants: no more channels than ``followed_tx_queues`` need; a queue that is not there is left, until it is wanted anew;
+nothing here waits, or ends the connection.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from amqp.exceptions import ConsumerCancelled
 from kombu import Connection
@@ -28,17 +66,325 @@ from brokerha.model.ids import NodeId
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.declaring import LANE_OF_KIND, declare
 from brokerha.transports.lanes.inbox import Inbox
-from brokerha.transports.lanes.parcels import DATA_LANE, SYNC_LANE, Arrival, Counters, arrival_of
-from brokerha.transports.rabbitmq.client_reader import ClientReader
-from brokerha.transports.rabbitmq.lookout import Lookout
+from brokerha.transports.lanes.parcels import (
+    CLIENT_LANE,
+    DATA_LANE,
+    SYNC_LANE,
+    TX_LANE,
+    Arrival,
+    Counters,
+    absence_of,
+    arrival_of,
+)
+from brokerha.transports.lanes.unsettled import Unsettled
 from brokerha.transports.rabbitmq.pulse import Pulse
-from brokerha.transports.rabbitmq.quiet_channel import QuietChannel
+from brokerha.transports.rabbitmq.quiet_channel import OpenChannel, QuietChannel
 from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Settled, Sightings
-from brokerha.transports.rabbitmq.tx_reader import TxReader
-from brokerha.transports.topology import QueueRow, Topology, consumer_tag
+from brokerha.transports.topology import QueueRow, Topology, consumer_arguments, consumer_tag, sync_queue
+
+QUEUES_A_CHANNEL = 16
+"""More would save channels, and cost more each time that a queue is not there."""
+_ABOUT_A_TAG = "delivery tag"
+"""In what the broker says when it closes a channel for an acknowledgement."""
+
+
+class _Shelf:
+    """One channel with the number of queues that it reads."""
+
+    def __init__(self, owner: TxReader, open_channel: OpenChannel) -> None:
+        self.asked: dict[str, str] = {}
+        """Queues by the tags of readers of which the broker has not said yet that they read."""
+        self.channel = open_channel(lambda tag: owner.began(self, tag), lambda reason: owner.closed(self, reason))
+        self.queues = 0
+        self.delivered = 0
+        self.acknowledged = 0
+
+
+class _Reader(NamedTuple):
+    """One queue that is read."""
+
+    queue: str
+    tag: str
+    shelf: _Shelf
+
+
+class TxReader:
+    """See the head of the module; ``arrived`` is where its session collects what came."""
+
+    def __init__(
+        self,
+        open_channel: OpenChannel,
+        node: NodeId,
+        followed: Followed,
+        inbox: Inbox,
+        arrived: list[Arrival],
+        config: TransportConfig,
+        counters: Counters,
+    ) -> None:
+        """Nothing is opened before a queue is wanted."""
+        self._open_channel = open_channel
+        self._node = node
+        self._followed = followed
+        self._inbox = inbox
+        self._arrived = arrived
+        self._prefetch = config.prefetch_tx
+        self._counters = counters
+        self._version = -1
+        self._wishes: dict[str, int] = {}
+        """Number of the wish for each queue, as it was last looked at."""
+        self._reading: dict[str, _Reader] = {}
+        self._leaving: dict[str, _Reader] = {}
+        """By queue: no longer wanted, and not begun yet."""
+        self._shelves: list[_Shelf] = []
+        self._unacknowledged: list[_Shelf] = []
+        self._numbers = itertools.count(1)
+
+    def turn(self) -> None:
+        """Begin to read what is wanted, end what is not, acknowledge what came."""
+        if self._followed.version != self._version:
+            self._compare()
+        if self._unacknowledged and self._inbox.has_room(TX_LANE):
+            for shelf in self._unacknowledged:
+                shelf.channel.basic_ack(shelf.delivered, multiple=True)
+                shelf.acknowledged = shelf.delivered
+            self._unacknowledged.clear()
+
+    def began(self, shelf: _Shelf, tag: str) -> None:
+        """The broker reads that one for us."""
+        shelf.asked.pop(tag, None)
+        for reader in [reader for reader in self._leaving.values() if reader.tag == tag]:
+            del self._leaving[reader.queue]
+            reader.shelf.channel.cancel(tag)
+
+    def closed(self, shelf: _Shelf, reason: str) -> None:
+        """The queue that the reason names was not there, or may not be read; the others are to be looked for again."""
+        self._shelves.remove(shelf)
+        if shelf in self._unacknowledged:
+            self._unacknowledged.remove(shelf)
+        self._leaving = {queue: reader for queue, reader in self._leaving.items() if reader.shelf is not shelf}
+        named = [tag for tag, queue in shelf.asked.items() if f"queue '{queue}'" in reason]
+        # Without a name it is as good to give up the oldest as any, and better than to ask for ever; but a tag is about no queue.
+        refused = next(iter(named or shelf.asked), "") if named or _ABOUT_A_TAG not in reason else ""
+        for reader in [reader for reader in self._reading.values() if reader.shelf is shelf]:
+            if reader.tag == refused:
+                self._is_gone(reader)
+            else:
+                del self._reading[reader.queue]
+        self._version = -1
+
+    def _compare(self) -> None:
+        self._version, self._wishes = self._followed.read()
+        for queue in [queue for queue in self._reading if queue not in self._wishes]:
+            reader = self._forget(queue)
+            if reader.tag in reader.shelf.asked:
+                # To cancel a reader that it has not begun yet makes RabbitMQ (3.10) give up the whole connection.
+                self._leaving[queue] = reader
+            else:
+                reader.shelf.channel.cancel(reader.tag)
+        for queue in self._wishes:
+            if queue not in self._reading:
+                self._follow(queue)
+
+    def _follow(self, queue: str) -> None:
+        reader = self._leaving.pop(queue, None)
+        if reader is not None:
+            self._reading[queue] = reader
+            reader.shelf.queues += 1
+            return
+        shelf = next((shelf for shelf in self._shelves if shelf.queues < QUEUES_A_CHANNEL), None)
+        if shelf is None:
+            shelf = _Shelf(self, self._open_channel)
+            self._shelves.append(shelf)
+        # The same queue may be left and followed again: what is said of the old reader must not meet the new one.
+        tag = f"{consumer_tag(self._node, queue)} {next(self._numbers)}"
+        reader = self._reading[queue] = _Reader(queue, tag, shelf)
+        shelf.queues += 1
+        shelf.asked[tag] = queue
+        shelf.channel.consume(
+            queue, tag, lambda raw: self._collect(shelf, raw), lambda _tag: self._on_cancel(reader), self._prefetch
+        )
+
+    def _on_cancel(self, reader: _Reader) -> None:
+        """The queue was deleted."""
+        if self._reading.get(reader.queue) is reader:
+            self._is_gone(reader)
+
+    def _is_gone(self, reader: _Reader) -> None:
+        self._counters.add("tx_queues_gone")
+        self._forget(reader.queue)
+        self._followed.gone(reader.queue, self._wishes.get(reader.queue, 0))
+
+    def _forget(self, queue: str) -> _Reader:
+        reader = self._reading.pop(queue)
+        reader.shelf.queues -= 1
+        return reader
+
+    def _collect(self, shelf: _Shelf, raw: Any) -> None:
+        arrival = arrival_of(raw, TX_LANE, _NO_GENERATION)
+        if shelf.delivered == shelf.acknowledged:
+            self._unacknowledged.append(shelf)
+        shelf.delivered = arrival.tag.delivery_tag
+        self._arrived.append(arrival)
+
+
+_NOT_FOUND = 404
+_RESOURCE_LOCKED = 405
+
+
+class Lookout:
+    """Of one connection; belongs to its thread."""
+
+    def __init__(
+        self, open_channel: OpenChannel, arrived: list[Arrival], sightings: Sightings, from_s: float
+    ) -> None:
+        """``arrived`` takes the absences; that of a node that was not seen through this connection is not believed before the monotonic time ``from_s``."""
+        self._open_channel = open_channel
+        self._arrived = arrived
+        self._sightings = sightings
+        self._from_s = from_s
+        self._channel: QuietChannel | None = None
+        self._seen_here: set[NodeId] = set()
+        """Nodes whose inbox was there since this connection began."""
+        self._question: tuple[NodeId, bool] | None = None
+        """Whom the broker is asked about now, and whether it is missed."""
+        self._waiting: dict[NodeId, bool] = {}
+        """Whom to ask about, in this order: whether it is missed."""
+        sightings.begin()
+
+    def turn(self, now_s: float) -> None:
+        """Ask about nodes that were heard for the first time."""
+        if self._sightings.is_new:
+            for node in self._sightings.take():
+                self._waiting.setdefault(node, False)
+            self._ask(now_s)
+
+    def look(self, masters: Iterable[NodeId], now_s: float) -> None:
+        """Ask about each that is missed, unless it is too early to believe an absence."""
+        known = masters if now_s >= self._from_s else self._seen_here.intersection(masters)
+        self._waiting.update(dict.fromkeys(known, True))
+        self._ask(now_s)
+
+    def _ask(self, now_s: float) -> None:
+        if self._question is not None or not self._waiting:
+            return
+        # One at a time: most answers of the broker close the channel.
+        node = next(iter(self._waiting))
+        self._question = node, self._waiting.pop(node)
+        if self._channel is None:
+            self._channel = self._open_channel(lambda _queue: self._on_answer(now_s), lambda _reason: self._on_closed(now_s))
+        self._channel.look(sync_queue(node))
+
+    def _on_answer(self, now_s: float) -> None:
+        """It is an inbox of this very connection: there is nothing to learn of it, and the channel stays."""
+        self._question = None
+        self._ask(now_s)
+
+    def _on_closed(self, now_s: float) -> None:
+        code = 0 if self._channel is None else self._channel.close_code
+        self._channel = None
+        if self._question is not None:
+            (node, is_missed), self._question = self._question, None
+            if code == _RESOURCE_LOCKED:
+                self._sightings.see(node)
+                self._seen_here.add(node)
+            elif code == _NOT_FOUND and is_missed and self._sightings.was_seen(node):
+                self._arrived.append(absence_of(node))
+        self._ask(now_s)
+
+
+class ClientReader:
+    """See the head of the module; ``arrived`` is where its session collects what came."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        node: NodeId,
+        topology: Topology,
+        doors: Doors,
+        settled: Settled,
+        inbox: Inbox,
+        arrived: list[Arrival],
+        next_generation: Callable[[], int],
+        on_cancel: Callable[[str], None],
+        prefetch: int,
+    ) -> None:
+        """Begin to consume, if the door is open. Raises what py-amqp raises."""
+        self._connection = connection
+        self._node = node
+        self._rows = topology.queues_of_apps()
+        self._doors = doors
+        self._settled = settled
+        self._inbox = inbox
+        self._arrived = arrived
+        self._next_generation = next_generation
+        self._on_cancel = on_cancel
+        self._prefetch = prefetch
+        self._consumed: set[str] = set()
+        self._served = (False, False)
+        """What was wanted when it was last looked what to consume."""
+        self._begin()
+
+    def turn(self) -> None:
+        """Acknowledge what is settled, and see to the doors."""
+        if self._settled:
+            for tag, multiple in self._unsettled.settle(self._settled.take(self._generation)):
+                self._channel.basic_ack(tag, multiple=multiple)
+        if self._closings != self._doors.closings:
+            self._give_back()
+        elif self._served != (self._doors.is_serving, self._doors.is_sharing):
+            self._consume()
+
+    def _begin(self) -> None:
+        self._closings = self._doors.closings
+        self._generation = self._next_generation()
+        self._inbox.drop_clients_before(self._generation)
+        self._unsettled = Unsettled()
+        self._channel: Any = self._connection.channel()
+        # Counts for each consumer, as it must on RabbitMQ 4.
+        self._channel.basic_qos(0, self._prefetch, False)
+        self._consume()
+
+    def _give_back(self) -> None:
+        """What was not settled goes back with the channel; what this process has not looked at yet is forgotten."""
+        self._channel.leave()
+        self._consumed.clear()
+        self._arrived[:] = [arrival for arrival in self._arrived if arrival.lane != CLIENT_LANE]
+        self._begin()
+
+    def _consume(self) -> None:
+        self._served = self._doors.is_serving, self._doors.is_sharing
+        for row in self._rows:
+            is_wanted = self._doors.is_serving and (self._doors.is_sharing or not row.is_shared_writes)
+            if is_wanted and row.name not in self._consumed:
+                self._consume_from(row)
+            elif not is_wanted and row.name in self._consumed:
+                # What was delivered already stays with this node.
+                self._consumed.remove(row.name)
+                self._channel.basic_cancel(consumer_tag(self._node, row.name), nowait=True)
+
+    def _consume_from(self, row: QueueRow) -> None:
+        self._consumed.add(row.name)
+        self._channel.basic_consume(
+            queue=row.name,
+            consumer_tag=consumer_tag(self._node, row.name),
+            callback=self._collector(),
+            on_cancel=self._on_cancel,
+            arguments=consumer_arguments(row, time.time()),
+        )
+
+    def _collector(self) -> Callable[[Any], None]:
+        arrived, unsettled, generation = self._arrived, self._unsettled, self._generation
+
+        def collect(raw: Any) -> None:
+            arrival = arrival_of(raw, CLIENT_LANE, generation)
+            unsettled.deliver(arrival.tag.delivery_tag)
+            arrived.append(arrival)
+
+        return collect
+
 
 _NO_GENERATION = 0
-"""Messages of nodes are not settled by the loop."""
+"""Messages of nodes and events of transactions are not settled by the loop."""
 _TOGETHER_BYTES = 1024 * 1024
 _TOGETHER_S = 1.0
 

@@ -21,9 +21,8 @@ from brokerha.replication.journal.follower import JournalFollower
 from brokerha.replication.journal.line import JournalLine, Placed
 from brokerha.replication.role import role as role_module
 from brokerha.replication.role.gate import Gate
-from brokerha.replication.role.role import Role
+from brokerha.replication.role.role import Role, Standing, Verdict, judge
 from brokerha.replication.role.table import RoleState
-from brokerha.replication.role.voting import Standing, Verdict, judge
 from brokerha.simulator.disk import SimJournal
 from brokerha.transactions.coordinator import Coordinator
 from brokerha.transactions.deciding import Deciding

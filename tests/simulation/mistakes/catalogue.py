@@ -28,12 +28,10 @@ from brokerha.replication.site.feed import Feed
 from brokerha.replication.worker.core import WorkerCore
 from brokerha.sync import identity as identity_module
 from brokerha.sync.bodies import BodyExchange
-from brokerha.sync.clock import HybridClock
-from brokerha.sync.core import SyncCore
+from brokerha.sync.core import Posting, SyncCore
 from brokerha.sync.peers import Peer, PeerTable
-from brokerha.sync.posting import Posting
 from brokerha.sync.round import RoundResult
-from brokerha.sync.state import SyncState
+from brokerha.sync.state import HybridClock, SyncState
 from brokerha.sync.streams import Incoming, IncomingQueue, Stream
 from tests.simulation.mistakes.backups import BACKUP_MISTAKES
 from tests.simulation.mistakes.choosing import CHOOSING_MISTAKES

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from brokerha.cli.backup.online import ATTEMPTS, OnlineRestore
+from brokerha.cli.backup.restore import ATTEMPTS, OnlineRestore
 from brokerha.client import Client
 from brokerha.client.outcomes import Written
 from brokerha.model.errors import InvalidRequest, NotReady, Rejected, TooLarge

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokerha.ingress.limits import DEPTH_LIMIT
-from brokerha.ingress.rdf_xml import XmlScan, check_xml
+from brokerha.ingress.rdf_bodies import XmlScan, check_xml
 from brokerha.model.errors import InvalidRequest
 
 WHOLE = (

@@ -12,7 +12,7 @@ import pytest
 from brokerha.embedded import FrontWire
 from brokerha.master.core import MasterConfig
 from brokerha.model import errors, states
-from brokerha.nodes.clock import SystemClock
+from brokerha.nodes.building import SystemClock
 from brokerha.nodes.master.node import MasterNode
 from brokerha.nodes.observing.status import FIELDS
 from brokerha.nodes.worker.node import WorkerNode

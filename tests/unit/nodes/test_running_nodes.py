@@ -14,7 +14,7 @@ from brokerha.master.core import MasterConfig
 from brokerha.model import errors, states
 from brokerha.model.outside.levels import LATEST_LSN
 from brokerha.model.requests import Reply
-from brokerha.nodes.clock import SystemClock
+from brokerha.nodes.building import SystemClock
 from brokerha.nodes.master.node import MasterNode
 from brokerha.nodes.observing.check_lines import NO_WORKER_LINE
 from brokerha.nodes.observing.staleness import Age, Staleness

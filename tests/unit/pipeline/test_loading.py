@@ -15,9 +15,8 @@ import pytest
 
 from brokerha.model.errors import ConfigurationError, InvalidRequest
 from brokerha.pipeline.loading import LoadFile, LoadOptions, check_together, id_of, syntax_of
-from brokerha.pipeline.loading_columns import CORRUPT, mapped, parsed
+from brokerha.pipeline.loading_columns import CORRUPT, RowRefused, key_of, mapped, parsed, statements_of
 from brokerha.pipeline.loading_mapping import load_mapping, read_mapping
-from brokerha.pipeline.loading_terms import RowRefused, key_of, statements_of
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 PEOPLE = """

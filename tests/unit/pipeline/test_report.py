@@ -31,9 +31,8 @@ from brokerha.pipeline.report import (
     span,
     time_of,
 )
-from brokerha.pipeline.report_charts import bars, steps
 from brokerha.pipeline.report_nodes import observed
-from brokerha.pipeline.report_page import check_place, page, write
+from brokerha.pipeline.report_page import bars, check_place, page, steps, write
 from tests.unit.pipeline.made_archives import archive_of
 from tests.unit.pipeline.random_log import random_entries
 

@@ -29,9 +29,8 @@ from brokerha.nodes.worker.copying import carry_out_copy, state_of
 from brokerha.nodes.worker.runner import carry_out
 from brokerha.ports.store import Applied
 from brokerha.replication.site.config import FeedConfig, Standing, WorkerFeed
-from brokerha.replication.site.executed_before import executed_before
 from brokerha.replication.site.feed import Feed
-from brokerha.replication.site.lineages import Rewind
+from brokerha.replication.site.lineages import Rewind, executed_before
 from brokerha.replication.site.site import Site
 from brokerha.replication.worker.config import WorkerConfig
 from brokerha.replication.worker.core import WorkerCore

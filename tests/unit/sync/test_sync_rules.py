@@ -7,8 +7,8 @@ import pytest
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.wire.codec import encode_record
 from brokerha.model.wire.messages import Bodies, Fetch, Post
-from brokerha.sync.clock import HybridClock
 from brokerha.sync.config import SyncConfig
+from brokerha.sync.state import HybridClock
 from brokerha.sync.waiting import culprits
 from tests.unit.paper.masters import Table, with_row
 

@@ -9,7 +9,7 @@ from struct import pack
 import pytest
 from amqp.exceptions import UnexpectedFrame
 
-from brokerha.transports.rabbitmq.frame_socket import TcpFrameSocket
+from brokerha.transports.rabbitmq.connecting import TcpFrameSocket
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from brokerha.transports.config import TransportConfig
 from brokerha.transports.lanes.parcels import Counters
 from brokerha.transports.link import LinkState
 from brokerha.transports.log_stream.messages import GROUP_CHANGES, groups_of, next_lsn, rewinds_in, void_after
-from brokerha.transports.log_stream.session import GAP_S, JOURNAL_PAUSE_S, LogSession, News
-from brokerha.transports.log_stream.stream import LogStream
+from brokerha.transports.log_stream.stream import GAP_S, JOURNAL_PAUSE_S, LogSession, LogStream, News
 
 
 class Channel:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from brokerha.transports.lanes.parcels import Arrival
-from brokerha.transports.rabbitmq.lookout import Lookout
+from brokerha.transports.rabbitmq.reader import Lookout
 from brokerha.transports.rabbitmq.reader_wishes import Sightings
 
 NOT_FOUND, RESOURCE_LOCKED = 404, 405

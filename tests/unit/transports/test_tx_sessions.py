@@ -22,9 +22,9 @@ from brokerha.transports.lanes.parcels import (
     Counters,
     Publication,
 )
+from brokerha.transports.rabbitmq.reader import QUEUES_A_CHANNEL, TxReader
 from brokerha.transports.rabbitmq.reader_wishes import Followed
-from brokerha.transports.rabbitmq.tx_reader import QUEUES_A_CHANNEL, TxReader
-from brokerha.transports.rabbitmq.tx_writer import TxWriter
+from brokerha.transports.rabbitmq.writer import TxWriter
 
 
 class FakeChannel:

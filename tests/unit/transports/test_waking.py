@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from brokerha.transports.rabbitmq.waker import Waker
+from brokerha.transports.rabbitmq.kept_connection import Waker
 
 GIVERS, COUNT = 3, 4_000
 LONG_S = 3600.0

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from brokerha.http import HttpLimits, HttpServer, create_app
-from brokerha.http.door.heads import HeadLimits
+from brokerha.http.door.server import HeadLimits
 from tests.unit.http.fake_front import FakeFront
 
 GET = b"GET /protocol HTTP/1.1\r\nHost: x\r\n"

@@ -19,7 +19,7 @@ from brokerha.model.operations import pack_operations
 from brokerha.model.wire import client_wire
 from brokerha.nodes.front import questions
 from brokerha.nodes.front.questions import QUESTIONS, check_question
-from brokerha.nodes.front.transaction_arguments import _SHAPES, checked_step
+from brokerha.nodes.front.transacting import _SHAPES, checked_step
 from brokerha.transports.in_process.transport import InProcessTransport
 from tests.support.wrong_values import NAN, WRONG, without_each
 from tests.unit.master.one_master import OneMaster

@@ -6,7 +6,7 @@ import pytest
 
 from brokerha.model.errors import InvalidRequest
 from brokerha.nodes.config.cluster import sections
-from brokerha.nodes.front.transaction_arguments import checked_step
+from brokerha.nodes.front.transacting import checked_step
 
 
 def test_every_time_out_passes_that_a_cluster_file_may_allow():

@@ -9,7 +9,7 @@ import pytest
 
 from brokerha.master.core import MasterConfig
 from brokerha.model import errors, states
-from brokerha.nodes.clock import SystemClock
+from brokerha.nodes.building import SystemClock
 from brokerha.nodes.master.node import MasterNode
 from brokerha.replication.site.config import FeedConfig
 from brokerha.sync.config import SyncConfig

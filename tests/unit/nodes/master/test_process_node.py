@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from brokerha.master.core import MasterConfig
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady
 from brokerha.model.requests import ACCEPTED, UNKNOWN
-from brokerha.nodes.clock import SystemClock
+from brokerha.nodes.building import SystemClock
 from brokerha.nodes.loop import NodeLoop
 from brokerha.nodes.master.address_book import AddressBook, AddressedTransport
 from brokerha.nodes.master.node import MasterNode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from brokerha.model.ids import Instant
-from brokerha.nodes.observing.rates import EVERY_MS, LENGTH, NAMES, Rates, Sample
+from brokerha.nodes.observing.master_view import EVERY_MS, LENGTH, NAMES, Rates, Sample
 
 
 def at(seconds: float) -> Instant:

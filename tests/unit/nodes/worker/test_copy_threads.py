@@ -10,7 +10,7 @@ import pytest
 
 from brokerha.model.ready import ApplyBatch, MakeSnapshot, StoreDone
 from brokerha.nodes.worker import work_thread
-from brokerha.nodes.worker.copy_threads import CopyThreads
+from brokerha.nodes.worker.node import CopyThreads
 from brokerha.ports.store import Applied
 
 WAIT_S = 20.0

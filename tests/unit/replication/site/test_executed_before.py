@@ -8,7 +8,7 @@ from brokerha.model.given_up import UNKNOWN_OUTCOME, GivenUp, Split
 from brokerha.model.operations import NO_OPERATIONS
 from brokerha.model.records import History
 from brokerha.model.wire.messages import Execute
-from brokerha.replication.site.executed_before import executed_before
+from brokerha.replication.site.lineages import executed_before
 from tests.unit.replication.benches import SiteBench
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from brokerha.cli.backup.online import EarlierCopy
+from brokerha.cli.backup.restore import EarlierCopy
 from brokerha.model.operations import ON_QUEUES, Operation, pack_effect, pack_operations, unpack_effect
 from brokerha.stores.backup.undoing import Message, Undoing
 from tests.support.memory_store.worker_copy import MemoryCopy
