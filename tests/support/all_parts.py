@@ -88,6 +88,7 @@ def _coverage_options() -> list[str]:
 _COUNTED = tuple(
     f"tests/{place}"
     for place in (
+        "interaction",
         "simulation",
         "unit/master",
         "unit/model",
