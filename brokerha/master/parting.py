@@ -23,10 +23,9 @@ from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.records import ContentTaken, History, Rebased, Record
 from brokerha.replication.site.config import WorkerFeed
-from brokerha.replication.site.executed_before import executed_before
 from brokerha.replication.site.feed import Feed
 from brokerha.replication.site.judging import SiteComparison
-from brokerha.replication.site.lineages import Lineages, Rewind
+from brokerha.replication.site.lineages import Lineages, Rewind, executed_before
 from brokerha.replication.site.site import Site
 from brokerha.sync.core import SyncCore
 from brokerha.sync.modes import NONE, keeps_copies

@@ -1,6 +1,6 @@
-"""A PostgreSQL of its own for a test: Debian's package, data in a folder, a Unix socket there and no port.
+"""A PostgreSQL of its own for a test: Debian's package, data in a temporary folder, a Unix socket there and no port.
 
-    with postgresql(folder) as url: psycopg.connect(url)
+    with postgresql() as url: psycopg.connect(url)
 """
 
 from __future__ import annotations
@@ -20,43 +20,25 @@ SETTINGS = "fsync = on\nsynchronous_commit = on\nmax_prepared_transactions = 100
 
 
 @contextlib.contextmanager
-def postgresql(folder: Path) -> Iterator[str]:
+def postgresql() -> Iterator[str]:
     """Start one, yield its URL, and stop it. Fails where the package is not installed."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not found:
         pytest.fail("this test needs PostgreSQL: apt-get install postgresql")
-    programs, data = found[-1].parent, folder / "postgresql"
-    data.mkdir()
-    if os.getuid() == 0:
-        # It refuses to be root.
-        _own_path(folder)
-        data.chmod(0o777)
-        data = data / "data"
-    _run(programs / "initdb", "-D", data, "-A", "trust", "-U", USER)
-    # The path of a socket may have about 100 characters; the folder of a test has more.
-    with contextlib.ExitStack() as stack:
-        sockets = Path(stack.enter_context(_short_folder()))
+    programs = found[-1].parent
+    # Not the folder of the test: PostgreSQL refuses to be root, others may not enter that one, and the path of a socket is short.
+    with tempfile.TemporaryDirectory(prefix="pg-") as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        data = folder / "data"
+        _run(programs / "initdb", "-D", data, "-A", "trust", "-U", USER)
         with (data / "postgresql.conf").open("a") as settings:
-            settings.write(f"{SETTINGS}unix_socket_directories = '{sockets}'\n")
+            settings.write(f"{SETTINGS}unix_socket_directories = '{folder}'\n")
         _run(programs / "pg_ctl", "-D", data, "-l", data / "log", "-w", "start")
         try:
-            yield f"postgresql:///postgres?host={sockets}&user={USER}"
+            yield f"postgresql:///postgres?host={folder}&user={USER}"
         finally:
             _run(programs / "pg_ctl", "-D", data, "-m", "immediate", "stop")
-
-
-def _own_path(folder: Path) -> None:
-    """Let another user pass through the folders of a test of root."""
-    for place in (folder, *folder.parents):
-        if place.stat().st_uid == os.getuid() and not place.stat().st_mode & 0o001:
-            place.chmod(place.stat().st_mode | 0o011)
-
-
-@contextlib.contextmanager
-def _short_folder() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="pg-") as name:
-        Path(name).chmod(0o777)
-        yield name
 
 
 def _run(*command: str | Path) -> None:

@@ -139,7 +139,7 @@ def bank_of(broker: BrokerSource, tmp_path: Path) -> Iterator[Callable[..., Bank
                 folder = tmp_path / name
                 folder.mkdir()
                 sites[name] = stack.enter_context(tx_site(broker, folder, f"coordinator-{name}", backups=1))
-            books = stack.enter_context(postgresql(tmp_path)) if with_books else ""
+            books = stack.enter_context(postgresql()) if with_books else ""
             bank = Bank(tmp_path, sites, books)
             stack.callback(bank.close)
             bank.open_accounts()

@@ -164,7 +164,7 @@ class TestWriting:
         assert (counters["nacked"], counters["returned"]) == (2, 1)
 
     def test_silence_ends_the_session_unless_the_broker_is_blocked(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr("brokerha.transports.rabbitmq.tx_writer.time.monotonic", lambda: 50.0)
+        monkeypatch.setattr("brokerha.transports.rabbitmq.writer.time.monotonic", lambda: 50.0)
         writing = Writing(confirm_timeout_s=30.0)
         assert writing.turn(deed(OPEN_QUEUE, "q"), deed(OPEN_QUEUE, "r"), now_s=10.0) == 40.0
         writing.tx.pause(35.0)
