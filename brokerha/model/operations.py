@@ -52,6 +52,8 @@ from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
 BODY_LIMIT_BYTES = 8 * 1024 * 1024
 """Largest body of one transaction; larger input is split by the client (RabbitMQ refuses far larger messages)."""
 OPERATIONS_LIMIT = 100_000
+TOO_LARGE: Final = "split it; quads of any number are loaded from a file: brokerha load, brokerha pipeline load"
+"""What to do."""
 RANGE_DIGEST_BYTES: Final = fingerprints.DIGEST_BYTES
 """Of an expected range: the exclusive or of the digests of its keys, as in the fingerprint."""
 LSN_LIMIT = 2**63
@@ -137,7 +139,7 @@ def pack_operations(operations: list[Operation]) -> bytes:
     check_operations(operations)
     body: bytes = msgpack.packb(operations)
     if len(body) > BODY_LIMIT_BYTES:
-        message = f"the transaction has {len(body)} bytes; the limit is {BODY_LIMIT_BYTES}: split it"
+        message = f"the transaction has {len(body)} bytes; the limit is {BODY_LIMIT_BYTES}: {TOO_LARGE}"
         raise TooLarge(message)
     return body
 
@@ -145,7 +147,7 @@ def pack_operations(operations: list[Operation]) -> bytes:
 def unpack_operations(body: bytes) -> list[Operation]:
     """Return the operations of a body, each checked for its shape. Raises InvalidRequest, TooLarge."""
     if len(body) > BODY_LIMIT_BYTES:
-        message = f"the transaction has {len(body)} bytes; the limit is {BODY_LIMIT_BYTES}: split it"
+        message = f"the transaction has {len(body)} bytes; the limit is {BODY_LIMIT_BYTES}: {TOO_LARGE}"
         raise TooLarge(message)
     try:
         operations = unpack_foreign(body)
@@ -175,7 +177,7 @@ def check_operations(operations: list[Operation]) -> None:
         message = "a transaction needs at least one operation"
         raise InvalidRequest(message)
     if len(operations) > OPERATIONS_LIMIT:
-        message = f"the transaction has {len(operations)} operations; the limit is {OPERATIONS_LIMIT}: split it"
+        message = f"the transaction has {len(operations)} operations; the limit is {OPERATIONS_LIMIT}: {TOO_LARGE}"
         raise TooLarge(message)
     for number, operation in enumerate(operations, 1):
         try:

@@ -16,7 +16,7 @@ import msgpack
 
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import NodeId, TxId
-from brokerha.model.operations import BODY_LIMIT_BYTES, OPERATIONS_LIMIT, Operation
+from brokerha.model.operations import BODY_LIMIT_BYTES, OPERATIONS_LIMIT, TOO_LARGE, Operation
 from brokerha.transactions.read_set import ReadSet
 from brokerha.transactions.states import Phase
 from brokerha.transactions.tx_feed import TxFeed
@@ -95,9 +95,9 @@ class Transaction:
         if self.reads is not None:
             count, size = count + len(self.reads), size + self.reads.size
         if count > OPERATIONS_LIMIT:
-            raise TooLarge(f"the transaction would have {count} operations; the limit is {OPERATIONS_LIMIT}: split it")
+            raise TooLarge(f"the transaction would have {count} operations; the limit is {OPERATIONS_LIMIT}: {TOO_LARGE}")
         if size + HEAD_BYTES > BODY_LIMIT_BYTES:
-            raise TooLarge(f"the transaction would have {size} bytes; the limit is {BODY_LIMIT_BYTES}: split it")
+            raise TooLarge(f"the transaction would have {size} bytes; the limit is {BODY_LIMIT_BYTES}: {TOO_LARGE}")
 
     def add(self, pieces: list[bytes]) -> None:
         """Take operations in, at the end."""

@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple, cast
 import typer
 
 from brokerha.model.errors import InvalidRequest, TooLarge
-from brokerha.model.operations import BODY_LIMIT_BYTES
+from brokerha.model.operations import BODY_LIMIT_BYTES, TOO_LARGE
 
 STANDARD_INPUT = "-"
 
@@ -43,7 +43,7 @@ def read_bytes(argument: str | None, file: Path | None, what: str) -> bytes:
     with opened(str(file) if file is not None else STANDARD_INPUT) as source:
         content = source.content.read(BODY_LIMIT_BYTES + 1)
     if len(content) > BODY_LIMIT_BYTES:
-        raise TooLarge(f"{what} is larger than {BODY_LIMIT_BYTES} bytes, the limit of one transaction: split it")
+        raise TooLarge(f"{what} is larger than {BODY_LIMIT_BYTES} bytes, the limit of one transaction: {TOO_LARGE}")
     return content
 
 

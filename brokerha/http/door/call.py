@@ -25,6 +25,7 @@ from brokerha.ingress.content_codings import ACCEPTED, inflater_of
 from brokerha.ingress.rdf_bodies import utf8
 from brokerha.model.errors import InvalidRequest, NotAcceptable, NotAllowed, NotReady, TooLarge, UnsupportedType
 from brokerha.model.ids import Lsn, TxId, is_tx_id
+from brokerha.model.operations import TOO_LARGE
 from brokerha.model.outside.levels import parse_ack, parse_apart, parse_min_lsn
 from brokerha.model.requests import APPLIED_LEVEL
 from brokerha.ports.front import Front
@@ -253,7 +254,7 @@ class Call:
     def _check_size(self, size_bytes: int) -> None:
         limit_bytes = self.door.limits.body_limit_bytes
         if size_bytes > limit_bytes:
-            raise TooLarge(f"the body has more than {limit_bytes} bytes: split it into several transactions")
+            raise TooLarge(f"the body has more than {limit_bytes} bytes: {TOO_LARGE}")
 
     def _check_room(self, size_bytes: int) -> int:
         """How many bytes more than now are held are asked for. Raises TooLarge, NotReady."""
