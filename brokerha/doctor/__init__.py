@@ -2,7 +2,7 @@
 
     machine_facts.py   asks the operating system   ──┐                judging_machine.py ──┐
     broker_facts.py    asks the broker               ├─> facts.py ──> judging_broker.py    ├─> findings.py
-    cluster_facts.py   asks the nodes              ──┘                (judges itself)    ──┘
+    cluster_facts.py   asks the nodes              ──┘                judging_cluster.py ──┘
     bundle.py          the file of a support bundle: texts without secrets, each cut to its share
     redaction.py       takes secrets out of text: those that are known, wherever they stand, and what looks like one
     wanted.py          what a node wants of its broker: queues, exchanges that it publishes to, and rights

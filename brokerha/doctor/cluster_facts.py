@@ -1,44 +1,21 @@
-"""Asks the nodes: who answers at an address, and what time it is there.
-
-Findings about nodes that answer: their clocks. Pure.
-"""
+"""Asks the nodes: who answers at an address, and what time it is there."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import Final
 
 import httpx2
 
 from brokerha.client.http_identity import identity_headers, trusted
 from brokerha.doctor.facts import ClockFact, PortFact
-from brokerha.doctor.findings import WARNING, Finding, judged, not_checked
 from brokerha.doctor.machine_facts import is_here, listens
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
 from brokerha.model.outside.hosts import is_loopback
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.rules import http_address
-
-FAR_S: Final = 1.0
-
-
-def of_clocks(clocks: Sequence[ClockFact]) -> list[Finding]:
-    """Whether clocks agree. The order never depends on them; times in the log and time-outs of transactions do."""
-    if not clocks:
-        return [not_checked("clock", "no node with an http address answers")]
-    command = "timedatectl set-ntp true (on both machines)"
-    return [
-        judged(
-            f"{clock.node} clock",
-            "agrees with this machine",
-            (abs(clock.offset_s) > FAR_S, WARNING, f"{clock.offset_s:+.1f} s against this machine", command),
-        )
-        for clock in clocks
-    ]
-
 
 _WITHIN_S = 5.0
 _FORBIDDEN = (401, 403)

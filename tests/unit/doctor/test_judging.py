@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from brokerha.doctor import judging_broker
-from brokerha.doctor.cluster_facts import of_clocks
 from brokerha.doctor.facts import (
     BrokerFact,
     ClockFact,
@@ -21,6 +20,7 @@ from brokerha.doctor.facts import (
     QueueFact,
 )
 from brokerha.doctor.findings import OK, PROBLEM, WARNING, Finding, text, worst
+from brokerha.doctor.judging_cluster import of_clocks
 from brokerha.doctor.judging_machine import of_data, of_deployment, of_limits, of_port, of_secret
 from brokerha.doctor.wanted import Wanted
 from brokerha.transports.rights import Rights, TopicRights
