@@ -241,7 +241,7 @@ def test_a_ready_backup_never_has_a_proper_subset_of_a_transaction(seed: int) ->
 def test_an_expected_backup_that_joins_between_prepare_and_commit_is_never_promoted_with_a_part() -> None:
     """Catching up, the crash: prepared and closed; a backup connects, is declared ready; "publishes A, B to Q and crashes"."""
     first, last = points_of(joined_between)
-    for point in range(first, last + 1, 3):
+    for point in range(first, last + 1, 7):
         bench = bench_of(joined_between)
         bench.crash_at = point
         told = joined_between(bench)

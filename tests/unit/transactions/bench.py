@@ -198,11 +198,11 @@ class TxBench:
             raise Crash
 
     def _replicate(self) -> None:
-        records = dict(self.journal.records())
+        last = self.journal.last_number
         for backup in self.backups.values():
-            is_behind = backup.number < self.journal.last_number and not backup.is_paused
-            if is_behind and self.random.random() >= self.loss:
-                backup.follow([records[n] for n in range(backup.number + 1, self.journal.last_number + 1)])
+            if backup.number < last and not backup.is_paused and self.random.random() >= self.loss:
+                records = dict(self.journal.records(backup.number + 1))
+                backup.follow([records[n] for n in range(backup.number + 1, last + 1)])
                 self.crash_point()
 
     def _release(self) -> None:
