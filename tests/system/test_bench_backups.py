@@ -23,6 +23,7 @@ def test_transactions_are_measured_beside_what_their_queues_cost_alone(vhost_url
     assert all(row["of_raw"] == row["per_s"] / row["raw_per_s"] > 0 for row in rows)
 
 
+@pytest.mark.campaign
 def test_a_fail_over_is_measured_from_the_end_of_a_process_to_the_next_answers_of_each_client(vhost_url: str) -> None:
     (case,) = [case for case in backups.CASES if "primary" in case.what]
     answer = backups.fail_over(BenchOptions(vhost_url, runs=1), [case]).data

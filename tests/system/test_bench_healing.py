@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from brokerha.cli.bench import healing
 from brokerha.cli.bench.options import BenchOptions
 
 
+@pytest.mark.campaign
 def test_a_copy_is_measured_beside_the_raw_rate(vhost_url: str) -> None:
     answer = healing.copy(BenchOptions(vhost_url, windows="20", triples=3000, rounds=1)).data
     (found,) = answer["rounds"]

@@ -164,7 +164,7 @@ def run(sites: SplitSites, pool: ThreadPoolExecutor, at_heal: Callable[[], None]
     return f"split, {sites.mode}: {what}, equal or executed after {time.monotonic() - healed_s:.1f} s; {counts}"
 
 
-@pytest.mark.parametrize("mode", ["smart", "simple", "none"])
+@pytest.mark.parametrize("mode", ["smart", pytest.param("simple", marks=pytest.mark.campaign), "none"])
 def test_both_sides_go_on_and_come_together(
     broker: BrokerSource, tmp_path: Path, pool: ThreadPoolExecutor, covered: Callable[[str], None], mode: str
 ) -> None:
@@ -172,6 +172,7 @@ def test_both_sides_go_on_and_come_together(
         covered(run(sites, pool, lambda: None))
 
 
+@pytest.mark.campaign
 def test_a_worker_and_a_master_are_killed_while_sides_come_together(
     broker: BrokerSource, tmp_path: Path, pool: ThreadPoolExecutor, covered: Callable[[str], None]
 ) -> None:
