@@ -50,12 +50,14 @@ def main() -> int:
     """The command: 1 when a promise was broken, and nothing is written."""
     parser = argparse.ArgumentParser(prog="broker_table", description="What a broker node that fails costs writers.")
     parser.add_argument("--rounds", type=int, default=3)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--only", action="append", choices=sorted(FAULTS), help="these faults only")
+    options = parser.parse_args()
+    rounds, families = options.rounds, options.only or list(FAULTS)
     pauses: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder), "broker nodes", 1, print) as nemesis:
         nemesis.drawn = Chosen
         for _ in range(rounds):
-            nemesis.lap(_round(nemesis, pauses))
+            nemesis.lap(_round(nemesis, families, pauses))
         page, version, writers = nemesis.page, nemesis.page.title.split()[-1], len(nemesis.longest)
     print(page.text())
     if page.violations:
@@ -71,10 +73,10 @@ def main() -> int:
     return 0
 
 
-def _round(nemesis: Nemesis, pauses: dict[str, list[float]]) -> Iterator[Step]:
+def _round(nemesis: Nemesis, families: list[str], pauses: dict[str, list[float]]) -> Iterator[Step]:
     """One fault after the other; what it cost is known when the next one is asked for."""
     number = 0
-    for family in FAULTS:
+    for family in families:
         for place in range(NODES):
             number += 1
             yield Step(number, family, "", 2.0, LASTS_S.get(family, 5.0), place)
