@@ -140,6 +140,7 @@ def _told(http: httpx2.Client, overview: dict[str, Any], vhost: str) -> Manageme
             "/nodes",
             lambda rows: tuple(f"{what} at {e['name']}" for e in rows for what, key in _ALARMS.items() if e.get(key)),
         ),
+        partitions=_asked(http, "/nodes", lambda rows: {e["name"]: tuple(e["partitions"]) for e in rows if e.get("partitions")}),
         policies=_asked(
             http,
             f"/queues/{place}",

@@ -33,6 +33,7 @@ def of_broker(broker: BrokerFact, wanted: Wanted) -> list[Finding]:
         *_rights(broker, wanted),
         _topic(broker, wanted),
         _alarm(broker),
+        *_partitions(broker),
         _time_out(),
         *_management(broker, wanted),
     ]
@@ -171,6 +172,14 @@ def _alarm(broker: BrokerFact) -> Finding:
     why = broker.blocked or ", ".join(alarms or ())
     command = "rabbitmqctl status (Alarms), then give the broker disk or memory"
     return judged("broker alarms", "it takes messages", (why, PROBLEM, f"it takes no message: {why}", command))
+
+
+def _partitions(broker: BrokerFact) -> Iterator[Finding]:
+    if broker.management is not None and broker.management.partitions is not None:
+        cut = "; ".join(f"{node} from {', '.join(others)}" for node, others in sorted(broker.management.partitions.items()))
+        what = f"its nodes were cut off from each other and have not come together, messages are lost between them: {cut}"
+        command = "rabbitmqctl stop_app and rabbitmqctl start_app at each node named first, one after the other; docs/deploying.md says what does it by itself"
+        yield judged("broker partitions", "its nodes agree with each other", (cut, PROBLEM, what, command))
 
 
 def _time_out() -> Finding:

@@ -104,6 +104,7 @@ CASES: dict[str, tuple[list[Finding], str, str]] = {
     "other topic": (told(topic_permissions={"orders.m1": ("^", "^")}), PROBLEM, "other topic permissions"),
     "blocked": (broker(blocked="low on disk"), PROBLEM, "low on disk"),
     "alarm": (told(alarms=("memory at rabbit@h",)), PROBLEM, "memory at rabbit@h"),
+    "partition": (told(partitions={"rabbit@a": ("rabbit@b", "rabbit@c")}), PROBLEM, "rabbit@a from rabbit@b, rabbit@c"),
     "policy": (told(policies={"brokerha.writes.any": {"expires": 1}}), WARNING, "a policy sets expires"),
     "listener": (told(listeners=("10.0.0.1:5672",)), WARNING, "without TLS at 10.0.0.1:5672"),
 }  # fmt: skip
