@@ -109,12 +109,12 @@ class ManagementFact:
     topic_permissions: dict[str, tuple[str, str]] | None = None
     """User to (write, read) at the exchange of changes."""
     alarms: tuple[str, ...] | None = None
-    partitions: dict[str, tuple[str, ...]] | None = None
-    """Node of the broker to those that it was cut off from and has not come together with."""
     policies: dict[str, dict[str, Any]] | None = None
     """Name of a queue to the definition of the policy that it follows; only queues of brokerha that follow one."""
     listeners: tuple[str, ...] | None = None
     """Addresses where it takes AMQP without TLS."""
+    partitions: dict[str, tuple[str, ...]] | None = None
+    """Node of the broker to those that it was cut off from and has not come together with."""
 
 
 @dataclass(frozen=True, slots=True)
