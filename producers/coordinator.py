@@ -57,7 +57,7 @@ def recover(log: Log, databases: Databases) -> None:
     """End what this coordinator has prepared and not ended."""
     for session in databases.values():
         for xid in session.tpc_recover():
-            gtrid = xid.gtrid.decode() if isinstance(xid.gtrid, bytes) else xid.gtrid
+            gtrid = xid.gtrid.decode(errors="replace") if isinstance(xid.gtrid, bytes) else xid.gtrid
             name, _, ident = gtrid.partition("/")
             if name == log.name:
                 (session.tpc_commit if log.has(ident) else session.tpc_rollback)(xid)
@@ -80,14 +80,20 @@ def run(log: Log, databases: Databases, ident: str, work: dict[str, list[Any]]) 
                     getattr(session, step[0])(*step[1:])
         for session in begun:
             session.tpc_prepare()
-    except ERRORS as error:
+    except (*ERRORS, TypeError, ValueError) as error:
+        # The last two: a step with too few words, an id that is too long.
         for session in begun:
             session.tpc_rollback()
-        return str(error)
+        return str(error) or type(error).__name__
     log.add(ident)
     for session in begun:
         session.tpc_commit()
     return ""
+
+
+def is_step(session: Any, step: Any) -> bool:
+    """Whether it is something that this database does: a statement of SQL, or a call of brokerha."""
+    return isinstance(step, str) if hasattr(session, "execute") else step[0] in KINDS
 
 
 def checked(line: str, databases: Databases) -> tuple[str, dict[str, list[Any]]]:
@@ -95,8 +101,8 @@ def checked(line: str, databases: Databases) -> tuple[str, dict[str, list[Any]]]
     try:
         work = json.loads(line)
         ident = work.pop("id")
-        chosen = [(databases[name], step) for name, steps in work.items() for step in steps or [[None]]]
-        good = all(isinstance(step, str) if hasattr(session, "execute") else step[0] in KINDS for session, step in chosen)
+        chosen = [(databases[name], steps) for name, steps in work.items()]
+        good = all(steps and all(is_step(session, step) for step in steps) for session, steps in chosen)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{line.strip()[:80]}: {error!r}") from None
     if not good or not isinstance(ident, str):
@@ -108,8 +114,8 @@ def connected(url: str) -> Any:
     """A connection to a database."""
     if not url.startswith("postgresql:"):
         return brokerha.connect(url)
-    session = psycopg.connect(url, autocommit=True)
-    session.execute("SET lock_timeout = '10s'")
+    session = psycopg.connect(url, autocommit=True, connect_timeout=10, tcp_user_timeout=30_000)
+    session.execute("SET lock_timeout = '10s'; SET statement_timeout = '60s'")
     session.autocommit = False
     return session
 

@@ -43,7 +43,7 @@ from brokerha.client.calls import Calls, milliseconds
 from brokerha.client.outcomes import Written
 from brokerha.client.reads import Least, as_bytes
 from brokerha.client.transactions import PLACED, PREPARED, Committed, Transaction, commit_safely, step
-from brokerha.model.errors import InvalidRequest, NotFound, WrongState
+from brokerha.model.errors import Aborted, InvalidRequest, NotFound, WrongState
 from brokerha.model.ids import Lsn, NodeId, TxId, Xid, checked_xid, maker_of
 from brokerha.model.operations import LoggedRow
 from brokerha.model.outside.isolation import READ_COMMITTED
@@ -398,9 +398,13 @@ class Client(Calls):
         branch = self._under_way()
         try:
             state = branch.prepare(timeout=timeout)
-        except BaseException:
+        except Aborted:
             self._let_go()
-            self.is_prepare_refused = self.branch is None
+            self.is_prepare_refused = True
+            raise
+        except BaseException:
+            # With an outcome that is not known it may be prepared: nothing to pass over in silence.
+            self._let_go()
             raise
         if state != PREPARED:
             # Nothing to do, so it is over already; the second phase is still to be called, and does nothing.

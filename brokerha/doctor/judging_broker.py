@@ -178,7 +178,7 @@ def _partitions(broker: BrokerFact) -> Iterator[Finding]:
     if broker.management is not None and broker.management.partitions is not None:
         cut = "; ".join(f"{node} from {', '.join(others)}" for node, others in sorted(broker.management.partitions.items()))
         what = f"its nodes were cut off from each other and have not come together, messages are lost between them: {cut}"
-        command = "rabbitmqctl stop_app and rabbitmqctl start_app at each node named first, one after the other; docs/deploying.md says what does it by itself"
+        command = "rabbitmqctl stop_app and rabbitmqctl start_app at each node named first, one after the other"
         yield judged("broker partitions", "its nodes agree with each other", (cut, PROBLEM, what, command))
 
 

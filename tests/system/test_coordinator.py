@@ -222,4 +222,9 @@ def test_what_is_wrong_is_said_before_anything_is_done(bank_of: Callable[..., Ba
     ):
         done = bank.run(FIRST, line, codes=(2,))
         assert said in done["errors"], done
+    # What only the call itself refuses is rolled back everywhere, and said
+    for line in ('{"id": "1", "east": [["put", "t", "k", "v"]], "west": [["put", "t"]]}', '{"id": "' + "x" * 65 + '", "east": [["put", "t", "k", "v"]]}'):
+        [told] = bank.run(FIRST, line)["out"].splitlines()
+        assert json.loads(told)["state"] == "rolled back"
+        assert json.loads(told)["reason"]
     assert check(bank) == 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import brokerha
-from brokerha.client import Session
+from brokerha.client import Session, transactions
+from brokerha.client.transactions import step
 from brokerha.model import errors
 from tests.unit.client.serving import Served
 
@@ -43,6 +46,27 @@ def test_a_rollback_ends_it(db: Session, served: Served) -> None:
         db.tpc_rollback()
 
     assert (served.front.keys, served.front.transactions.open) == ({}, {})
+
+
+@pytest.mark.parametrize("error", [errors.Aborted("a check failed"), errors.OutcomeUnknown("m1.t")])
+def test_a_rollback_after_a_refused_prepare_does_nothing_and_after_an_unknown_one_says_so(
+    db: Session, monkeypatch: pytest.MonkeyPatch, error: errors.BrokerhaError
+) -> None:
+    def refused(*words: Any) -> Any:
+        if words[2] == "prepare":
+            raise error
+        return step(*words)
+
+    monkeypatch.setattr(transactions, "step", refused)
+    db.tpc_begin(db.xid(1, "x"))
+    db.put("t", "k", "v")
+    with pytest.raises(type(error)):
+        db.tpc_prepare()
+
+    if isinstance(error, errors.Aborted):
+        db.tpc_rollback()
+    with pytest.raises(errors.WrongState, match="tpc_begin first"):
+        db.tpc_rollback()
 
 
 def test_nothing_to_do_is_over_with_the_prepare(db: Session) -> None:
