@@ -477,6 +477,10 @@ class MasterCore:
         rejection = self.history.rejection(lsn)
         return (APPLIED, "", b"", b"") if rejection is None else (REJECTED, rejection, b"", b"")
 
+    def unwritten_results(self) -> dict[Lsn, ResultRow]:
+        """Results by LSN that answers have told, but that the log does not have yet (see `_due_outcomes`)."""
+        return {lsn: result for outcomes in self._outcomes for lsn, result in enumerate(outcomes.results, outcomes.first_lsn)}
+
     # ---- questions
 
     def refusal(self, now: Instant) -> str:

@@ -427,8 +427,9 @@ class MasterNode:
         return summary(self.cluster, self.runner.core.sync.epoch.number, [*others, *own])
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
-        """Lines of the synchronised queue."""
-        return self.view.log(first_lsn, last_lsn)
+        """Lines of the synchronised queue, with every result that an answer has told."""
+        told = self.loop.call(self.runner.core.unwritten_results).result(10)
+        return self.view.log(first_lsn, last_lsn, told)
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
         """Lines of the log that a store can apply."""

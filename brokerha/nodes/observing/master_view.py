@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import nan
 from typing import Any, Final, NamedTuple
 
@@ -26,7 +26,7 @@ from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.log_lineages import Rewinds, lineage_at, newest, rewinds_of
 from brokerha.model.numbers import Numbers
-from brokerha.model.operations import LoggedRow, Operation, unpack_operations
+from brokerha.model.operations import LoggedRow, Operation, ResultRow, unpack_operations
 from brokerha.nodes.master.journal_lines import held_from, logged_lines, told_entries
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.observing.check_lines import NO_WORKER, broker_check, check_lines, lag_check, loop_check
@@ -276,8 +276,11 @@ class MasterView:
         """What became of a transaction; None when it is unknown here."""
         return self._runner.core.transacting.outcome(txid, self._runner.clock.now())
 
-    def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
-        """Lines of the synchronised queue: the contract of ``log show -o json`` (see ports.Front)."""
+    def log(self, first_lsn: Lsn, last_lsn: Lsn, told: Mapping[Lsn, ResultRow]) -> list[dict[str, Any]]:
+        """Lines of the synchronised queue: the contract of ``log show -o json`` (see ports.Front).
+
+        ``told`` has the results that the journal may not have yet, taken from the core before it is read here.
+        """
         journal, safe = self._runner.journal, self._runner.safe_lsn
         held = journal.first_lsn()
         if first_lsn <= last_lsn < held and last_lsn:
@@ -288,19 +291,21 @@ class MasterView:
             return []
         while True:
             splits = journal.splits()
-            lines = self._lines(first, count, rewinds_of(splits))
+            lines = self._lines(first, count, rewinds_of(splits), told)
             # Where the log goes back in between, lines of both lineages could be among them.
             if journal.splits() == splits:
                 return lines
 
-    def _lines(self, first: Lsn, count: int, rewinds: Rewinds) -> list[dict[str, Any]]:
+    def _lines(
+        self, first: Lsn, count: int, rewinds: Rewinds, told: Mapping[Lsn, ResultRow]
+    ) -> list[dict[str, Any]]:
         journal = self._runner.journal
         results = journal.results(first, count)
         lines = []
         ordered = zip(journal.ordered(first, count), journal.epochs(first, count), strict=False)
         for place, ((timestamp, txid, origin), epoch) in enumerate(ordered):
             body = journal.body(origin, txid)
-            result = results[place] if place < len(results) else None
+            result = results[place] if place < len(results) else told.get(first + place)
             operations, kind = _operations_of(body)
             lines.append(
                 {

@@ -34,8 +34,11 @@ _numbers = itertools.count()
 class Site:
     """Two masters with one worker each; the second master may be left out."""
 
-    def __init__(self, name: str, masters: tuple[str, ...] = ("m1", "m2"), **feed: Any) -> None:
+    def __init__(
+        self, name: str, masters: tuple[str, ...] = ("m1", "m2"), outcomes_wait_ms: int = 20, **feed: Any
+    ) -> None:
         self.feed = feed
+        self.outcomes_wait_ms = outcomes_wait_ms
         self.url = f"embedded://{name}"
         self.names = masters
         self.journals = {m: memory_log(m, f"journal-of-{m}") for m in masters}
@@ -47,7 +50,7 @@ class Site:
 
     def start_master(self, name: str, workers: tuple[str, ...] | None = None) -> MasterNode:
         workers = (f"w{name[1:]}",) if workers is None else workers
-        config = MasterConfig(SyncConfig(name, self.names or (name,)), FeedConfig(workers, **self.feed))
+        config = MasterConfig(SyncConfig(name, self.names or (name,)), FeedConfig(workers, **self.feed), self.outcomes_wait_ms)
         # A journal that was closed is read from its disk again, as by a new process.
         journal = self.journals.get(name) or memory_log(name, f"journal-of-{name}")
         self.journals[name] = reopened(journal)
@@ -183,6 +186,20 @@ def test_log_lines_say_what_happened(site: Site) -> None:
     assert (line["lsn"], line["txid"], line["origin"], line["kind"], line["operations"]) == (1, "first", "m1", "put", 1)
     assert len(line["effect_digest"]) == 32
     assert site.masters["m1"].log(5, 4) == []
+
+
+def test_the_log_has_every_result_that_was_answered() -> None:
+    site = Site(f"nodes-{next(_numbers)}", ("m1",), outcomes_wait_ms=600_000)
+    try:
+        master = site.masters["m1"]
+        until(lambda: master.ready()[0])
+        for number in range(3):
+            site.put("m1", b"%d" % number).result(WAIT_S)
+            lines = master.log(1, 0)
+            assert [line["outcome"] for line in lines] == ["applied"] * (number + 1)
+            assert len(lines[-1]["effect_digest"]) == 32
+    finally:
+        site.stop()
 
 
 def test_outcomes_are_known_by_id(site: Site) -> None:
