@@ -90,6 +90,12 @@ class Transport(Protocol):
         a connection of our own that is so young that others may still be on their way, a master with several processes.
         """
 
+    def leave_broker_node(self, directions: Sequence[str]) -> None:
+        """Connect ``in`` or ``out`` anew, at the next address of the broker; does nothing where there is only one.
+
+        For a way that leads nowhere although its connection lives.
+        """
+
     def reply(self, replies: Sequence[ClientReply]) -> None:
         """Queue answers to apps; never blocks."""
 

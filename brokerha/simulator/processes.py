@@ -296,6 +296,9 @@ class SimTransport:
         for master in masters:
             world.at(world.now_us + LOOK_US, self._answer, master)
 
+    def leave_broker_node(self, directions: Sequence[str]) -> None:
+        """There is no broker, and ways lead nowhere as long as they are cut."""
+
     def _answer(self, master: NodeId) -> None:
         process = self._process.world.processes.get(master)
         if self._process.transport is self and process is not None and not process.is_up:

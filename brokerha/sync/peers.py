@@ -310,9 +310,12 @@ class PeerTable:
         return [node for node in nodes if self.is_heard(node, mono_ms)]
 
     def heard(self, mono_ms: int) -> tuple[NodeId, ...]:
-        """Members heard directly and lately, in order."""
+        """Members heard directly and lately, in order, then masters that are no members."""
         oldest_ms = mono_ms - self.config.heard_ms
-        return tuple([node for node, peer in self.peers.items() if peer.heard_ms >= oldest_ms])
+        heard = [node for node, peer in self.peers.items() if peer.heard_ms >= oldest_ms]
+        if self.outside:
+            heard += [node for node, peer in self.outside.items() if peer.heard_ms >= oldest_ms]
+        return tuple(heard)
 
     def is_active(self) -> bool:
         """Whether rows of this epoch came from enough members to add anything (R5)."""

@@ -137,6 +137,10 @@ class KombuTransport:
         if masters:
             self._link.look(masters)
 
+    def leave_broker_node(self, directions: Sequence[str]) -> None:
+        """Connect anew at the next address, where there is another one."""
+        self._link.leave_broker_node(directions)
+
     def receive(self, limit: int, timeout_ms: int) -> list[Inbound]:
         """Up to ``limit`` messages, sync first; see the port."""
         if self._left:

@@ -55,6 +55,9 @@ class Link(Protocol):
     def look(self, masters: Iterable[NodeId]) -> None:
         """Ask for the inboxes of masters; an arrival of `ABSENCE_LANE` for each that was there and is gone."""
 
+    def leave_broker_node(self, directions: Iterable[str]) -> None:
+        """Connect ``in`` or ``out`` anew, at the next address of the broker, where there is another one."""
+
     def waiting(self) -> int:
         """How many publications wait to be published."""
 

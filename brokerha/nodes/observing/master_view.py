@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from brokerha.following.leader import NEVER
 from brokerha.master.belonging import is_outside
+from brokerha.master.hearing import Hearing
 from brokerha.master.pins import lowest_back, needed_entries
 from brokerha.model import states
 from brokerha.model.branches import branch_of
@@ -152,6 +153,7 @@ class MasterView:
         self._attention = attention
         self._restart_for = restart_for
         self._rates = Rates()
+        self.hearing = Hearing()
         self.splits = SplitLog(runner.core.sync.node)
 
     def rows(self, now: Instant) -> list[dict[str, Any]]:
@@ -218,6 +220,8 @@ class MasterView:
             return states.BLOCKED, wire.reason
         if wire.state != "connected":
             return states.WAITING_FOR_BROKER, wire.reason
+        if state not in (states.OK, states.STARTING) and self.hearing.reason:
+            return state, f"{reason}; {self.hearing.reason}"
         if state == states.OK and (attention := self._attention()):
             return states.NEEDS_ATTENTION, attention
         return state, reason

@@ -55,6 +55,7 @@ class Watching:
         self._staleness = staleness
         self._site_log = SiteLog(node)
         self._epoch_log = EpochLog(node)
+        self.hearing = view.hearing
         self._known_masters = KnownMasters(masters, transport, on_others)
         self.shares_broker, self.leaves_writes = shares_broker, leaves_writes
         self._look_at_ms = 0
@@ -69,12 +70,20 @@ class Watching:
         """Look; ``reads`` were asked so far."""
         self._look_at_ms = now.mono_ms + LOOK_MS
         core = runner.core
+        self._look_around(core, now)
         self._serve_shared(runner, now)
         self._site_log.note(core, now.mono_ms)
         self._epoch_log.note(core, now.mono_ms)
         self._view.splits.note(core)
         self._known_masters.note(core)
         self._view.note_rates(reads, now)
+
+    def _look_around(self, core: MasterCore, now: Instant) -> None:
+        """Leave a node of the broker over which this master is not heard, or hears nobody."""
+        is_connected = self._transport.status().state == "connected"
+        if directions := self.hearing.look(core.sync, now, is_connected=is_connected):
+            log.warning("not heard", node=core.sync.node, reason=self.hearing.reason, directions=" ".join(directions))
+            self._transport.leave_broker_node(directions)
 
     def due_ms(self) -> int | None:
         """When to look though nothing happens; None when nothing has happened since the last look."""

@@ -140,6 +140,9 @@ class DirectLink:
                 if not self._inboxes.queue_declare(sync_queue(master), passive=True).consumer_count:
                     self._arrived.append(absence_of(master))
 
+    def leave_broker_node(self, directions: Iterable[str]) -> None:
+        """There is only one."""
+
     def hear(self, node: NodeId) -> None:
         """Every node here is at this broker."""
 

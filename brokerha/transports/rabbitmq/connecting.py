@@ -45,6 +45,7 @@ from amqp.exceptions import (
 from amqp.serialization import dumps
 from amqp.transport import SSLTransport, TCPTransport
 from kombu import Connection
+from kombu.exceptions import KombuError
 from kombu.transport import pyamqp
 
 from brokerha.transports.config import TransportConfig
@@ -364,10 +365,16 @@ def open_connection(
     return connection
 
 
+class LedNowhere(KombuError):
+    """A connection is given up because nothing comes of what goes over it."""
+
+
 def explain(error: BaseException, address: Address) -> str:
     """Why there is no connection, in words for the status of the node."""
     if isinstance(error, OSError):
         return explain_os_error(error, address)
+    if isinstance(error, LedNowhere):
+        return f"what goes over {address.host}:{address.port} leads nowhere: the next node of the broker is tried"
     if isinstance(error, ResourceLocked):
         # Half open: after a silent cut the broker keeps our last connection until it misses two heartbeats.
         return (

@@ -39,7 +39,7 @@ from brokerha.transports.config import TransportConfig
 from brokerha.transports.lanes.parcels import Counters
 from brokerha.transports.link import LinkState
 from brokerha.transports.rabbitmq.addresses import Address
-from brokerha.transports.rabbitmq.connecting import explain, open_connection
+from brokerha.transports.rabbitmq.connecting import LedNowhere, explain, open_connection
 from brokerha.transports.rabbitmq.identity import Identity
 
 
@@ -208,6 +208,12 @@ class KeptConnection:
                 self._turn(now_s)
             except Exception as error:  # noqa: BLE001  # As in `serve`.
                 self._lose(error)
+
+    def leave(self) -> None:
+        """Give up a connection that lives and leads nowhere, for the next address; nothing happens where there is only one."""
+        if self._session is not None and len(self._addresses) > 1:
+            self._counters.add("left_broker_nodes")
+            self._lose(LedNowhere())
 
     def end(self) -> None:
         """Say goodbye, and open no other one. Idempotent."""

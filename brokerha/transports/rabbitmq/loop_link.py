@@ -177,6 +177,11 @@ class LoopLink:
         self._sightings.hear(node)
         self._has_wishes = True
 
+    def leave_broker_node(self, directions: Iterable[str]) -> None:
+        """At once; what was not confirmed is repeated as after any lost connection."""
+        for direction in directions:
+            (self._reader if direction == _IN else self._writer).leave()
+
     def state(self) -> tuple[str, str]:
         """State word and reason."""
         return self._state.read()

@@ -49,6 +49,9 @@ class Wire:
     def look(self, masters: Sequence[str]) -> None:
         """Nobody is there to be asked."""
 
+    def leave_broker_node(self, directions: Sequence[str]) -> None:
+        """There is no broker."""
+
     def tx_queue(self, decision: TxQueueDecision) -> None:
         self.queues.append(decision)
 

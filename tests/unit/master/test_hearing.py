@@ -1,0 +1,95 @@
+"""When a master gives up a way over which it is not heard, or hears nobody: from what the rows of the others say."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokerha.master.hearing import IN, MOST_MS, OUT, PATIENCE_MS, Hearing
+from tests.unit.master.one_of_three import OneOfThree
+
+EVERY_MS = 500
+
+
+class Bench(OneOfThree):
+    """m1, which looks every half second at what the others say."""
+
+    def __init__(self, members: tuple[str, ...] = ("m1", "m2", "m3")) -> None:
+        super().__init__(members)
+        self.hearing = Hearing()
+        self.is_connected = True
+
+    def look(self, for_ms: int, **heard: tuple[str, ...]) -> list[tuple[int, tuple[str, ...]]]:
+        """Time passes while these say whom they hear; (ms since the beginning of it, directions given up)."""
+        began_ms, given_up = self.ms, []
+        while self.ms < began_ms + for_ms:
+            self.ms += EVERY_MS
+            for sender, names in heard.items():
+                self.post(sender, heard=names)
+            self.run()
+            if directions := self.hearing.look(self.core.sync, self.now(), is_connected=self.is_connected):
+                given_up.append((self.ms - began_ms, directions))
+        return given_up
+
+
+@pytest.fixture
+def bench() -> Bench:
+    made = Bench()
+    assert made.look(10_000, m2=("m1", "m3"), m3=("m1", "m2")) == []
+    return made
+
+
+def test_a_way_out_over_which_one_is_not_heard_is_given_up_after_a_while_and_then_less_and_less_often(
+    bench: Bench,
+) -> None:
+    given_up = bench.look(200_000, m2=("m3",), m3=("m2",))
+    first = EVERY_MS
+    assert given_up == [(at + first, (OUT,)) for at in (5_000, 15_000, 35_000, 75_000, 135_000, 195_000)]
+    assert bench.hearing.reason == "m2, m3: heard, and not heard by them through the broker node of m1"
+
+
+def test_one_who_does_not_hear_is_enough_if_it_hears_others(bench: Bench) -> None:
+    assert bench.look(8_000, m2=("m1", "m3"), m3=("m2",)) == [(PATIENCE_MS + EVERY_MS, (OUT,))]
+    assert bench.hearing.reason == "m3: heard, and not heard by it through the broker node of m1"
+
+
+def test_of_one_who_hears_nobody_the_fault_is_its_own(bench: Bench) -> None:
+    assert bench.look(30_000, m2=("m1",), m3=()) == []
+    assert bench.hearing.reason == ""
+
+
+def test_who_hears_nobody_gives_up_both_ways(bench: Bench) -> None:
+    ((after_ms, directions),) = bench.look(9_000)
+    assert directions == (OUT, IN)
+    assert after_ms > PATIENCE_MS
+    assert bench.hearing.reason == "m1 hears no other master through its broker node"
+
+
+def test_a_master_that_is_left_out_is_heard_as_long_as_a_member_names_it(bench: Bench) -> None:
+    bench.look(3_000, m2=("m1", "m3"))
+    assert bench.look(60_000, m2=("m1",)) == []
+
+
+def test_nothing_is_given_up_while_there_is_no_connection(bench: Bench) -> None:
+    bench.is_connected = False
+    assert bench.look(60_000) == []
+    bench.is_connected = True
+    assert bench.look(PATIENCE_MS) == []
+    assert len(bench.look(2 * EVERY_MS)) == 1
+
+
+def test_patience_begins_anew_once_all_was_well_for_long(bench: Bench) -> None:
+    well = {"m2": ("m1", "m3"), "m3": ("m1", "m2")}
+    assert len(bench.look(20_000)) == 2
+    assert bench.look(MOST_MS // 2, **well) == []
+    assert bench.hearing.reason == ""
+    # Not yet: the third time is waited for as long as if it had not been well in between.
+    assert bench.look(19_000) == []
+    assert len(bench.look(4_000)) == 1
+    assert bench.look(MOST_MS + 2 * EVERY_MS, **well) == []
+    assert len(bench.look(PATIENCE_MS + 4_000)) == 1
+
+
+def test_two_masters_of_which_one_does_not_hear_the_other() -> None:
+    bench = Bench(("m1", "m2"))
+    assert bench.look(5_000, m2=("m1",)) == []
+    assert [directions for _, directions in bench.look(7_000, m2=())] == [(OUT,)]
