@@ -214,6 +214,10 @@ class AddressedTransport:
         """Ask the broker about one process of the own master."""
         self._transport.look([process])
 
+    def leave_broker_node(self, directions: Sequence[str]) -> None:
+        """Connect anew at the next address of the broker."""
+        self._transport.leave_broker_node(directions)
+
     def receive(self, limit: int, timeout_ms: int) -> list[Inbound]:
         """What arrived, without what former primaries sent."""
         return [each for each in self._transport.receive(limit, timeout_ms) if self._is_heard(each)]
