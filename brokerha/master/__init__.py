@@ -9,7 +9,6 @@ standby.py         a process that is not primary: follower, participant, role
 pins.py            what of the log is still needed, and by whom
 site_commands.py   operators' commands about the workers of a master
 retention.py       how much of the log is kept
-hearing.py         whether the ways of a master to the others lead anywhere
 apart.py           whether a master is apart: whether anything keeps it from agreeing with the others now
 belonging.py       whether a master belongs to the cluster, for writers and for the status
 command_arguments.py what each operator's command takes

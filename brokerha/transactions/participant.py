@@ -106,6 +106,9 @@ class Participant:
             joined = self.joined[message.txid] = Joined(message.txid, primary, message.queue)
             self.counts["joined"] += 1
         joined.heard_ms = now.mono_ms
+        if joined.queue != message.queue:
+            self._queues.append(LeaveTxQueue(joined.queue))
+            joined.queue = message.queue
         # Again too: the queue may have been lost and made anew.
         self._queues.append(FollowTxQueue(message.queue))
         if joined.part is Part.REFUSED:

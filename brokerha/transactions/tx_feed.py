@@ -3,8 +3,9 @@
     begin 0 | operation 1 | operation 2 | … | prepare n | commit or rollback n + 1
 
 Events are kept until the end: who joins later gets all of them. They go out once, in order; what a participant lacks it asks for by
-number, and what it does not answer is said again, its invitation included, because queue and participant may have been lost together.
-A queue goes only after its participant has left it, was lost, or did not answer the end for long: never while it is in use.
+number, and what it does not answer is said again, with an invitation to another queue: queue and participant may have been lost together, and
+a queue whose broker node is down cannot be made anew before that is back.
+A queue goes only after its participant has left it, was lost, was invited to another one, or did not answer the end for long.
 
 Invariants: nobody joins after the prepare or the end; an answer counts once; a participant that left does not come back.
 """
@@ -39,6 +40,8 @@ class Lane:
     sent: int = 0
     """Events that were sent; the number of the next one."""
     is_invited: bool = False
+    invitations: int = 0
+    """How often it was invited; each time through another queue."""
     has_prepared: bool = False
     tries: int = 0
     again_at_ms: int | None = None
@@ -140,6 +143,10 @@ class TxFeed:
             if lane.is_invited and lane.sent == len(self._events):
                 continue
             if not lane.is_invited:
+                if lane.invitations:
+                    self.queues.append(DropTxQueue(lane.queue))
+                    lane.queue = tx_queue_name(self._master, self._txid, backup, lane.invitations)
+                lane.invitations += 1
                 self.queues.append(OpenTxQueue(lane.queue))
                 outgoing.append(Outgoing(backup, TxJoin(self._txid, self._view, lane.queue)))
                 lane.is_invited = True

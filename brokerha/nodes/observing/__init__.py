@@ -5,6 +5,7 @@
     status.py          the status of the whole cluster
     watching.py        what a master tells unasked, after a while and not after each turn: of its site, of its epochs
     staleness.py       since when what a master's site holds is not known to be up to date
+    hearing.py         whether the ways of a node to the others lead anywhere, and when it leaves a broker node
     cpu_times.py       processor time by what threads are for
     split_log.py       what going back came to at a master since its start
     load_watch.py      how long each part of a load took

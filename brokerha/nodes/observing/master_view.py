@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 
 from brokerha.following.leader import NEVER
 from brokerha.master.belonging import is_outside
-from brokerha.master.hearing import Hearing
 from brokerha.master.pins import lowest_back, needed_entries
 from brokerha.model import states
 from brokerha.model.branches import branch_of
@@ -31,6 +30,7 @@ from brokerha.model.operations import LoggedRow, Operation, ResultRow, unpack_op
 from brokerha.nodes.master.journal_lines import held_from, logged_lines, told_entries
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.observing.check_lines import NO_WORKER, broker_check, check_lines, lag_check, loop_check
+from brokerha.nodes.observing.hearing import MasterHearing
 from brokerha.nodes.observing.split_log import SplitLog
 from brokerha.nodes.observing.staleness import Staleness
 from brokerha.nodes.observing.status import FIELDS
@@ -153,7 +153,7 @@ class MasterView:
         self._attention = attention
         self._restart_for = restart_for
         self._rates = Rates()
-        self.hearing = Hearing()
+        self.hearing = MasterHearing()
         self.splits = SplitLog(runner.core.sync.node)
 
     def rows(self, now: Instant) -> list[dict[str, Any]]:

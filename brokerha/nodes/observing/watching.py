@@ -32,6 +32,7 @@ from brokerha.replication.site.config import Standing, WorkerFeed
 log = structlog.get_logger()
 
 LOOK_MS = 100
+LISTEN_MS = 500
 
 
 class Watching:
@@ -58,7 +59,7 @@ class Watching:
         self.hearing = view.hearing
         self._known_masters = KnownMasters(masters, transport, on_others)
         self.shares_broker, self.leaves_writes = shares_broker, leaves_writes
-        self._look_at_ms = 0
+        self._look_at_ms = self._hear_at_ms = 0
         self._is_owed = False
 
     def is_due(self, now: Instant) -> bool:
@@ -70,7 +71,8 @@ class Watching:
         """Look; ``reads`` were asked so far."""
         self._look_at_ms = now.mono_ms + LOOK_MS
         core = runner.core
-        self._look_around(core, now)
+        if now.mono_ms >= self._hear_at_ms:
+            self._listen(core, now)
         self._serve_shared(runner, now)
         self._site_log.note(core, now.mono_ms)
         self._epoch_log.note(core, now.mono_ms)
@@ -78,8 +80,9 @@ class Watching:
         self._known_masters.note(core)
         self._view.note_rates(reads, now)
 
-    def _look_around(self, core: MasterCore, now: Instant) -> None:
+    def _listen(self, core: MasterCore, now: Instant) -> None:
         """Leave a node of the broker over which this master is not heard, or hears nobody."""
+        self._hear_at_ms = now.mono_ms + LISTEN_MS
         is_connected = self._transport.status().state == "connected"
         if directions := self.hearing.look(core.sync, now, is_connected=is_connected):
             log.warning("not heard", node=core.sync.node, reason=self.hearing.reason, directions=" ".join(directions))

@@ -45,10 +45,11 @@ from brokerha.model.ready import (
     StoreFailed,
 )
 from brokerha.model.requests import APPLIED_LEVEL, WAIT, Reply
-from brokerha.model.wire.messages import Envelope, Outgoing, Read, StatusReport, StatusRequest, Task
+from brokerha.model.wire.messages import Apply, Envelope, Execute, Outgoing, Read, StatusReport, StatusRequest, Task
 from brokerha.nodes.front.checking import check_read
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.master.runner import IDLE_MS
+from brokerha.nodes.observing.hearing import WorkerHearing
 from brokerha.nodes.observing.load_watch import LoadWatch
 from brokerha.nodes.observing.status import StatusGathering
 from brokerha.nodes.observing.worker_view import WorkerView
@@ -190,6 +191,7 @@ class WorkerNode:
         self.loop = NodeLoop(f"{config.node} loop", self._turn, transport.wake)
         self._reported = ("", "")
         self._load_watch = LoadWatch()
+        self._hearing = WorkerHearing()
         self._journal = store.journal
         self.guard = Guard(guard or GuardLimits(), config.node)
         self.view = WorkerView(
@@ -323,8 +325,13 @@ class WorkerNode:
     def _may_be_scrubbed(self) -> bool:
         return self.runner.core.may_be_read
 
-    def _on_node(self, envelope: Envelope, _now: Instant) -> bool:
+    def _on_node(self, envelope: Envelope, now: Instant) -> bool:
         message = envelope.message
+        if isinstance(message, Apply | Execute):
+            # For the core, too.
+            if (self._hearing.is_greeted or not message.items) and envelope.sender == self.config.master:
+                self._on_lines(message, now)
+            return False
         if isinstance(message, Read):
             future = self.reads.read(
                 message.kind, message.repository, dict(message.arguments), message.min_lsn, message.timeout_ms
@@ -343,6 +350,12 @@ class WorkerNode:
             self._gathering.on_report(envelope.sender, message)
             return True
         return False
+
+    def _on_lines(self, message: Apply | Execute, now: Instant) -> None:
+        """Leave a node of the broker over which the master does not hear this worker."""
+        if directions := self._hearing.on_lines(now.mono_ms, is_greeting=not message.items):
+            log.warning("not heard", node=self.config.node, reason=f"{self.config.master} asks again and again where it stands")
+            self.transport.leave_broker_node(directions)
 
     # ---- Front
 

@@ -114,6 +114,8 @@ class TxBench:
         self.held: deque[tuple[int, Ready]] = deque()
         self.flights: list[Flight] = []
         self.queues: dict[str, list[Envelope]] = {}
+        self.down: set[str] = set()
+        """Queues whose broker node is down: nothing comes of them, and they cannot be made anew."""
         self.followed: dict[str, NodeId] = {}
         self.used_ms: dict[str, int] = {}
         """When each queue was followed last; it expires some time after that, as its arguments say."""
@@ -232,7 +234,8 @@ class TxBench:
     def _queue(self, decision: TxQueueDecision, node: NodeId) -> None:
         match decision:
             case OpenTxQueue(queue):
-                self.queues.setdefault(queue, [])
+                if queue not in self.down:
+                    self.queues.setdefault(queue, [])
             case DropTxQueue(queue):
                 self.queues.pop(queue, None)
             case FollowTxQueue(queue):
@@ -380,6 +383,12 @@ class TxBench:
     def outcome(self, txid: TxId) -> dict[str, Any] | None:
         """What the primary says became of a transaction."""
         return self.core.transacting.outcome(txid, self.now())
+
+    def lose_broker_node(self) -> None:
+        """The node of all queues that there are is down from now on."""
+        self.down |= self.queues.keys()
+        self.queues.clear()
+        self.followed.clear()
 
     def check_clean(self) -> None:
         """Nothing is left: no open transaction, lock, queue, follower, or event in memory."""

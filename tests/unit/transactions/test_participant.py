@@ -104,6 +104,23 @@ def test_whoever_asks_again_after_the_end_is_told_that_it_is_left() -> None:
     bench.check_empty()
 
 
+def test_who_is_invited_to_another_queue_leaves_the_one_before_and_asks_for_what_it_lacks() -> None:
+    bench = Bench(retry_ms=100)
+    bench.join()
+    bench.events(0, BEGIN)
+    bench.core.take_ready()
+    bench.hear(TxJoin("t1", 1, "another"))
+    assert bench.core.take_ready().tx_queues == (LeaveTxQueue("queue-of-t1"), FollowTxQueue("another"))
+    bench.events(3, PREPARE)
+    bench.ms += 100
+    assert bench.answers() == [("missing", 1)]
+    bench.events(1, *OPERATIONS, PREPARE)
+    bench.core.on_record_durable("t1")
+    assert bench.answers() == [("prepared", 4)]
+    bench.core.on_decided("t1")
+    assert bench.core.take_ready().tx_queues == (LeaveTxQueue("another"),)
+
+
 def test_events_count_once_and_in_their_places() -> None:
     bench = Bench()
     bench.join()

@@ -206,6 +206,22 @@ def test_a_backup_that_was_away_for_a_while_takes_part_again(away_ms: int, is_re
     bench.check_clean()
 
 
+@pytest.mark.parametrize("loss", [0.0, 0.2])
+def test_a_transaction_goes_on_through_other_queues_when_the_broker_node_of_its_own_is_down(loss: float) -> None:
+    bench = TxBench(loss=loss, seed=4, retry_ms=100)
+    txid = bench.begun(publish("q", "x"))
+    bench.run(100)
+    assert bench.queues
+    bench.lose_broker_node()
+    bench.ask("operations", txid, operations=publish("q", "y"))
+    assert bench.ask("commit", txid).answer["state"] == "committed"
+    bench.settle()
+    prepared = [record for _, record in bench.journal.records() if isinstance(record, TxPrepared)]
+    assert [set(record.participants) for record in prepared] == [{"b1", "b2"}]
+    assert [queues.texts("q") for queues in bench.contents()] == [["x", "y"]] * 3
+    bench.check_clean()
+
+
 def test_a_participant_that_left_is_not_asked_again() -> None:
     bench = TxBench(part=ParticipantConfig(idle_ms=1_000))
     txid = bench.begun(publish("q", "x"), timeout_ms=60_000)

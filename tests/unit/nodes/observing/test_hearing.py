@@ -1,10 +1,10 @@
-"""When a master gives up a way over which it is not heard, or hears nobody: from what the rows of the others say."""
+"""When a node leaves a way over which it is not heard, or hears nobody: a master by what the rows of the others say, a worker when it is greeted."""
 
 from __future__ import annotations
 
 import pytest
 
-from brokerha.master.hearing import IN, MOST_MS, OUT, PATIENCE_MS, Hearing
+from brokerha.nodes.observing.hearing import GREETED_MS, IN, MOST_MS, OUT, PATIENCE_MS, MasterHearing, WorkerHearing
 from tests.unit.master.one_of_three import OneOfThree
 
 EVERY_MS = 500
@@ -15,7 +15,7 @@ class Bench(OneOfThree):
 
     def __init__(self, members: tuple[str, ...] = ("m1", "m2", "m3")) -> None:
         super().__init__(members)
-        self.hearing = Hearing()
+        self.hearing = MasterHearing()
         self.is_connected = True
 
     def look(self, for_ms: int, **heard: tuple[str, ...]) -> list[tuple[int, tuple[str, ...]]]:
@@ -93,3 +93,25 @@ def test_two_masters_of_which_one_does_not_hear_the_other() -> None:
     bench = Bench(("m1", "m2"))
     assert bench.look(5_000, m2=("m1",)) == []
     assert [directions for _, directions in bench.look(7_000, m2=())] == [(OUT,)]
+
+
+def asked(times_ms: list[int], lines_ms: tuple[int, ...] = ()) -> list[int]:
+    """When a worker leaves its way out that was greeted then, and was sent lines then."""
+    hearing, left = WorkerHearing(), []
+    for at_ms, is_greeting in sorted([(at, True) for at in times_ms] + [(at, False) for at in lines_ms]):
+        if directions := hearing.on_lines(100_000 + at_ms, is_greeting=is_greeting):
+            assert directions == (OUT,)
+            left.append(at_ms)
+    return left
+
+
+def test_a_worker_that_its_master_greets_again_and_again_is_not_heard() -> None:
+    assert asked([0, *range(5_000, 60_000, 5_000)]) == [10_000, 20_000, 40_000]
+    assert asked([0, *range(1_000, 10_000, 1_000)]) == [6_000]
+
+
+def test_a_worker_that_is_greeted_after_a_start_of_its_master_is_heard() -> None:
+    assert asked([0]) == asked([0, GREETED_MS + 1, 2 * GREETED_MS + 2]) == []
+    # Lines are sent only to who is heard.
+    assert asked([0, 4_000, 8_000], lines_ms=(4_500, 8_500)) == []
+    assert asked([0, 4_000, 8_000, 12_000, 16_000], lines_ms=(8_500,)) == []
