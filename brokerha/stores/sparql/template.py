@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Final, NamedTuple
 
 from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, RdfFormat, Triple, parse
@@ -39,12 +40,16 @@ _VALUE = rf"(?:{_NAME}|{_LITERAL}|[+-]?+[0-9]++(?:\.[0-9]++)?+(?![eE\w])|(?:true
 _VERB = rf"(?:{_NAME}|a(?![\w:.-]))"
 _VERB_AND_VALUES = rf"{_VERB}\s*+{_VALUE}(?:\s*+,\s*+{_VALUE})*+"
 _ABOUT_ONE = rf"{_NAME}\s*+{_VERB_AND_VALUES}(?:\s*+;\s*+{_VERB_AND_VALUES})*+"
-_PLAIN: Final = re.compile(
-    rf"((?:\s*+(?i:PREFIX)\s++(?:[A-Za-z][A-Za-z0-9_-]*+)?+:\s*+{_IRI})*+)"
-    rf"\s*+((?i:INSERT|DELETE))\s++(?i:DATA)\s*+\{{\s*+(?:((?i:GRAPH)\s*+{_NAME}\s*+)\{{\s*+)?+"
-    rf"({_ABOUT_ONE}(?:\s*+\.\s*+{_ABOUT_ONE})*+)\s*+\.?+\s*+(?(3)\}}\s*+\.?+\s*+)\}}\s*+;?+\s*+\Z",
-    re.ASCII,
-)
+
+
+@cache
+def _plain() -> re.Pattern[str]:
+    return re.compile(
+        rf"((?:\s*+(?i:PREFIX)\s++(?:[A-Za-z][A-Za-z0-9_-]*+)?+:\s*+{_IRI})*+)"
+        rf"\s*+((?i:INSERT|DELETE))\s++(?i:DATA)\s*+\{{\s*+(?:((?i:GRAPH)\s*+{_NAME}\s*+)\{{\s*+)?+"
+        rf"({_ABOUT_ONE}(?:\s*+\.\s*+{_ABOUT_ONE})*+)\s*+\.?+\s*+(?(3)\}}\s*+\.?+\s*+)\}}\s*+;?+\s*+\Z",
+        re.ASCII,
+    )
 
 
 class PlainData(NamedTuple):
@@ -67,7 +72,7 @@ class Templates(NamedTuple):
 
 def read_plain_data(text: str) -> PlainData | None:
     """The quads of the plainest and most common update; None when the text must be read the long way."""
-    found = _PLAIN.match(text)
+    found = _plain().match(text)
     if found is None or RESERVED in text:
         return None
     prologue, verb, graph, triples = found.groups()

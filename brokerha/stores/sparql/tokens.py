@@ -20,6 +20,7 @@ import re
 import sys
 from array import array
 from collections.abc import Iterable
+from functools import cache
 from typing import Final
 
 from brokerha.ingress.limits import DEPTH_LIMIT
@@ -50,28 +51,6 @@ _ESCAPED = r"%[0-9A-Fa-f]{2}|\\[_~.\-!$&'()*+,;=/?\#@%]"
 _DOTTED = rf"[{_BASE}][{_INNER}]*+(?:\.++[{_INNER}]++)*+"
 _CODEPOINT = r"\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}"
 
-_TOKEN: Final = re.compile(
-    rf"""
-    (?:[ \t\r\n]++|\#[^\r\n]*+)*+
-    (?:
-      (<(?!=)(?:[^<>"{{}}|^`\\\x00-\x20]|{_CODEPOINT})*+>)
-    | (\"\"\"(?:\"{{0,2}}(?:[^"\\]|\\.))*+\"\"\"
-      |'''(?:'{{0,2}}(?:[^'\\]|\\.))*+'''
-      |"(?!"")(?:[^"\\\r\n]|\\.)*+"
-      |'(?!'')(?:[^'\\\r\n]|\\.)*+')
-    | (_:[{_FIRST}0-9][{_INNER}]*+(?:\.++[{_INNER}]++)*+)
-    | ([?$][{_FIRST}0-9][{_FIRST}0-9\u00b7\u0300-\u036f\u203f-\u2040]*+)
-    | (@[A-Za-z]++(?:-[A-Za-z0-9]++)*+(?:--[A-Za-z]++)?)
-    | ((?:{_DOTTED})?+:(?:(?:[{_FIRST}:0-9]|{_ESCAPED})(?:[{_INNER}:]|{_ESCAPED})*+(?:\.++(?:[{_INNER}:]|{_ESCAPED})++)*+)?+)
-    | ([0-9]++\.[0-9]*+[eE][+-]?[0-9]++|\.?[0-9]++[eE][+-]?[0-9]++|[0-9]*\.[0-9]++|[0-9]++)
-    | ({_DOTTED})
-    | (<<\(|\)>>|<<|>>|\{{\||\|\}}|\^\^|&&|\|\||!=|<=|>=|[{{}}()\[\].;,<>=!+\-*/|^?~])
-    | (.)
-    | \Z
-    )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
 _CODEPOINTS: Final = re.compile(_CODEPOINT)
 _LOOKS_LIKE_COMPARISON: Final = re.compile(r"<[?$]|\(\)|&&")
 CONSTANTS: Final = frozenset({IRI, STRING, BLANK, LANGUAGE, PREFIXED, NUMBER})
@@ -80,6 +59,33 @@ _NESTING: Final = dict.fromkeys(("(", "[", "{", "<<(", "<<", "{|"), 1) | dict.fr
     (")", "]", "}", ")>>", ">>", "|}"), -1
 )
 MESSAGE_LIMIT: Final = 300
+
+
+@cache
+def _token() -> re.Pattern[str]:
+    """Compiled when the first text comes: with its wide classes it takes as long as all other imports of a store."""
+    return re.compile(
+        rf"""
+        (?:[ \t\r\n]++|\#[^\r\n]*+)*+
+        (?:
+          (<(?!=)(?:[^<>"{{}}|^`\\\x00-\x20]|{_CODEPOINT})*+>)
+        | (\"\"\"(?:\"{{0,2}}(?:[^"\\]|\\.))*+\"\"\"
+          |'''(?:'{{0,2}}(?:[^'\\]|\\.))*+'''
+          |"(?!"")(?:[^"\\\r\n]|\\.)*+"
+          |'(?!'')(?:[^'\\\r\n]|\\.)*+')
+        | (_:[{_FIRST}0-9][{_INNER}]*+(?:\.++[{_INNER}]++)*+)
+        | ([?$][{_FIRST}0-9][{_FIRST}0-9\u00b7\u0300-\u036f\u203f-\u2040]*+)
+        | (@[A-Za-z]++(?:-[A-Za-z0-9]++)*+(?:--[A-Za-z]++)?)
+        | ((?:{_DOTTED})?+:(?:(?:[{_FIRST}:0-9]|{_ESCAPED})(?:[{_INNER}:]|{_ESCAPED})*+(?:\.++(?:[{_INNER}:]|{_ESCAPED})++)*+)?+)
+        | ([0-9]++\.[0-9]*+[eE][+-]?[0-9]++|\.?[0-9]++[eE][+-]?[0-9]++|[0-9]*\.[0-9]++|[0-9]++)
+        | ({_DOTTED})
+        | (<<\(|\)>>|<<|>>|\{{\||\|\}}|\^\^|&&|\|\||!=|<=|>=|[{{}}()\[\].;,<>=!+\-*/|^?~])
+        | (.)
+        | \Z
+        )
+        """,
+        re.VERBOSE | re.DOTALL,
+    )
 
 
 class Tokens:
@@ -148,7 +154,7 @@ def tokenize(text: str) -> Tokens:
     tokens = Tokens(text)
     kinds, starts, ends = tokens.kinds, tokens.starts, tokens.ends
     depth = parentheses = 0
-    for match in _TOKEN.finditer(text):
+    for match in _token().finditer(text):
         kind = match.lastindex
         if kind is None:
             break
