@@ -144,7 +144,7 @@ class Calls(Reads):
     ) -> Written:
         """One transaction of any operations (model/operations.py): all of it or nothing.
 
-        In a two-phase transaction (two_phase.py) they become a part of it; its level is ``open`` until it commits.
+        In a two-phase transaction (transactions.py) they become a part of it; its level is ``open`` until it commits.
         """
         if self.branch is not None:
             self.branch.write(operations)

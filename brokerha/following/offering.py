@@ -7,8 +7,6 @@
 
 The source keeps writing and answering reads meanwhile. Invariants: at most `snapshots` at once, at most `reading` chunks
 wait for the disk; what is over that is refused or dropped, and asked for again by the follower.
-
-Cutting long lists into messages of bounded size.
 """
 
 from __future__ import annotations

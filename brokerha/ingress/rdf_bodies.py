@@ -5,21 +5,6 @@ the same key gives the same operations to the byte, while two bodies never share
 
 >>> nquads_of(b"@prefix : <urn:x:> . :a :b [] .", "text/turtle", txid="t-1").splitlines()
 ['<urn:x:a> <urn:x:b> _:tc3415115f09b0bc2b1 .']
-
-Whether an XML body is whole, flat enough, and free of entities that grow: asked of expat, before the engine parses it.
-
-The engine takes what ends too soon for the end, and expands entities without a limit. expat is a parser without recursion,
-which knows both; what it says is the syntax of XML, so nothing that is XML is refused but for a limit:
-
-    an entity inside of an entity, of a file or a URL, a parameter entity     refused: namespaces need none of them
-    an entity of more than ENTITY_LIMIT_CHARS, all together more than EXPANDED_LIMIT_BYTES
-    elements nested more than DEPTH_LIMIT deep
-
->>> check_xml(b"<a><b/></a>")
->>> check_xml(b"<a><b>")
-Traceback (most recent call last):
-...
-SyntaxError: line 1, column 7: no element found: the XML is not whole
 """
 
 from __future__ import annotations
@@ -57,6 +42,32 @@ _CUT_OFF: Final = frozenset(
         expat.errors.XML_ERROR_UNCLOSED_CDATA_SECTION,
     )
 )
+FORMATS = {
+    "application/n-triples": RdfFormat.N_TRIPLES,
+    "text/plain": RdfFormat.N_TRIPLES,
+    "application/n-quads": RdfFormat.N_QUADS,
+    "text/x-nquads": RdfFormat.N_QUADS,
+    "text/nquads": RdfFormat.N_QUADS,
+    "text/turtle": RdfFormat.TURTLE,
+    "application/x-turtle": RdfFormat.TURTLE,
+    "text/n3": RdfFormat.N3,
+    "text/rdf+n3": RdfFormat.N3,
+    "application/trig": RdfFormat.TRIG,
+    "application/x-trig": RdfFormat.TRIG,
+    "application/rdf+xml": RdfFormat.RDF_XML,
+    "application/xml": RdfFormat.RDF_XML,
+    "text/xml": RdfFormat.RDF_XML,
+    "application/ld+json": RdfFormat.JSON_LD,
+}
+"""Syntaxes that a body may have, by content type."""
+_OF_LINES = frozenset({RdfFormat.N_TRIPLES, RdfFormat.N_QUADS})
+_OF_TURTLE = frozenset({RdfFormat.TURTLE, RdfFormat.TRIG, RdfFormat.N3})
+NULL_CONTEXT = "null"
+"""How RDF4J writes the default graph in a URL."""
+_CONTEXT = re.compile(r"null|<[^<>\"{}|^`\\\s]*>|_:[^\s,]+")
+Graph = NamedNode | BlankNode | DefaultGraph
+Target = NamedNode | BlankNode | Literal | Triple
+"""What may stand as the object of a quad."""
 
 
 def check_xml(body: bytes) -> None:
@@ -69,7 +80,23 @@ def check_xml(body: bytes) -> None:
 
 
 class XmlScan:
-    """What has been seen of one body; raises what `check_xml` raises."""
+    """What has been seen of one body; raises what `check_xml` raises.
+
+    Whether an XML body is whole, flat enough, and free of entities that grow: asked of expat, before the engine parses it.
+
+    The engine takes what ends too soon for the end, and expands entities without a limit. expat is a parser without recursion,
+    which knows both; what it says is the syntax of XML, so nothing that is XML is refused but for a limit:
+
+        an entity inside of an entity, of a file or a URL, a parameter entity     refused: namespaces need none of them
+        an entity of more than ENTITY_LIMIT_CHARS, all together more than EXPANDED_LIMIT_BYTES
+        elements nested more than DEPTH_LIMIT deep
+
+    >>> check_xml(b"<a><b/></a>")
+    >>> check_xml(b"<a><b>")
+    Traceback (most recent call last):
+    ...
+    SyntaxError: line 1, column 7: no element found: the XML is not whole
+    """
 
     def __init__(self) -> None:
         self._depth = 0
@@ -127,37 +154,6 @@ class XmlScan:
         self._grown += sum(self._piece.count(reference) * size for reference, size in self._entities.items())
         if self._grown > EXPANDED_LIMIT_BYTES:
             raise InvalidRequest(f"{_PREFIX}its entities grow to more than {EXPANDED_LIMIT_BYTES} bytes")
-
-
-FORMATS = {
-    "application/n-triples": RdfFormat.N_TRIPLES,
-    "text/plain": RdfFormat.N_TRIPLES,
-    "application/n-quads": RdfFormat.N_QUADS,
-    "text/x-nquads": RdfFormat.N_QUADS,
-    "text/nquads": RdfFormat.N_QUADS,
-    "text/turtle": RdfFormat.TURTLE,
-    "application/x-turtle": RdfFormat.TURTLE,
-    "text/n3": RdfFormat.N3,
-    "text/rdf+n3": RdfFormat.N3,
-    "application/trig": RdfFormat.TRIG,
-    "application/x-trig": RdfFormat.TRIG,
-    "application/rdf+xml": RdfFormat.RDF_XML,
-    "application/xml": RdfFormat.RDF_XML,
-    "text/xml": RdfFormat.RDF_XML,
-    "application/ld+json": RdfFormat.JSON_LD,
-}
-"""Syntaxes that a body may have, by content type."""
-
-_OF_LINES = frozenset({RdfFormat.N_TRIPLES, RdfFormat.N_QUADS})
-_OF_TURTLE = frozenset({RdfFormat.TURTLE, RdfFormat.TRIG, RdfFormat.N3})
-
-NULL_CONTEXT = "null"
-"""How RDF4J writes the default graph in a URL."""
-_CONTEXT = re.compile(r"null|<[^<>\"{}|^`\\\s]*>|_:[^\s,]+")
-
-Graph = NamedNode | BlankNode | DefaultGraph
-Target = NamedNode | BlankNode | Literal | Triple
-"""What may stand as the object of a quad."""
 
 
 def utf8(data: bytes, what: str) -> str:

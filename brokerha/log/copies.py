@@ -18,10 +18,6 @@ A load comes into a folder of its own, beside the present one, and takes its pla
 What fails in 2 or 3 lets `current` name the old folder again. The promise of this process lies beside both and stays.
 
 Must never: change the present log before step 2, or believe a chunk after a restart that was not compared with its sum.
-
-The chunks of a snapshot of a log: its files one after the other, each cut into pieces of equal size, the last one of a file may be short.
-
-The list comes from another process, so nothing of it is used before it was checked here.
 """
 
 from __future__ import annotations
@@ -49,6 +45,10 @@ from brokerha.ports.disk import Disk
 SUM_BYTES = 32
 CHUNK_LIMIT_BYTES = 64 * 1024 * 1024
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
+MANIFEST = "loading"
+SNAPSHOTS_LIMIT = 3
+SYNCED_EACH = 32
+"""Chunks after which their file is synced: the one that opens the load must not wait for all of it."""
 
 
 class Place(NamedTuple):
@@ -60,7 +60,12 @@ class Place(NamedTuple):
 
 
 class Chunks:
-    """Where each chunk of a snapshot lies, and whether bytes are those of a chunk. Raises JournalError when it contradicts itself."""
+    """Where each chunk of a snapshot lies, and whether bytes are those of a chunk. Raises JournalError when it contradicts itself.
+
+    The chunks of a snapshot of a log: its files one after the other, each cut into pieces of equal size, the last one of a file may be short.
+
+    The list comes from another process, so nothing of it is used before it was checked here.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._chunk_bytes = snapshot.chunk_bytes
@@ -106,12 +111,6 @@ class Chunks:
 def sums_of(pieces: Iterable[bytes]) -> bytes:
     """SHA-256 of each chunk, one after the other."""
     return b"".join(sha256(piece).digest() for piece in pieces)
-
-
-MANIFEST = "loading"
-SNAPSHOTS_LIMIT = 3
-SYNCED_EACH = 32
-"""Chunks after which their file is synced: the one that opens the load must not wait for all of it."""
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ get one. The epoch itself may be long, so that only the number of its record is 
 Results below `first_lsn` are not held, so `results_from` follows it as far as there are results. The fingerprint one below
 `results_from` stays known (`base`): any copy at that LSN or later can be compared with the log.
 
-It holds nothing that grows with the log; what is not synchronised yet is in tail.py, prepared transactions are in decisions.py.
+It holds nothing that grows with the log; what is not synchronised yet is in content.py, prepared transactions are in decisions.py.
 """
 
 from __future__ import annotations

@@ -8,18 +8,6 @@ is void in all runs that were there (`voids`), as ids below an LSN are forgotten
 are.
 
 Runs are named by checkpoints: the log deletes a file only when no checkpoint needs it any more, and syncs one before the first that does.
-
-A run: one file of transaction ids and reasons, sorted, written once and in pieces. Memory holds 8 bytes for each of its rows.
-
-    blocks     64 rows each: xxh3-64 of the rest | LSN of each, u64 | where each row ends, u32 | the rows
-    hashes     of the keys of all rows, u64 each, ascending
-    places     where each block begins, and where the last one ends, u64 each
-    the end    xxh3-64 of hashes and places | count
-
-A row is a key, and for a rejection the reason after it. The key of a rejection is 0xff and the LSN, which no id begins with. Rows are in
-the order of hash and key. A run is found by what the checkpoint keeps of it (`Run.packed`).
-
-Must never: give a row whose block is not what was written.
 """
 
 from __future__ import annotations
@@ -47,6 +35,10 @@ REASON_KEY_BYTES = 9
 _END = Struct("<QQ")
 
 hash_of = xxh3_64_intdigest
+Columns = tuple[list[int], list[Lsn], list[bytes]]
+"""Hashes, LSNs, rows."""
+Item = tuple[int, bytes, int, Lsn, bool]
+"""A row: hash, key, age of its run, LSN, and whether it counts no more."""
 
 
 def reason_key(lsn: Lsn) -> bytes:
@@ -100,7 +92,20 @@ def open_run(disk: Disk, path: str, packed: Sequence[object]) -> Run:
 
 
 class RunWriter:
-    """A run on its way into its file: `add` rows in order, then `finish`; what it wrote until a crash is a file that nobody names."""
+    """A run on its way into its file: `add` rows in order, then `finish`; what it wrote until a crash is a file that nobody names.
+
+    A run: one file of transaction ids and reasons, sorted, written once and in pieces. Memory holds 8 bytes for each of its rows.
+
+        blocks     64 rows each: xxh3-64 of the rest | LSN of each, u64 | where each row ends, u32 | the rows
+        hashes     of the keys of all rows, u64 each, ascending
+        places     where each block begins, and where the last one ends, u64 each
+        the end    xxh3-64 of hashes and places | count
+
+    A row is a key, and for a rejection the reason after it. The key of a rejection is 0xff and the LSN, which no id begins with. Rows are in
+    the order of hash and key. A run is found by what the checkpoint keeps of it (`Run.packed`).
+
+    Must never: give a row whose block is not what was written.
+    """
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
@@ -187,10 +192,6 @@ def problems_of(disk: Disk, path: str, run: Run) -> Iterator[str]:
             yield f"{disk.place}/{path}: ids {start} to {end} are not in the order of their hashes"
 
 
-Columns = tuple[list[int], list[Lsn], list[bytes]]
-"""Hashes, LSNs, rows."""
-
-
 def sorted_rows(hashes: list[int], lsns: list[Lsn], rows: list[bytes]) -> Columns:
     """Rows in the order of hash and key; of rows with one key only the first that was given."""
     order = sorted(range(len(hashes)), key=hashes.__getitem__)
@@ -198,10 +199,6 @@ def sorted_rows(hashes: list[int], lsns: list[Lsn], rows: list[bytes]) -> Column
         order.sort(key=lambda at: (hashes[at], key_of(rows[at])))
         order = [at for before, at in pairwise([-1, *order]) if before < 0 or key_of(rows[before]) != key_of(rows[at])]
     return [hashes[at] for at in order], [lsns[at] for at in order], [rows[at] for at in order]
-
-
-Item = tuple[int, bytes, int, Lsn, bool]
-"""A row: hash, key, age of its run, LSN, and whether it counts no more."""
 
 
 class Ids:

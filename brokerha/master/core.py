@@ -9,15 +9,6 @@ runner carries a Ready out completely before it asks for the next one, so at the
 returned before is durable, or can be worked out again (deferring.py); only then do workers get it (rule R7).
 
 The core never blocks and never asks the world anything except what its own journal holds (`History`).
-
-What a master does when it has taken over the state of another one (R16): its site begins anew after it.
-
-    in that turn              results known so far are void, what was to become of them is given up; the record is written
-    once it is durable        who waits for what is known now is answered; copies that are below it are condemned, and healed
-
-The site's own copies all lack entries that the log no longer has, so no copy of it can heal another one: they load from the workers of other sites.
-
-Must never: answer anybody, or judge a copy, by a state that is not durable yet.
 """
 
 from __future__ import annotations
@@ -67,6 +58,8 @@ from brokerha.sync.epochs.epochs import EPOCH_MESSAGES
 from brokerha.sync.round import RoundResult
 from brokerha.transactions.config import TxConfig
 
+NOTHING = Ready()
+
 
 class Overtaken(Protocol):
     """What a master has that is told."""
@@ -81,7 +74,17 @@ class Overtaken(Protocol):
 
 
 class TakingOver:
-    """Follows the rounds of one master."""
+    """Follows the rounds of one master.
+
+    What a master does when it has taken over the state of another one (R16): its site begins anew after it.
+
+        in that turn              results known so far are void, what was to become of them is given up; the record is written
+        once it is durable        who waits for what is known now is answered; copies that are below it are condemned, and healed
+
+    The site's own copies all lack entries that the log no longer has, so no copy of it can heal another one: they load from the workers of other sites.
+
+    Must never: answer anybody, or judge a copy, by a state that is not durable yet.
+    """
 
     def __init__(self) -> None:
         self._round: RoundResult | None = None
@@ -115,9 +118,6 @@ def _condemn_below(site: Site, lsn: Lsn, mono_ms: int) -> None:
         worker.standing, worker.reason, worker.trust = Standing.OUT_OF_SYNC, worker.condemned, Trust.NONE
     for worker in behind:
         site.judge(worker, mono_ms)
-
-
-NOTHING = Ready()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,6 @@ pins.py and split_commands.py have more.
 Each returns plain data, or raises InvalidRequest or NotReady with what is wrong and what to do. What has to be remembered
 becomes a record that the next batch writes; until it is durable nothing of it is answered (the caller waits for a turn).
 Doing one twice is the same as doing it once.
-
-Commands about the masters of the cluster: add one, take one out, and who there is (rule R15).
-
-    peer-add    {node}           wish that a node becomes a master
-    peer-remove {node, force}    wish that it is none any more; force: although the majority may be gone for good
-    peers       {}               all masters as this one sees them, and what became of its last wish
-
-The first two are answered at once with the state of the wish (`sync/membership.py`); a client that wants to know its end asks `peers`
-again. A wish is forgotten when its master is restarted: until the epoch is decided nothing has happened, and saying it
-again does no harm.
 """
 
 from __future__ import annotations
@@ -39,11 +29,23 @@ if TYPE_CHECKING:
 
 MEMBER, EXCLUDED, INVITED, JOINER, RETIRED = "member", "excluded", "invited", "joiner", "retired"
 """What a row is to the epoch of the master that is asked."""
-
+Arguments = dict[str, Any]
+Answer = dict[str, Any]
 
 
 class PeerCommands:
-    """The commands of one master; see the head of the module."""
+    """The commands of one master; see the head of the module.
+
+    Commands about the masters of the cluster: add one, take one out, and who there is (rule R15).
+
+        peer-add    {node}           wish that a node becomes a master
+        peer-remove {node, force}    wish that it is none any more; force: although the majority may be gone for good
+        peers       {}               all masters as this one sees them, and what became of its last wish
+
+    The first two are answered at once with the state of the wish (`sync/membership.py`); a client that wants to know its end asks `peers`
+    again. A wish is forgotten when its master is restarted: until the epoch is decided nothing has happened, and saying it
+    again does no harm.
+    """
 
     def __init__(self, core: MasterCore) -> None:
         self._core = core
@@ -134,10 +136,6 @@ class PeerCommands:
         if wish.kind == ADD and wish.state != DONE and is_retired and sync.peers.last_row(wish.node) is None:
             stage += f"; {wish.node} was taken out before: it comes back with an empty data directory only"
         return {"kind": wish.kind, "node": wish.node, "state": wish.state, "stage": stage, "forced": wish.is_forced}
-
-
-Arguments = dict[str, Any]
-Answer = dict[str, Any]
 
 
 class SiteCommands:

@@ -1,8 +1,6 @@
 """Builds a node from the cluster file: opens its data, connects its transport, puts its core together.
 
 The only place where a core meets the adapters; programs and the embedded cluster call it and add their front doors.
-
-The only real clock of a node.
 """
 
 from __future__ import annotations
@@ -42,17 +40,19 @@ from brokerha.transports.kombu_transport import KombuTransport
 from brokerha.transports.log_stream.stream import LogStream
 from brokerha.transports.rabbitmq.addresses import is_embedded, parse_addresses
 
+PATIENCE_S = 10.0
+"""A worker that hears its master only with a lower incarnation for so long takes it for one with a journal that began anew."""
+
 
 class SystemClock:
-    """Both clocks of this machine."""
+    """Both clocks of this machine.
+
+    The only real clock of a node.
+    """
 
     def now(self) -> Instant:
         """The present instant."""
         return Instant(time.monotonic_ns() // 1_000_000, time.time_ns() // 1000)
-
-
-PATIENCE_S = 10.0
-"""A worker that hears its master only with a lower incarnation for so long takes it for one with a journal that began anew."""
 
 
 def _wire(

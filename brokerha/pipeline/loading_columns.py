@@ -1,21 +1,6 @@
 r"""Rows of files as the columns that the sink takes: by a mapping, or by a parser. What the tasks of a load do before the sink.
 
 Both give Arrow batches; a row that cannot be loaded stays in them, with its reason in the column `reject`.
-
-One row as RDF statements, or as a key with its value, by the rules of a mapping.
-
-| value | literal |
-|---|---|
-| text | plain, or with the datatype or language of its property |
-| whole number, number, truth value, date, time of Parquet | with the XSD datatype that it has by nature, unless the property names one |
-| null, empty text | none: the statement is left out; in a subject, a graph or a key the row is refused |
-
-A value that its datatype cannot have refuses the row, because the data would be lost to every query that computes with it.
-
->>> from brokerha.pipeline.loading_mapping import read_mapping
->>> mapping = read_mapping('[quads]\nsubject = "urn:p:{id}"\n[[quads.property]]\npredicate = "urn:name"\ncolumn = "name"', "m")
->>> statements_of({"id": "a b", "name": 'so "it" is'}, mapping.quads)
-['<urn:p:a%20b> <urn:name> "so \\"it\\" is" .']
 """
 
 from __future__ import annotations
@@ -57,6 +42,16 @@ _LEXICAL = {
 }
 _LEXICAL["float"] = _LEXICAL["double"]
 _LEXICAL["int"] = _LEXICAL["long"] = _LEXICAL["integer"]
+CORRUPT: Final = "__corrupt"
+"""Column of Spark for a row that it could not read."""
+OF_STATEMENTS: Final = "source string, part string, statement string, reject string, text string"
+OF_KEYS: Final = "source string, part string, key binary, value binary, reject string, text string"
+_UNREADABLE: Final = "\N{REPLACEMENT CHARACTER}"
+_NO_UTF8: Final = "not UTF-8"
+_BROKEN: Final = (
+    "a quotation in it does not end; if values have line breaks, say so in the mapping: [csv] line_breaks = true"
+)
+_ODD: Final = "it does not have the columns of its file, or is broken"
 
 
 class RowRefused(Exception):
@@ -64,7 +59,23 @@ class RowRefused(Exception):
 
 
 def statements_of(row: Values[str, Any], form: QuadForm) -> list[str]:
-    """The statements of a row, as N-Quads with the final dot. Raises RowRefused."""
+    r"""The statements of a row, as N-Quads with the final dot. Raises RowRefused.
+
+    One row as RDF statements, or as a key with its value, by the rules of a mapping.
+
+    | value | literal |
+    |---|---|
+    | text | plain, or with the datatype or language of its property |
+    | whole number, number, truth value, date, time of Parquet | with the XSD datatype that it has by nature, unless the property names one |
+    | null, empty text | none: the statement is left out; in a subject, a graph or a key the row is refused |
+
+    A value that its datatype cannot have refuses the row, because the data would be lost to every query that computes with it.
+
+    >>> from brokerha.pipeline.loading_mapping import read_mapping
+    >>> mapping = read_mapping('[quads]\nsubject = "urn:p:{id}"\n[[quads.property]]\npredicate = "urn:name"\ncolumn = "name"', "m")
+    >>> statements_of({"id": "a b", "name": 'so "it" is'}, mapping.quads)
+    ['<urn:p:a%20b> <urn:name> "so \\"it\\" is" .']
+    """
     subject = _node(form.subject, row, "the subject")
     graph = f" {_node(form.graph, row, 'the graph')}" if form.graph is not None else ""
     statements = [f"{subject} <{RDF_TYPE}> <{one}>{graph} ." for one in form.types]
@@ -187,18 +198,6 @@ def _json_value(value: Any, column: str) -> Any:
         return text_of(value)
     except RowRefused as refused:
         raise RowRefused(f"column {column}: {refused}") from None
-
-
-CORRUPT: Final = "__corrupt"
-"""Column of Spark for a row that it could not read."""
-OF_STATEMENTS: Final = "source string, part string, statement string, reject string, text string"
-OF_KEYS: Final = "source string, part string, key binary, value binary, reject string, text string"
-_UNREADABLE: Final = "\N{REPLACEMENT CHARACTER}"
-_NO_UTF8: Final = "not UTF-8"
-_BROKEN: Final = (
-    "a quotation in it does not end; if values have line breaks, say so in the mapping: [csv] line_breaks = true"
-)
-_ODD: Final = "it does not have the columns of its file, or is broken"
 
 
 def mapped(batches: Iterable[pa.RecordBatch], mapping: Mapping) -> Iterator[pa.RecordBatch]:

@@ -6,9 +6,7 @@ A part that has nothing to show says why in one sentence instead of an empty cha
 texts are shortened: a page of a large archive is some hundred kilobytes. It has a light and a dark theme by what the reader's system
 says, one column on a phone, two where there is room; fonts are those of the system.
 
-Charts of a report: specifications of Vega-Lite, drawn as SVG by vl-convert here, so that the page runs no script and loads nothing.
-
-Colours are variables of the page's style (`--c0` …), which follow the theme of who reads. What a bin holds is told where the pointer rests: a
+Charts are specifications of Vega-Lite, which vl-convert draws as SVG here. Their colours are variables of the page's style (`--c0` …), which follow the theme of who reads. What a bin holds is told where the pointer rests: a
 layer that nobody sees covers each bin from top to bottom, and its descriptions become titles.
 """
 
@@ -40,6 +38,11 @@ _AXIS: Final = {
     "labelFontSize": 12, "labelPadding": 7, "tickCount": 5,
 }  # fmt: skip
 _LABEL: Final = "datum.value < 10000 ? format(datum.value, ',~r') : format(datum.value, '.3~s')"
+_KINDS = {
+    "graph": ("repository", "repositories"), "table": ("table", "tables"), "queue": ("queue", "queues"),
+    "control": ("control suite", "control suite"),
+}  # fmt: skip
+"""What one of each store is called, and several."""
 
 
 def number(value: float) -> str:
@@ -168,13 +171,6 @@ def _told(place: int, series: Sequence[Series], bins: Bins, unit: str, factor: f
         if (value := each.values[place])
     ]
     return "\n".join(told)
-
-
-_KINDS = {
-    "graph": ("repository", "repositories"), "table": ("table", "tables"), "queue": ("queue", "queues"),
-    "control": ("control suite", "control suite"),
-}  # fmt: skip
-"""What one of each store is called, and several."""
 
 
 def page(facts: ReportFacts) -> str:

@@ -3,16 +3,6 @@
     at(when, what) ---> heap ---> step: the earliest event happens ---> more events
 
 Nothing here knows what the events are about. Equal options give equal runs: what is planned first happens first.
-
-The story of a run: one line per event, told only when somebody listens, and a digest of all of it.
-
-    12.034512 m2  takes     Post #7 from m1 (lsn 3, promise …481, have m1:4 m2:2)
-    12.034612 m2  writes    Appended m1[3..4], ClockReserved
-    12.034612 m2  sends     Post #9 to m3: lost
-
-Every event goes into the digest in a few bytes, so that two runs are the same run exactly when their digests are equal. The
-last events are kept as objects and become text only when a violation has to be told; messages are frozen, so what is
-printed later is what was sent.
 """
 
 from __future__ import annotations
@@ -44,10 +34,25 @@ KEPT = 40
 """Lines that are told of a failing run."""
 
 Event = tuple[int, str, str, object]
+LOOK_US = 50_000
+"""How often the liveness phase looks whether everything has come together."""
+LIVENESS_STEPS = 20_000
+"""Steps after which a cluster that has not come together is called stuck, whatever the virtual clock says."""
 
 
 class Trace:
-    """Takes events in; knows the digest and the last lines."""
+    """Takes events in; knows the digest and the last lines.
+
+    The story of a run: one line per event, told only when somebody listens, and a digest of all of it.
+
+        12.034512 m2  takes     Post #7 from m1 (lsn 3, promise …481, have m1:4 m2:2)
+        12.034612 m2  writes    Appended m1[3..4], ClockReserved
+        12.034612 m2  sends     Post #9 to m3: lost
+
+    Every event goes into the digest in a few bytes, so that two runs are the same run exactly when their digests are equal. The
+    last events are kept as objects and become text only when a violation has to be told; messages are frozen, so what is
+    printed later is what was sent.
+    """
 
     def __init__(self, out: TextIO | None = None) -> None:
         self.crc = 0
@@ -165,12 +170,6 @@ def _range(first: int, count: int) -> str:
 def _short(timestamp: int) -> str:
     """Seconds and microseconds within the hour are enough to tell timestamps of one run apart."""
     return f"{timestamp // 1_000_000 % 10_000}.{timestamp % 1_000_000:06d}"
-
-
-LOOK_US = 50_000
-"""How often the liveness phase looks whether everything has come together."""
-LIVENESS_STEPS = 20_000
-"""Steps after which a cluster that has not come together is called stuck, whatever the virtual clock says."""
 
 
 class Events:

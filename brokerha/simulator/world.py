@@ -11,9 +11,8 @@ Each of these is a floor of its own: World stands on Cluster, Cluster on what it
 stands on it, and equal options give equal runs, event for event, in any process: nothing here looks at a real clock, at hashes, or at
 anything that was not drawn from the seed.
 
-Coming together: what the healer does for workers in the liveness phase, what still keeps a site apart, and what was left behind.
-
-Workers that were switched off are switched on again, those that were removed are added; everything else the cluster has to do by itself.
+In the liveness phase workers that were switched off are switched on again, and those that were removed are added; everything else the cluster
+has to do by itself.
 """
 
 from __future__ import annotations
@@ -36,6 +35,15 @@ from brokerha.simulator.nodes import SimMaster
 from brokerha.simulator.options import Options
 from brokerha.sync.modes import NONE
 from brokerha.transactions.states import Part
+
+QUIET_POSTS = 5
+"""Most posts from one idle master to another within three idle rounds."""
+QUIET_AFTER_US = 7_000_000
+"""Time in which a snapshot that nobody asks for any more is forgotten."""
+QUIET_MESSAGES = 1
+"""Most messages of a kind, heartbeats left out, between two idle nodes of a site in that time."""
+WIPED_US = 5_000_000
+"""Time after healing in which a master that lost its disk has to find out."""
 
 
 def switch_all_on(world: Cluster, members: Members) -> None:
@@ -97,16 +105,6 @@ def left_behind(world: Cluster, members: Members, truth: Truth) -> str:
     if world.tx_queues.names:
         return f"queues {', '.join(world.tx_queues.names)} are left"
     return ""
-
-
-QUIET_POSTS = 5
-"""Most posts from one idle master to another within three idle rounds."""
-QUIET_AFTER_US = 7_000_000
-"""Time in which a snapshot that nobody asks for any more is forgotten."""
-QUIET_MESSAGES = 1
-"""Most messages of a kind, heartbeats left out, between two idle nodes of a site in that time."""
-WIPED_US = 5_000_000
-"""Time after healing in which a master that lost its disk has to find out."""
 
 
 class World(Cluster):

@@ -12,17 +12,6 @@ is not continued with another one's log.
 
 **Filters** are left to Spark, and what need not be read is named by options. Taken over by a source they are wrong in PySpark 4.3: all scans
 of one DataFrame share what the last of them was told, so that a union or a join of two filtered views of it reads one of them twice.
-
-The sink ``brokerha``: rows of a DataFrame, or of a stream, become transactions of a cluster.
-
-    df.write.format("brokerha").option("url", "http://127.0.0.1:7201").option("table", "prices").mode("append").save()
-    df.writeStream.format("brokerha").option("url", …).option("repository", "main").option("checkpointLocation", …).start()
-
-Options are those of `pipeline/publishing.SinkOptions`, columns those of `pipeline/publishing_rows`. Here is only what Spark calls: writers are
-made on the driver, `write` runs in a task for each partition, `commit` on the driver again when all tasks have ended.
-
-The ids of transactions follow from the id of the write, the partition (or the column `part`) and the number of the row; for a stream from the
-id of the query and the number of its batch. So a task, a stage, a batch or a whole query that runs again changes nothing twice.
 """
 
 from __future__ import annotations
@@ -71,6 +60,17 @@ from brokerha.pipeline.sources import OpenSource, SourceSpec, cluster_of, open_s
 from brokerha.stores.backup.log_pages import LinesMissing
 
 _BATCH, _QUERY = "streaming.sql.batchId", "sql.streaming.queryId"
+NAME: Final = "brokerha"
+PIN_EVERY_S: Final = 5.0
+"""Least time between two moves of a pin: each is a record in the journal of a master."""
+_TYPES: Final = {
+    "int64": "BIGINT",
+    "int32": "INT",
+    "string": "STRING",
+    "timestamp[us, tz=UTC]": "TIMESTAMP",
+    "binary": "BINARY",
+    "bool": "BOOLEAN",
+}
 
 
 @dataclass
@@ -128,7 +128,19 @@ class _Writing:
 
 
 class RowWriter(_Writing, DataSourceArrowWriter):
-    """A batch."""
+    """A batch.
+
+    The sink ``brokerha``: rows of a DataFrame, or of a stream, become transactions of a cluster.
+
+        df.write.format("brokerha").option("url", "http://127.0.0.1:7201").option("table", "prices").mode("append").save()
+        df.writeStream.format("brokerha").option("url", …).option("repository", "main").option("checkpointLocation", …).start()
+
+    Options are those of `pipeline/publishing.SinkOptions`, columns those of `pipeline/publishing_rows`. Here is only what Spark calls: writers are
+    made on the driver, `write` runs in a task for each partition, `commit` on the driver again when all tasks have ended.
+
+    The ids of transactions follow from the id of the write, the partition (or the column `part`) and the number of the row; for a stream from the
+    id of the query and the number of its batch. So a task, a stage, a batch or a whole query that runs again changes nothing twice.
+    """
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks have ended."""
@@ -160,19 +172,6 @@ def _lsn_of(options: SinkOptions) -> int:
                 f"the cluster {status['cluster']} has no repository {options.name!r}: create it first"
             )
     return max((int(node["applied_lsn"] or 0) for node in status["nodes"]), default=0)
-
-
-NAME: Final = "brokerha"
-PIN_EVERY_S: Final = 5.0
-"""Least time between two moves of a pin: each is a record in the journal of a master."""
-_TYPES: Final = {
-    "int64": "BIGINT",
-    "int32": "INT",
-    "string": "STRING",
-    "timestamp[us, tz=UTC]": "TIMESTAMP",
-    "binary": "BINARY",
-    "bool": "BOOLEAN",
-}
 
 
 class BrokerhaSource(DataSource):

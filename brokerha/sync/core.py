@@ -10,17 +10,6 @@ the synchronised queue, and a post goes to every peer that has to know (PROTOCOL
 Invariants kept here: S2 (each transaction id once), S5 (order by timestamp and id), S6 (added only when held where it
 has to be), S8 (listed only with its body), S11 (promises never go back). What a message reveals is among the records of the
 same batch or an earlier one, so it is durable when it is sent. No clock is read here, no number drawn, nothing blocks.
-
-POST: when a master tells its peers what it knows, and how much of it (rules R3 and R17).
-
-A post is due at once when something became durable that others wait for, when a peer lacks entries, and as a heartbeat:
-every ``idle_round_ms`` while there is nothing to agree on, every ``busy_post_ms`` while there is. Each post carries the
-own row and, of each stream, what the peer has not confirmed and was not sent just now; so its size follows what is new,
-never the length of a queue.
-
-Entries of other origins are relayed at once to a peer that does not hear the origin, together with the origin's row; and
-to a peer that hears it but stays behind, after a delay. A row that confirms more is passed on at once as well; passing on one that
-does not would go round in circles where several links are cut. So one broken link of three costs nothing but a hop.
 """
 
 from __future__ import annotations
@@ -47,7 +36,19 @@ Listing = tuple[NodeId, int, tuple[Entry, ...]]
 
 
 class Posting:
-    """Decides which posts go out in a round."""
+    """Decides which posts go out in a round.
+
+    POST: when a master tells its peers what it knows, and how much of it (rules R3 and R17).
+
+    A post is due at once when something became durable that others wait for, when a peer lacks entries, and as a heartbeat:
+    every ``idle_round_ms`` while there is nothing to agree on, every ``busy_post_ms`` while there is. Each post carries the
+    own row and, of each stream, what the peer has not confirmed and was not sent just now; so its size follows what is new,
+    never the length of a queue.
+
+    Entries of other origins are relayed at once to a peer that does not hear the origin, together with the origin's row; and
+    to a peer that hears it but stays behind, after a delay. A row that confirms more is passed on at once as well; passing on one that
+    does not would go round in circles where several links are cut. So one broken link of three costs nothing but a hop.
+    """
 
     def __init__(self, config: SyncConfig, history: History) -> None:
         self.has_more = False

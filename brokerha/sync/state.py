@@ -4,17 +4,6 @@
     SyncCore     is one, and puts the parts in order: inputs, and rounds
 
 A part gets the state and nothing that runs rounds. What only one part needs is kept by that part; here is what several ask for.
-
-The hybrid clock of a master: where its timestamps and promises come from (rules R2 and R3, invariant S11).
-
-    last         the highest timestamp given, promised, or seen in an entry that was merged
-    high_water   what the journal says may be used; durable before anything above the old value is revealed
-
-A timestamp is ``max(last + 1, physical)``: unique, and never below physical time. Everything up to a promise is closed:
-after promising, ``last`` is at least the promise, so nothing is ever stamped at or below it. After a restart ``last``
-starts at ``high_water``, because any value up to there may have been promised to somebody before the crash.
-
-It must never go back, whatever the wall clock does; a wall clock that was set back only stops it from jumping ahead.
 """
 
 from __future__ import annotations
@@ -37,7 +26,19 @@ from brokerha.sync.streams import IncomingQueue, Stream
 
 
 class HybridClock:
-    """Timestamps in microseconds that only grow."""
+    """Timestamps in microseconds that only grow.
+
+    The hybrid clock of a master: where its timestamps and promises come from (rules R2 and R3, invariant S11).
+
+        last         the highest timestamp given, promised, or seen in an entry that was merged
+        high_water   what the journal says may be used; durable before anything above the old value is revealed
+
+    A timestamp is ``max(last + 1, physical)``: unique, and never below physical time. Everything up to a promise is closed:
+    after promising, ``last`` is at least the promise, so nothing is ever stamped at or below it. After a restart ``last``
+    starts at ``high_water``, because any value up to there may have been promised to somebody before the crash.
+
+    It must never go back, whatever the wall clock does; a wall clock that was set back only stops it from jumping ahead.
+    """
 
     def __init__(self, high_water: Timestamp, reserve_us: int) -> None:
         self.last: Timestamp = high_water

@@ -3,17 +3,6 @@
 The plan comes first: which state, which directories, what is in the way. Then the backup is read as a whole; only when all of it
 is right, and every directory is made beside its place, the first of them is put there. A run that was killed goes on when it is
 started again with the same words. Nothing that a process has open is ever touched.
-
-``brokerha restore --online``: a running cluster goes back to an earlier LSN, as one transaction in its order.
-
-    backup ──> a copy at LSN 4711, beside, for as long as the command runs
-                       │ what keys, queues and checks were
-    log after 4711 ────┴──> one transaction (stores/backup/undoing.py) that expects the content that the log ends with
-                                  │ conflict: somebody wrote meanwhile; the lines that came are looked at, too
-                                  v
-                       its LSN: all sites have the content of LSN 4711 from there on, and the log still has what was between
-
-Saying it again changes nothing more. Every site and every client sees the state before, or the one after.
 """
 
 from __future__ import annotations
@@ -58,6 +47,17 @@ LINE_S: Final = 30.0
 """How long a master may take to show a line that is in the order."""
 MESSAGES_AT_ONCE: Final = 1_000
 NODE: Final = "restored"
+LINE_BYTES = 10_000
+"""Applying a line takes about as long as copying so much: measured with lines of ten quads."""
+COLUMNS = columns("node", "role", "directory", "in_the_way")
+ToLsnOption = Annotated[
+    int | None,
+    typer.Option("--to-lsn", min=0, metavar="LSN", help="Restore the state at this LSN; the last one without it."),
+]
+ToTimeOption = Annotated[
+    str | None,
+    typer.Option("--to-time", metavar="TIME", help="Restore up to the last transaction at or before this time, in UTC."),
+]
 
 
 class Readable(Protocol):
@@ -114,7 +114,19 @@ def _earlier_copy(backup: BackupDirectory, manifest: Manifest, target: Target, f
 
 
 class OnlineRestore:
-    """One cluster that is taken back to an earlier state of it."""
+    """One cluster that is taken back to an earlier state of it.
+
+    ``brokerha restore --online``: a running cluster goes back to an earlier LSN, as one transaction in its order.
+
+        backup ──> a copy at LSN 4711, beside, for as long as the command runs
+                           │ what keys, queues and checks were
+        log after 4711 ────┴──> one transaction (stores/backup/undoing.py) that expects the content that the log ends with
+                                      │ conflict: somebody wrote meanwhile; the lines that came are looked at, too
+                                      v
+                           its LSN: all sites have the content of LSN 4711 from there on, and the log still has what was between
+
+    Saying it again changes nothing more. Every site and every client sees the state before, or the one after.
+    """
 
     def __init__(self, client: Client, target: Target) -> None:
         self._client = client
@@ -218,21 +230,6 @@ def _told(done: dict[str, Any]) -> str:
         return f"one transaction of {what} would lead back to LSN {done['to_lsn']:,}; nothing was changed"
     same = "the same content" if done["is_equal"] else "the same content but for ids of messages, or what is no content"
     return f"restored LSN {done['to_lsn']:,} as LSN {done['lsn']:,} (transaction {done['txid']}): {what}; {same}"
-
-
-LINE_BYTES = 10_000
-"""Applying a line takes about as long as copying so much: measured with lines of ten quads."""
-COLUMNS = columns("node", "role", "directory", "in_the_way")
-
-
-ToLsnOption = Annotated[
-    int | None,
-    typer.Option("--to-lsn", min=0, metavar="LSN", help="Restore the state at this LSN; the last one without it."),
-]
-ToTimeOption = Annotated[
-    str | None,
-    typer.Option("--to-time", metavar="TIME", help="Restore up to the last transaction at or before this time, in UTC."),
-]
 
 
 def restore(

@@ -3,16 +3,6 @@
 The port is taken by `start` itself, in the caller's thread, so that a port that is not free is an error at once and not a
 line in a log. An idle server sleeps: uvicorn's own loop would wake up ten times a second, for each node of an embedded
 cluster.
-
-What may come before and between bodies on one connection: uvicorn's protocol with limits on heads.
-
-    request line and headers   64 KiB and 256 headers in all        431, and the connection ends
-    trailers                   the same, with the head; dropped
-    nothing but framing        64 KiB of chunk sizes and extensions without a byte of a body: 400, and the connection ends
-    a head that does not end   30 s after its first byte            408, and the connection ends
-    Host                       once; may be missing before HTTP/1.1, else 400
-
-Memory that one connection takes for a head is bounded by the limit and by what one read of the socket gives.
 """
 
 from __future__ import annotations
@@ -39,6 +29,11 @@ LINGER_S: Final = 2.0
 """How long what a refused client still sends is dropped: a connection closed at once would take the answer from it."""
 _FIELD_BYTES: Final = 4
 """Colon, space and end of the line."""
+log = structlog.get_logger()
+START_LIMIT_S = 10.0
+KEEP_ALIVE_S = 75
+"""How long an idle connection is kept open; longer than common proxies keep theirs."""
+BACKLOG = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +51,18 @@ class _Refused(Exception):
 
 
 class BoundedHeads(HttpToolsProtocol):
-    """One connection."""
+    """One connection.
+
+    What may come before and between bodies on one connection: uvicorn's protocol with limits on heads.
+
+        request line and headers   64 KiB and 256 headers in all        431, and the connection ends
+        trailers                   the same, with the head; dropped
+        nothing but framing        64 KiB of chunk sizes and extensions without a byte of a body: 400, and the connection ends
+        a head that does not end   30 s after its first byte            408, and the connection ends
+        Host                       once; may be missing before HTTP/1.1, else 400
+
+    Memory that one connection takes for a head is bounded by the limit and by what one read of the socket gives.
+    """
 
     def __init__(self, limits: HeadLimits, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -213,14 +219,6 @@ class BoundedHeads(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-
-log = structlog.get_logger()
-
-START_LIMIT_S = 10.0
-KEEP_ALIVE_S = 75
-"""How long an idle connection is kept open; longer than common proxies keep theirs."""
-BACKLOG = 1024
 
 
 class HttpServer:

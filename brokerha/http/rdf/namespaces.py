@@ -5,11 +5,6 @@
                                                                           DELETE    204, also when it was not there
 
 They are keys of a reserved table (model/about.py), so they go through the log and belong to every copy. The prefix may be empty.
-
-Small SPARQL result tables: what RDF4J answers as a list of repositories or contexts.
-
-The engine writes them, so that they look like every other result in each of the formats. The rows go through a store in
-memory, because that is the only way to hand it terms of every kind, blank nodes included.
 """
 
 from __future__ import annotations
@@ -44,7 +39,13 @@ FORMATS = {
 def table(
     call: Call, variables: Sequence[str], rows: Sequence[Sequence[Target]], headers: Mapping[str, str | int]
 ) -> Answer:
-    """A result table with these rows, in their order. Raises NotAcceptable."""
+    """A result table with these rows, in their order. Raises NotAcceptable.
+
+    Small SPARQL result tables: what RDF4J answers as a list of repositories or contexts.
+
+    The engine writes them, so that they look like every other result in each of the formats. The rows go through a store in
+    memory, because that is the only way to hand it terms of every kind, blank nodes included.
+    """
     media_type = call.format_of("a table", list(FORMATS))
     store = Store()
     store.extend(

@@ -1,14 +1,4 @@
-"""RDF4J repositories: list, query, create, remove, configure, size, contexts, and the version of the protocol.
-
-The configuration of a repository as RDF, as RDF4J clients send and read it: there is one kind, with a title and one setting.
-
-    [] a rep:Repository ; rep:repositoryID "r" ; rdfs:label "Orders" ;
-       rep:repositoryImpl [ rep:repositoryType "openrdf:SailRepository" ; sr:sailImpl [ sail:sailType "openrdf:MemoryStore" ] ] ;
-       <urn:brokerha:config#union-default-graph> true .
-
-Both vocabularies of RDF4J are read, and the old one is written. Types that only say where the quads lie are all the same here, and
-mean the default graph of RDF4J and GraphDB, the union of all graphs, unless the setting says otherwise; what would change the answers (inference, SHACL, federation, a remote endpoint) is refused and never ignored.
-"""
+"""RDF4J repositories: list, query, create, remove, configure, size, contexts, and the version of the protocol."""
 
 from __future__ import annotations
 
@@ -59,6 +49,15 @@ _KNOWN_TYPES: Final = frozenset(
 )
 _RULES: Final = frozenset(
     {"http://www.ontotext.com/config/graphdb#ruleset", "http://www.ontotext.com/trree/owlim#ruleset"}
+)
+PROTOCOL_VERSION = 12
+"""Of RDF4J's REST protocol; what is missing of it is refused, never ignored."""
+CONFIG_TYPES = (
+    "text/turtle",
+    "application/n-triples",
+    "application/rdf+xml",
+    "application/ld+json",
+    "application/trig",
 )
 
 
@@ -117,7 +116,17 @@ def _settings_of(quads: Iterable[Quad], *, is_union: bool) -> dict[str, bytes]:
 
 
 def operations_of(repository: str, settings: Mapping[str, bytes], *, is_new: bool) -> list[Operation]:
-    """What gives a repository exactly these settings."""
+    """What gives a repository exactly these settings.
+
+    The configuration of a repository as RDF, as RDF4J clients send and read it: there is one kind, with a title and one setting.
+
+        [] a rep:Repository ; rep:repositoryID "r" ; rdfs:label "Orders" ;
+           rep:repositoryImpl [ rep:repositoryType "openrdf:SailRepository" ; sr:sailImpl [ sail:sailType "openrdf:MemoryStore" ] ] ;
+           <urn:brokerha:config#union-default-graph> true .
+
+    Both vocabularies of RDF4J are read, and the old one is written. Types that only say where the quads lie are all the same here, and
+    mean the default graph of RDF4J and GraphDB, the union of all graphs, unless the setting says otherwise; what would change the answers (inference, SHACL, federation, a remote endpoint) is refused and never ignored.
+    """
     return [
         ("put", about.TABLE, about.setting_key(repository, name), settings[name])
         if name in settings
@@ -148,17 +157,6 @@ def configuration(repository: str, settings: Mapping[str, str], syntax: RdfForma
 def title_of(repository: str, settings: Mapping[str, str]) -> str:
     """What people call a repository."""
     return settings.get(about.TITLE) or f"repository {repository}"
-
-
-PROTOCOL_VERSION = 12
-"""Of RDF4J's REST protocol; what is missing of it is refused, never ignored."""
-CONFIG_TYPES = (
-    "text/turtle",
-    "application/n-triples",
-    "application/rdf+xml",
-    "application/ld+json",
-    "application/trig",
-)
 
 
 async def protocol(_call: Call) -> Answer:

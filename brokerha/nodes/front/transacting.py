@@ -11,8 +11,6 @@ all transactions that are not over: {"transactions": [row]}. ``first`` may be No
 as the state of the transaction demands.
 
 Nothing here decides about a transaction. Every future is completed, at the latest a grace after its deadline.
-
-What a node checks of a step of a transaction before the loop hears of it. Whatever is wrong is one InvalidRequest that names it.
 """
 
 from __future__ import annotations
@@ -64,10 +62,52 @@ SESSION_LIMIT: Final = 128
 XID_LIMIT: Final = 300
 
 Arguments = dict[str, Any]
+_STEP: Final[Shapes] = {"txid": TXID, "timeout_ms": TIMEOUT}
+_STEP_OF_ONE: Final[Shapes] = {"txid": needed(TXID), "timeout_ms": TIMEOUT}
+_SESSION: Final[Shapes] = {"session": text(SESSION_LIMIT)}
+_END: Final[Shapes] = {**_SESSION, "by_hand": FLAG}
+_FIRST: Final = number(0, OPERATIONS_LIMIT)
+_LISTED: Final = Shape("a list", lambda value: isinstance(value, (tuple, list)))
+_QUEUE: Final = Shape(f"the name of a {QUEUE}", lambda value: is_text(value) and not name_problem(QUEUE, value))
+_SHAPES: Final[dict[str, Shapes]] = {
+    "begin": {
+        "xid": text(XID_LIMIT),
+        "timeout_ms": number(0, TX_TIMEOUT_LIMIT_MS),
+        "isolation": one_of(*ISOLATIONS),
+        **_SESSION,
+    },
+    "operations": {"first": _FIRST, "operations": needed(listed(_LISTED, 0, OPERATIONS_LIMIT))},
+    TAKING: {
+        "first": _FIRST,
+        "queue": needed(_QUEUE),
+        "count": number(1, TAKE_LIMIT),
+        "wait_ms": number(0, TX_TIMEOUT_LIMIT_MS),
+    },
+    "prepare": _SESSION,
+    "commit": {**_END, "one_phase": FLAG, "level": one_of(*LEVELS), "copies": number(1, COPIES_LIMIT)},
+    "rollback": _END,
+    "ping": {},
+    "forget": {},
+    LIST: {},
+}
+FIRST_READ: Final = "read 1: "
+"""What errors of a read of kind ``together`` begin with; who asked for one read is not told a number."""
+GRACE_MS: Final = 2000
+"""How much longer than its time-out a step is waited for: the core answers by itself when it is healthy."""
+OPEN_LIMIT: Final = 10_000
+"""Steps under way, and consumers that wait; more are refused with NotReady."""
+SWEEP_MS: Final = 500
+"""So often it is looked for answers that never came."""
+Answer = dict[str, Any]
+Receiver = Callable[[TxReply], None]
+_MAY_HAVE_BEEN_DONE = frozenset({"commit", "prepare", "rollback"})
 
 
 def checked_step(action: str, txid: str, arguments: Arguments, timeout_ms: int) -> Arguments:
-    """The arguments of a step, complete. ``txid`` is empty where a new one begins, or all are meant. Raises InvalidRequest and its kinds."""
+    """The arguments of a step, complete. ``txid`` is empty where a new one begins, or all are meant. Raises InvalidRequest and its kinds.
+
+    What a node checks of a step of a transaction before the loop hears of it. Whatever is wrong is one InvalidRequest that names it.
+    """
     shapes = _SHAPES.get(action)
     if shapes is None:
         raise InvalidRequest(
@@ -114,34 +154,6 @@ def _end(given: Arguments) -> Arguments:
     return {"session": "", **rest}
 
 
-_STEP: Final[Shapes] = {"txid": TXID, "timeout_ms": TIMEOUT}
-_STEP_OF_ONE: Final[Shapes] = {"txid": needed(TXID), "timeout_ms": TIMEOUT}
-_SESSION: Final[Shapes] = {"session": text(SESSION_LIMIT)}
-_END: Final[Shapes] = {**_SESSION, "by_hand": FLAG}
-_FIRST: Final = number(0, OPERATIONS_LIMIT)
-_LISTED: Final = Shape("a list", lambda value: isinstance(value, (tuple, list)))
-_QUEUE: Final = Shape(f"the name of a {QUEUE}", lambda value: is_text(value) and not name_problem(QUEUE, value))
-_SHAPES: Final[dict[str, Shapes]] = {
-    "begin": {
-        "xid": text(XID_LIMIT),
-        "timeout_ms": number(0, TX_TIMEOUT_LIMIT_MS),
-        "isolation": one_of(*ISOLATIONS),
-        **_SESSION,
-    },
-    "operations": {"first": _FIRST, "operations": needed(listed(_LISTED, 0, OPERATIONS_LIMIT))},
-    TAKING: {
-        "first": _FIRST,
-        "queue": needed(_QUEUE),
-        "count": number(1, TAKE_LIMIT),
-        "wait_ms": number(0, TX_TIMEOUT_LIMIT_MS),
-    },
-    "prepare": _SESSION,
-    "commit": {**_END, "one_phase": FLAG, "level": one_of(*LEVELS), "copies": number(1, COPIES_LIMIT)},
-    "rollback": _END,
-    "ping": {},
-    "forget": {},
-    LIST: {},
-}
 _COMPLETE: Final[dict[str, Callable[[Arguments], Arguments]]] = {
     "begin": _begin,
     "operations": _operations,
@@ -151,20 +163,6 @@ _COMPLETE: Final[dict[str, Callable[[Arguments], Arguments]]] = {
     "rollback": _end,
 }
 """What they are when not all is given."""
-
-
-FIRST_READ: Final = "read 1: "
-"""What errors of a read of kind ``together`` begin with; who asked for one read is not told a number."""
-GRACE_MS: Final = 2000
-"""How much longer than its time-out a step is waited for: the core answers by itself when it is healthy."""
-OPEN_LIMIT: Final = 10_000
-"""Steps under way, and consumers that wait; more are refused with NotReady."""
-SWEEP_MS: Final = 500
-"""So often it is looked for answers that never came."""
-
-Answer = dict[str, Any]
-Receiver = Callable[[TxReply], None]
-_MAY_HAVE_BEEN_DONE = frozenset({"commit", "prepare", "rollback"})
 
 
 class Host(NamedTuple):

@@ -1,12 +1,4 @@
-"""What a master shows of itself: status rows, log lines, outcomes, probes, metrics. It reads, and changes nothing.
-
-How busy a master was within the last hour: one sample each ten seconds, in a ring in memory, for the charts of the status page.
-
-A sample keeps numbers as they are and what was counted as a rate per second since the one before. Where that cannot be told
-(the first sample, a pause of the loop, a count that went back with the queue) it is None, and the chart has a hole there.
-
-Must never: grow. An hour is 361 samples of seven numbers; time is an argument.
-"""
+"""What a master shows of itself: status rows, log lines, outcomes, probes, metrics. It reads, and changes nothing."""
 
 from __future__ import annotations
 
@@ -47,6 +39,14 @@ NAMES: Final = ("writes_per_s", "reads_per_s", "lag_entries", "lag_s", "incoming
 """What a sample has after its number and its time, in this order."""
 PAUSE: Final = 3
 """A sample that comes so many times too late begins anew: a rate over that time would hide what happened."""
+LOG_LIMIT = 10_000
+"""Lines of one answer."""
+BACKUP_STATES = {
+    "joining": states.JOINING,
+    "catch-up": states.CATCHING_UP,
+    "ready": states.READY,
+    "paused": states.PAUSED,
+}
 
 
 class Sample(NamedTuple):
@@ -64,7 +64,15 @@ class Sample(NamedTuple):
 
 
 class Rates:
-    """The ring; used by one thread."""
+    """The ring; used by one thread.
+
+    How busy a master was within the last hour: one sample each ten seconds, in a ring in memory, for the charts of the status page.
+
+    A sample keeps numbers as they are and what was counted as a rate per second since the one before. Where that cannot be told
+    (the first sample, a pause of the loop, a count that went back with the queue) it is None, and the chart has a hole there.
+
+    Must never: grow. An hour is 361 samples of seven numbers; time is an argument.
+    """
 
     def __init__(self, every_ms: int = EVERY_MS, length: int = LENGTH) -> None:
         self._every_ms = every_ms
@@ -111,18 +119,6 @@ class Rates:
             "names": list(NAMES),
             "samples": [list(row) for row in self._rows if row[0] > number],
         }
-
-
-LOG_LIMIT = 10_000
-"""Lines of one answer."""
-
-
-BACKUP_STATES = {
-    "joining": states.JOINING,
-    "catch-up": states.CATCHING_UP,
-    "ready": states.READY,
-    "paused": states.PAUSED,
-}
 
 
 def backup_row(node: NodeId, master: NodeId, state: str, reason: str) -> dict[str, Any]:

@@ -7,13 +7,6 @@ read threads   answer reads, bounded
 near reads     answers doors of this machine (local_reads/)
 scrub thread   looks at all of the data, again and again, slowly (scrubbing.py)
 task thread    long work that the master gave, a backup for one; none until there is some (tasks.py)
-
-The threads in which a worker's copy is worked on, so that its loop and its heartbeats go on meanwhile.
-
-    store thread    executes and applies: the one thread that writes the store
-    copy thread     snapshots, chunks, loads: in the order in which they were decided
-
-Both hand their answers to the loop and wake it.
 """
 
 from __future__ import annotations
@@ -69,13 +62,29 @@ from brokerha.ports.transport import Transport
 from brokerha.replication.worker.config import WorkerConfig
 from brokerha.replication.worker.core import WorkerCore
 
+log = structlog.get_logger()
+READS_CLOSE_S = 5.0
+"""How long a stopping worker waits for reads under way."""
+SETTINGS_MS = 5000
+"""How long a look at the settings may take."""
+HASTE_S = 0.5
+"""... when it stops because of reads that do not end."""
+
 
 def _nothing() -> None:
     """Nobody wants to know."""
 
 
 class CopyThreads:
-    """`StoreDoor` of a worker."""
+    """`StoreDoor` of a worker.
+
+    The threads in which a worker's copy is worked on, so that its loop and its heartbeats go on meanwhile.
+
+        store thread    executes and applies: the one thread that writes the store
+        copy thread     snapshots, chunks, loads: in the order in which they were decided
+
+    Both hand their answers to the loop and wake it.
+    """
 
     def __init__(
         self, copy: WorkerCopy, name: str, wake: Callable[[], None], on_given: Callable[[], None] = _nothing
@@ -137,16 +146,6 @@ class CopyThreads:
     def _answer(self, answer: StoreAnswer) -> None:
         self._done.append(answer)
         self._wake()
-
-
-log = structlog.get_logger()
-
-READS_CLOSE_S = 5.0
-"""How long a stopping worker waits for reads under way."""
-SETTINGS_MS = 5000
-"""How long a look at the settings may take."""
-HASTE_S = 0.5
-"""... when it stops because of reads that do not end."""
 
 
 class WorkerNode:

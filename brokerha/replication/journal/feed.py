@@ -13,14 +13,6 @@ lacks, at its own pace; nothing is left out silently. One whose journal is not t
 
 Invariants: what is in flight to a backup, asked for and held in memory is bounded; nothing counts as confirmed that was
 confirmed for another view, another journal, or another record under the same number.
-
-The newest records of a journal, encoded, so that feeding backups does not read the journal; and what may be left out of them.
-
-**Skip set**: a participant has the operations of a transaction from its queue, so the `TxPrepared` record goes to it without
-its body; a backup that confirmed that record has the body, so the `Accepted` that follows from it goes without it too. Only bodies
-that are known to be the same are left out, so that records end up identical.
-
-Invariants: numbers are contiguous; at most `limit_bytes` are held, the newest record always.
 """
 
 from __future__ import annotations
@@ -51,6 +43,10 @@ from brokerha.replication.journal.log import (
 
 PREPARED_KEPT = 10_000
 """Prepared transactions whose bodies may be left out; those of older ones are sent."""
+PAUSE_AFTER = 3
+"""Times that records are sent again without any progress before a backup is paused."""
+FOREIGN_WORDS = 2
+"""Words for another journal after which a backup counts as one that lost its own: one alone may be late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +80,16 @@ class _Prepared:
 
 
 class Recent:
-    """Records from `first` to `last`; none when ``first > last``."""
+    """Records from `first` to `last`; none when ``first > last``.
+
+    The newest records of a journal, encoded, so that feeding backups does not read the journal; and what may be left out of them.
+
+    **Skip set**: a participant has the operations of a transaction from its queue, so the `TxPrepared` record goes to it without
+    its body; a backup that confirmed that record has the body, so the `Accepted` that follows from it goes without it too. Only bodies
+    that are known to be the same are left out, so that records end up identical.
+
+    Invariants: numbers are contiguous; at most `limit_bytes` are held, the newest record always.
+    """
 
     def __init__(self, last_number: int, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -183,12 +188,6 @@ def _without_known(number: int, kept: _Kept, reader: Reader) -> bytes:
         return kept.data
     items = tuple((txid, b"" if place in places else body) for place, (txid, body) in enumerate(kept.accepted.items))
     return encode_record(Accepted(items))
-
-
-PAUSE_AFTER = 3
-"""Times that records are sent again without any progress before a backup is paused."""
-FOREIGN_WORDS = 2
-"""Words for another journal after which a backup counts as one that lost its own: one alone may be late."""
 
 
 @dataclass(frozen=True, slots=True)

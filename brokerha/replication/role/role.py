@@ -16,17 +16,6 @@ changes nothing, so a process that merely lost touch for a while disturbs nobody
 
 The other half of fencing is with the caller: what `obeys` refuses is neither followed nor confirmed, and a primary counts
 confirmations of its own view only.
-
-Whether a process gives its vote to a candidate (replication, section 4): the rules, one after the other.
-
-    view          nothing at or above it was promised to anybody else
-    journal       whole, and of the same name; an empty one says nothing about what was confirmed
-    liveness      no primary was heard lately, unless an operator wants another one
-    reach         the candidate's last (view, number) is at or above the voter's own
-
-An empty journal may belong to a process that lost its disk, and its promises with it. So it counts only for the very first
-election, that of place 0 whose journal has not seen a view yet; and afterwards, if it promised in that one and still knows
-it. Where every vote is needed (sync-N 0) it counts always: nobody else has more.
 """
 
 from __future__ import annotations
@@ -49,6 +38,12 @@ from brokerha.replication.role.config import (
     view_of,
 )
 from brokerha.replication.role.table import RoleEvent, RoleState, after
+
+TRIES_LIMIT = 4
+"""After so many tries the pauses between them grow no more."""
+YIELDS = 2
+"""So many times in a row a candidate leaves one whose journal reaches further the first turn."""
+Last = tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -92,7 +87,19 @@ class Verdict:
 
 
 def judge(candidate: Candidate, own: Standing) -> Verdict:
-    """The vote of a process, with the reason when it is refused."""
+    """The vote of a process, with the reason when it is refused.
+
+    Whether a process gives its vote to a candidate (replication, section 4): the rules, one after the other.
+
+        view          nothing at or above it was promised to anybody else
+        journal       whole, and of the same name; an empty one says nothing about what was confirmed
+        liveness      no primary was heard lately, unless an operator wants another one
+        reach         the candidate's last (view, number) is at or above the voter's own
+
+    An empty journal may belong to a process that lost its disk, and its promises with it. So it counts only for the very first
+    election, that of place 0 whose journal has not seen a view yet; and afterwards, if it promised in that one and still knows
+    it. Where every vote is needed (sync-N 0) it counts always: nobody else has more.
+    """
     if candidate.view < own.promised:
         return Verdict(is_granted=False, reason=f"promised to view {own.promised}")
     if candidate.view < own.own_view and not candidate.is_by_hand:
@@ -131,13 +138,6 @@ def forced_text(config: RoleConfig, last: tuple[int, int]) -> str:
     """What may be lost when this process becomes primary without votes."""
     since = f"after record {last[1]} of view {last[0]}" if last[1] else "so far"
     return f"by hand, without votes: what only {', '.join(config.others)} wrote {since} is lost"
-
-
-TRIES_LIMIT = 4
-"""After so many tries the pauses between them grow no more."""
-YIELDS = 2
-"""So many times in a row a candidate leaves one whose journal reaches further the first turn."""
-Last = tuple[int, int]
 
 
 class Role:

@@ -12,22 +12,6 @@ what no later rewind went below.
 >>> lineages = Lineages(((5, 4), (7, 6)))
 >>> lineages.number, lineages.agreed(0), lineages.agreed(5), lineages.agreed(7)
 (7, 4, 6, None)
-
-What the content holds already although its place in the queue was taken back (strategy none): it must not be executed again.
-
-Read from the split book: of each split in which the site kept its content, transactions that were applied here and have no result in the
-queue of now yet. They come again, in another order, or were not synchronised again so far. The book loses none of these
-(log/split_book.py). A site that has taken the content of another one holds nothing of what it had executed itself by then.
-
-Must never name a transaction that was rejected or of unknown outcome only: the content does not hold it.
-
-Which lineage of the log one worker follows, and how it goes over to the next.
-
-    Coin of a later lineage -> told at once -> BeginLineage ... durable -> places of that lineage are taken
-
-A copy goes over where it is not beyond what both lineages agree on; or where its content is what the log has there, because the master
-keeps the content of its site: then it stands there from now on. Told before it is durable, but nothing is applied before that: a
-crash only has it told anew.
 """
 
 from __future__ import annotations
@@ -38,9 +22,24 @@ from brokerha.model.ready import BeginLineage
 from brokerha.model.records import History
 from brokerha.model.wire.messages import Coin
 
+APPLIED = "applied"
+PAGE_ENTRIES = 1_000
+"""Entries read at once."""
+Rewind = tuple[int, Lsn]
+"""(lineage that began with it, LSN after which the one before is void)"""
+
 
 class GoingOver:
-    """The lineage of one worker's copy."""
+    """The lineage of one worker's copy.
+
+    Which lineage of the log one worker follows, and how it goes over to the next.
+
+        Coin of a later lineage -> told at once -> BeginLineage ... durable -> places of that lineage are taken
+
+    A copy goes over where it is not beyond what both lineages agree on; or where its content is what the log has there, because the master
+    keeps the content of its site: then it stands there from now on. Told before it is durable, but nothing is applied before that: a
+    crash only has it told anew.
+    """
 
     def __init__(self, lineage: int) -> None:
         self.lineage = lineage
@@ -74,15 +73,18 @@ class GoingOver:
         self.lineage, self.is_durable, self._moves_to = lineage, True, -1
 
 
-APPLIED = "applied"
-PAGE_ENTRIES = 1_000
-"""Entries read at once."""
-
-
 def executed_before(history: History, executed: Lsn, since: int = 0) -> set[TxId]:
     """Transactions that were applied here before a split; those up to LSN ``executed`` have a result in the queue of now already.
 
     Splits up to number ``since`` do not count: the content of this site comes from elsewhere since then.
+
+    What the content holds already although its place in the queue was taken back (strategy none): it must not be executed again.
+
+    Read from the split book: of each split in which the site kept its content, transactions that were applied here and have no result in the
+    queue of now yet. They come again, in another order, or were not synchronised again so far. The book loses none of these
+    (log/split_book.py). A site that has taken the content of another one holds nothing of what it had executed itself by then.
+
+    Must never name a transaction that was rejected or of unknown outcome only: the content does not hold it.
     """
     found: set[TxId] = set()
     for split in history.splits():
@@ -96,10 +98,6 @@ def executed_before(history: History, executed: Lsn, since: int = 0) -> set[TxId
                     found.add(entry.txid)
             first = page[-1].lsn + 1
     return found
-
-
-Rewind = tuple[int, Lsn]
-"""(lineage that began with it, LSN after which the one before is void)"""
 
 
 class Lineages:

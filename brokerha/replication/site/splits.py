@@ -5,15 +5,6 @@
 
 A copy is **void** when it holds what was taken back. What a worker keeps is **usable** when nothing of it was, and the log reaches
 back to it.
-
-Keeping: the master has one of its workers keep a copy of its content over a split (replication, section 5).
-
-    keep(now)  -> Keep to one worker in sync ... Progress says that it keeps it     or: it died, or could not: the next one
-    drop(now)  -> Keep (not wanted) to everybody who keeps something
-
-Nothing depends on one message: orders are given again until the worker's own words show that they are followed. A master that has just
-started gives none before it is told to keep or to drop, because it does not know whether a split is under way; a copy that was kept
-before it started counts, as long as it may be restored.
 """
 
 from __future__ import annotations
@@ -29,9 +20,22 @@ from brokerha.model.wire.split_messages import Keep, Restore
 from brokerha.replication.site.config import FeedConfig, WorkerFeed
 from brokerha.replication.site.lineages import Lineages, Rewind
 
+NO_CONTENT: tuple[Lsn, str] = (-1, "")
+"""Nothing is on its way into the log: what is said at any LSN, 0 as well, is in it."""
+
 
 class Keeping:
-    """What the workers of one site are to keep."""
+    """What the workers of one site are to keep.
+
+    Keeping: the master has one of its workers keep a copy of its content over a split (replication, section 5).
+
+        keep(now)  -> Keep to one worker in sync ... Progress says that it keeps it     or: it died, or could not: the next one
+        drop(now)  -> Keep (not wanted) to everybody who keeps something
+
+    Nothing depends on one message: orders are given again until the worker's own words show that they are followed. A master that has just
+    started gives none before it is told to keep or to drop, because it does not know whether a split is under way; a copy that was kept
+    before it started counts, as long as it may be restored.
+    """
 
     def __init__(self, config: FeedConfig) -> None:
         self.config = config
@@ -124,10 +128,6 @@ class Keeping:
     def _forget_orders(self) -> None:
         self._chosen, self._tried = "", []
         self._ordered_ms.clear()
-
-
-NO_CONTENT: tuple[Lsn, str] = (-1, "")
-"""Nothing is on its way into the log: what is said at any LSN, 0 as well, is in it."""
 
 
 class Splits:

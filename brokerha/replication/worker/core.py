@@ -11,17 +11,6 @@ Invariants: decisions are contiguous from the store's applied LSN on; never two 
 way; nothing is handed over twice; what was confirmed never moves backwards within a copy; records of an older view, of an
 unknown sender, of another lineage, or that come in IDLE or LOAD change nothing; a copy that is in trouble is neither read nor given away.
 A copy goes over to another lineage by a Coin only, and only where it is not beyond what both agree on.
-
-Results that a master asks for again: read from the store's own log, from the lowest on, as the master takes them in without a gap.
-
-How the copy of a worker is replaced: by a snapshot of another one (loading.py), or by what it kept of its own (kept_here.py).
-
-    LoadFrom -> Loading ... OpenLoad ----+
-                                         +--> LoadOpened: there is another copy     LoadFailed: the old one, as it was
-    Restore  -> KeptHere .. RestoreKept -+
-
-Invariants: one of both at a time; a restore is worth more than a load, which is given up for it, unless it is opening already;
-nothing is opened while the store changes the copy.
 """
 
 from __future__ import annotations
@@ -84,7 +73,17 @@ from brokerha.replication.worker.kept_here import KeptHere
 
 
 class Replacing:
-    """Loads and restores of one worker."""
+    """Loads and restores of one worker.
+
+    How the copy of a worker is replaced: by a snapshot of another one (loading.py), or by what it kept of its own (kept_here.py).
+
+        LoadFrom -> Loading ... OpenLoad ----+
+                                             +--> LoadOpened: there is another copy     LoadFailed: the old one, as it was
+        Restore  -> KeptHere .. RestoreKept -+
+
+    Invariants: one of both at a time; a restore is worth more than a load, which is given up for it, unless it is opening already;
+    nothing is opened while the store changes the copy.
+    """
 
     def __init__(self, loads: Loads, copy: CopyState) -> None:
         self.loads = loads
@@ -141,7 +140,10 @@ class Replacing:
 
 
 class Resending:
-    """The range that is still to be reported again; at most one."""
+    """The range that is still to be reported again; at most one.
+
+    Results that a master asks for again: read from the store's own log, from the lowest on, as the master takes them in without a gap.
+    """
 
     def __init__(self) -> None:
         self._range: tuple[Lsn, Lsn] | None = None

@@ -10,19 +10,13 @@ so that each check costs what changed, never the length of anything. ``check`` r
 brokerha/sync/PROTOCOL.md; the same letters and numbers are used there.
 
     truth.py             the canon, the streams, the mirrors; model.py folds the canon into content
-    checkers.py          routing, memory (S9), the end (S4, S10)
-    durable.py    records: S1, S2, S3, S5, S6, S8, S11
-    messages.py    messages: S7 (what workers are told), S8, S9, S11
-    checkers.py    decisions and stores: S7, equal results, content
-    copies.py       copies of workers: F3, F4, F5, F7, F9, F12
-    readiness.py  what masters make of their workers: F8, F13
-    checkers.py    answers: at most one, and true
-    journals.py    masters with backups: P1, P2, P3, P5, P6, J1, J2
-    transactions.py         transactions: T1, T3, T4, T5, T6, T7
-
-Checks of what clients are told: at most one answer for each ticket, and nothing but the truth.
-
-Checks of the workers: nothing twice, nothing out of order, nothing that is not agreed on, and the right content (S7).
+    checkers.py          routing; decisions and stores: S7, equal results, content; answers: at most one, and true; memory (S9), the end (S4, S10)
+    durable.py           records: S1, S2, S3, S5, S6, S8, S11
+    messages.py          messages: S7 (what workers are told), S8, S9, S11
+    copies.py            copies of workers: F3, F4, F5, F7, F9, F12
+    readiness.py         what masters make of their workers: F8, F13
+    journals.py          masters with backups: P1, P2, P3, P5, P6, J1, J2
+    transactions.py      transactions: T1, T3, T4, T5, T6, T7
 """
 
 from __future__ import annotations
@@ -82,9 +76,17 @@ from brokerha.simulator.members import Members
 from brokerha.simulator.nodes import SimMaster, SimWorker
 from brokerha.simulator.processes import Process
 
+FULL_STEPS = 250
+"""Everything is checked in full after so many steps."""
+MEMORY_TURNS = 4
+"""Memory is looked at after every so many turns of a master; it cannot grow far in between."""
+
 
 class WorkerChecks:
-    """S7, equal results, and the content against the model."""
+    """S7, equal results, and the content against the model.
+
+    Checks of the workers: nothing twice, nothing out of order, nothing that is not agreed on, and the right content (S7).
+    """
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
@@ -153,7 +155,10 @@ def _length(decision: ExecuteBatch | ApplyBatch) -> int:
 
 
 class ReplyChecks:
-    """Answers against what is durable."""
+    """Answers against what is durable.
+
+    Checks of what clients are told: at most one answer for each ticket, and nothing but the truth.
+    """
 
     def __init__(self, truth: Truth, clients: Clients) -> None:
         self._truth = truth
@@ -214,12 +219,6 @@ class ReplyChecks:
         if lsn is not None and truth.body_at(lsn) == body:
             is_live = clients.is_live(reply.txid, body)
             check(is_live, "replies", "what was refused has not come to be", node=node, reply=reply)
-
-
-FULL_STEPS = 250
-"""Everything is checked in full after so many steps."""
-MEMORY_TURNS = 4
-"""Memory is looked at after every so many turns of a master; it cannot grow far in between."""
 
 
 class Checkers:

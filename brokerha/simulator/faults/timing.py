@@ -3,12 +3,6 @@
 Every fault is undone by itself after a while, and all of them at once when the liveness phase begins. Faults aimed at critical
 moments let a process die exactly between two steps of a turn: before its records are durable, after, between two
 messages, before an answer.
-
-What goes wrong with workers and their copies: lost, damaged, spoiled, frozen, switched off, told to take another copy, added late.
-
-One worker of the world, the anchor, keeps its disk whatever happens and is never damaged, so that the content survives in every
-run; it may die, be frozen, cut off, switched off and removed like any other. Where the log of its master does not reach back to it any more,
-as that master took over the state of another one, the content survives in the others only: until it has caught up nobody loses a copy.
 """
 
 from __future__ import annotations
@@ -44,9 +38,38 @@ from brokerha.simulator.nodes import SimMaster, SimWorker
 from brokerha.simulator.options import HOUR_US, SECOND_US
 from brokerha.simulator.processes import Aim, Process
 
+MASTER_POINTS = (
+    "nothing written",
+    "append absent",
+    "append there",
+    "written, nothing sent",
+    "half sent",
+    "sent, not answered",
+)
+WORKER_POINTS = ("store absent", "within the store", "store there", "half sent", "copy absent", "copy there")
+COPY_STEPS = (BeginLoad, KeepChunk, OpenLoad, MakeSnapshot, ReadChunks, None)
+WORKER_KINDS: dict[str, tuple[type | None, ...]] = {
+    "copy absent": COPY_STEPS,
+    "copy there": COPY_STEPS,
+    "half sent": (Executed, SnapshotOffered, Chunk, None),
+}
+"""What has to be at hand at a point, where a point is of several things."""
+RECORDS = (Started, ClockReserved, PeerJournal, Accepted, BodiesHeld, Appended, Added, Added, Outcomes, None, None)
+MESSAGES = (Post, Bodies, Executed, None)
+PROCESS_POINTS = (*MASTER_POINTS, "view started", "copy absent", "copy there")
+PROCESS_RECORDS = (ViewStarted, Started, TxPrepared, TxPrepared, TxDecided, TxDecided, Accepted, Added, None)
+PROCESS_MESSAGES = (Replicate, Confirmed, Candidate, Vote, TxJoin, TxEvents, TxAnswer, None)
+
 
 class WorkerFaults:
-    """The bad luck of workers; the strength and the moments are those of `Faults`."""
+    """The bad luck of workers; the strength and the moments are those of `Faults`.
+
+    What goes wrong with workers and their copies: lost, damaged, spoiled, frozen, switched off, told to take another copy, added late.
+
+    One worker of the world, the anchor, keeps its disk whatever happens and is never damaged, so that the content survives in every
+    run; it may die, be frozen, cut off, switched off and removed like any other. Where the log of its master does not reach back to it any more,
+    as that master took over the state of another one, the content survives in the others only: until it has caught up nobody loses a copy.
+    """
 
     def __init__(self, faults: Luck) -> None:
         self._faults = faults
@@ -145,29 +168,6 @@ class WorkerFaults:
 
     def _copy(self) -> None:
         self._order("copy ordered", self._expendable(), "worker-copy")
-
-
-MASTER_POINTS = (
-    "nothing written",
-    "append absent",
-    "append there",
-    "written, nothing sent",
-    "half sent",
-    "sent, not answered",
-)
-WORKER_POINTS = ("store absent", "within the store", "store there", "half sent", "copy absent", "copy there")
-COPY_STEPS = (BeginLoad, KeepChunk, OpenLoad, MakeSnapshot, ReadChunks, None)
-WORKER_KINDS: dict[str, tuple[type | None, ...]] = {
-    "copy absent": COPY_STEPS,
-    "copy there": COPY_STEPS,
-    "half sent": (Executed, SnapshotOffered, Chunk, None),
-}
-"""What has to be at hand at a point, where a point is of several things."""
-RECORDS = (Started, ClockReserved, PeerJournal, Accepted, BodiesHeld, Appended, Added, Added, Outcomes, None, None)
-MESSAGES = (Post, Bodies, Executed, None)
-PROCESS_POINTS = (*MASTER_POINTS, "view started", "copy absent", "copy there")
-PROCESS_RECORDS = (ViewStarted, Started, TxPrepared, TxPrepared, TxDecided, TxDecided, Accepted, Added, None)
-PROCESS_MESSAGES = (Replicate, Confirmed, Candidate, Vote, TxJoin, TxEvents, TxAnswer, None)
 
 
 class Faults(Luck):

@@ -14,14 +14,6 @@ long work that began on the old copy hold it until they end. A copy that is dama
 starts is moved aside and an empty one takes its place, so that the worker can ask for a snapshot instead of failing for ever.
 
 Must never touch the present copy before the next one is open, and never believe a chunk that it has not checked.
-
-One open copy among those that follow each other: it ends when it is replaced and the last who read it are gone.
-
-    take -> read ... -> give_back        any number of readers, any threads
-    replace                              no reader begins on it any more
-                         the last of these two closes the store and deletes its files
-
-So a read that began before the copy was replaced finishes on the data that it began with.
 """
 
 from __future__ import annotations
@@ -52,7 +44,16 @@ from brokerha.stores.rdf.repository import RdfRepository
 
 
 class Generation:
-    """An open store with the number of those who use it."""
+    """An open store with the number of those who use it.
+
+    One open copy among those that follow each other: it ends when it is replaced and the last who read it are gone.
+
+        take -> read ... -> give_back        any number of readers, any threads
+        replace                              no reader begins on it any more
+                             the last of these two closes the store and deletes its files
+
+    So a read that began before the copy was replaced finishes on the data that it began with.
+    """
 
     def __init__(self, store: WorkerStore, delete: Callable[[], None]) -> None:
         self.store = store

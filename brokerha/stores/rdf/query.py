@@ -9,11 +9,6 @@ The reserved graph stays invisible. Nobody may name it (`sparql/request.py`); wh
 (GRAPH ?g, or a union of all graphs) the engine is given the list of the graphs that there are.
 
 The engine cannot be stopped while it computes; `may_go_on` is asked whenever it writes, about every 8 KiB.
-
-What RDF/XML cannot write: predicates whose IRI does not end in a name of XML, and characters that no XML document may hold.
-
-A predicate becomes the name of an element, cut off from its IRI at the end; ``http://example.org/1`` and ``http://example.org/`` leave none. The
-engine writes such a triple all the same, and nobody can read the document. So it is refused, before anything of it is sent.
 """
 
 from __future__ import annotations
@@ -59,6 +54,16 @@ _NAME_AT_END: Final = re.compile(f"[{_START}][{_START}0-9.\\-\u00b7\u0300-\u036f
 _NOT_IN_XML: Final = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\ufffe\\uffff]")
 """Characters that XML 1.0 excludes, of those that a literal may have."""
 _ELSE: Final = "ask for text/turtle or application/n-triples"
+RESULT_LIMIT_BYTES: Final = 64 * 1024 * 1024
+CANNOT_READ: Final = "the repository cannot be read"
+Item = TypeVar("Item")
+Answer = tuple[str, Iterator[bytes]]
+"""Content type, and pieces of at most `PIECE_BYTES`."""
+_QUAD_FORMATS: Final = frozenset({RdfFormat.N_QUADS, RdfFormat.TRIG, RdfFormat.JSON_LD})
+_FORMATS: Final = {"SELECT": SOLUTIONS, "ASK": BOOLEANS, "CONSTRUCT": TRIPLES, "DESCRIBE": TRIPLES}
+_NOT_IN_JSON_LD = "JSON-LD does not support RDF 1.2"
+"""What the engine says where it meets a triple term, as an OSError; nothing of its files is wrong."""
+_ESCAPED = re.compile(r"\\.")
 
 
 @lru_cache(1024)
@@ -72,7 +77,13 @@ def ends_in_name(iri: str) -> bool:
 
 
 def writable_in_xml(triples: Iterable[Any]) -> Iterator[Any]:
-    """The same triples. Raises NotAcceptable at the first one that RDF/XML cannot write."""
+    """The same triples. Raises NotAcceptable at the first one that RDF/XML cannot write.
+
+    What RDF/XML cannot write: predicates whose IRI does not end in a name of XML, and characters that no XML document may hold.
+
+    A predicate becomes the name of an element, cut off from its IRI at the end; ``http://example.org/1`` and ``http://example.org/`` leave none. The
+    engine writes such a triple all the same, and nobody can read the document. So it is refused, before anything of it is sent.
+    """
     for triple in triples:
         predicate = triple.predicate.value
         if not ends_in_name(predicate):
@@ -83,17 +94,6 @@ def writable_in_xml(triples: Iterable[Any]) -> Iterator[Any]:
         if isinstance(text, str) and _NOT_IN_XML.search(text):
             raise NotAcceptable(f"a literal of {predicate[:200]!r} has a character that no XML may hold: {_ELSE}")
         yield triple
-
-
-RESULT_LIMIT_BYTES: Final = 64 * 1024 * 1024
-CANNOT_READ: Final = "the repository cannot be read"
-
-Item = TypeVar("Item")
-Answer = tuple[str, Iterator[bytes]]
-"""Content type, and pieces of at most `PIECE_BYTES`."""
-
-_QUAD_FORMATS: Final = frozenset({RdfFormat.N_QUADS, RdfFormat.TRIG, RdfFormat.JSON_LD})
-_FORMATS: Final = {"SELECT": SOLUTIONS, "ASK": BOOLEANS, "CONSTRUCT": TRIPLES, "DESCRIBE": TRIPLES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +191,6 @@ def readable(items: Iterator[Item]) -> Iterator[Item]:
     """The same items of the engine. Raises StoreDamaged, StoreError where it cannot read one."""
     with engine_errors(CANNOT_READ):
         yield from items
-
-
-_NOT_IN_JSON_LD = "JSON-LD does not support RDF 1.2"
-"""What the engine says where it meets a triple term, as an OSError; nothing of its files is wrong."""
-_ESCAPED = re.compile(r"\\.")
 
 
 def spelled(line: str) -> str:

@@ -20,16 +20,6 @@ No reader ever sees that graph. Empty graphs do not exist: the engine would keep
 
 In memory the engine's order of evaluation depends on the history of the store, on disk it does not: only there is an
 update that picks some of its solutions (LIMIT without ORDER BY, SAMPLE) or numbers them (RAND, UUID) the same everywhere.
-
-Reads of one repository at one moment, on top of operations that nobody else sees: one transaction of the engine that aborts.
-
-    DELETE { } INSERT { } WHERE { BIND(<begun>() AS ?brokerha_begun) } ;     the snapshot is taken: others may write again
-    the operations of an open transaction ;                                  sparql/scratch.py
-    the reads ; ...                                                          question.py
-    CREATE SILENT GRAPH <x> ; CREATE GRAPH <x>                               fails: all of the above is undone
-
-Such a transaction takes no lock: commits go on beside it, and it does not see them. The engine reads the whole text before it takes its
-snapshot, so a caller that holds writers up until ``begun`` is called holds them for that long.
 """
 
 from __future__ import annotations
@@ -68,6 +58,12 @@ from brokerha.stores.sparql.update import END, HIDE, UpdateRun
 
 _BEGUN: Final = NamedNode(f"{RESERVED}begun")
 _DONE: Final = Literal(True)
+_POSITION: Final = NamedNode(f"{RESERVED}position")
+_POSITIONS_LIMIT: Final = 64
+"""Most old positions that wait for their removal."""
+_READING_WORD: Final = re.compile(r"\b(?:WHERE|CLEAR|DROP|CREATE|ADD|MOVE|COPY)\b", re.IGNORECASE)
+"""One of these stands in each update that is more than data; it may also stand in the data."""
+_SIZE_TRIES: Final = 5
 
 
 def evaluate(
@@ -83,6 +79,16 @@ def evaluate(
     ``union``: the named graphs of the engine, if the default graph of queries is the union of all (sparql/union.py).
 
     Raises what ``begun`` raised, InvalidRequest when something cannot be evaluated, StoreError.
+
+    Reads of one repository at one moment, on top of operations that nobody else sees: one transaction of the engine that aborts.
+
+        DELETE { } INSERT { } WHERE { BIND(<begun>() AS ?brokerha_begun) } ;     the snapshot is taken: others may write again
+        the operations of an open transaction ;                                  sparql/scratch.py
+        the reads ; ...                                                          question.py
+        CREATE SILENT GRAPH <x> ; CREATE GRAPH <x>                               fails: all of the above is undone
+
+    Such a transaction takes no lock: commits go on beside it, and it does not see them. The engine reads the whole text before it takes its
+    snapshot, so a caller that holds writers up until ``begun`` is called holds them for that long.
     """
     start = _Start(begun)
     functions: dict[NamedNode, Function] = {**AS_BLANK_FUNCTIONS, **scratch.functions, _BEGUN: start}
@@ -131,14 +137,6 @@ class _Start:
     def check(self) -> None:
         if self._fault is not None:
             raise self._fault
-
-
-_POSITION: Final = NamedNode(f"{RESERVED}position")
-_POSITIONS_LIMIT: Final = 64
-"""Most old positions that wait for their removal."""
-_READING_WORD: Final = re.compile(r"\b(?:WHERE|CLEAR|DROP|CREATE|ADD|MOVE|COPY)\b", re.IGNORECASE)
-"""One of these stands in each update that is more than data; it may also stand in the data."""
-_SIZE_TRIES: Final = 5
 
 
 class RdfRepository:

@@ -8,19 +8,6 @@ covers them, so a crash in between repeats them and never skips one.
 
 Nothing here can hold up the master: the loop says at most "there is more", and the thread reads the journal, which any
 thread may. No broker, a slow broker or a full one cost the master nothing; the journal keeps what is to be published.
-
-One connection's publishing of the log: finds out where to go on, then batch after batch, each step confirmed.
-
-    declare ─> what is last in the stream? ─> batch ─> changes, confirmed ─> log message, confirmed ─> batch …
-
-Invariants: one group is on its way at a time (a log message, or up to 100 changes), and the next begins when all of
-it is confirmed: so neither a refusal nor a lost connection leaves a gap or changes the order. In 50 ms at most one
-batch is published, unless a batch was full.
-
-The log may go back after a split: then followers are told first what is void, in the stream and beside it, and it goes on from there.
-
-Must never: declare the stream in the middle of a connection. A stream that somebody deleted would come back empty, and
-go on with a gap; instead it is looked for every few seconds, and filled again by the next connection.
 """
 
 from __future__ import annotations
@@ -62,6 +49,7 @@ LAST_WITHIN_S = 5.0
 QUIET_S = 0.2
 """The last chunk may hold more than one message: wait so long for the next one."""
 _FAR_S = 3600.0
+_LOG = "log"
 
 
 class News:
@@ -76,7 +64,21 @@ class News:
 
 
 class LogSession:
-    """One connection's publishing; fulfils `kept_connection.Session`."""
+    """One connection's publishing; fulfils `kept_connection.Session`.
+
+    One connection's publishing of the log: finds out where to go on, then batch after batch, each step confirmed.
+
+        declare ─> what is last in the stream? ─> batch ─> changes, confirmed ─> log message, confirmed ─> batch …
+
+    Invariants: one group is on its way at a time (a log message, or up to 100 changes), and the next begins when all of
+    it is confirmed: so neither a refusal nor a lost connection leaves a gap or changes the order. In 50 ms at most one
+    batch is published, unless a batch was full.
+
+    The log may go back after a split: then followers are told first what is void, in the stream and beside it, and it goes on from there.
+
+    Must never: declare the stream in the middle of a connection. A stream that somebody deleted would come back empty, and
+    go on with a gap; instead it is looked for every few seconds, and filled again by the next connection.
+    """
 
     def __init__(
         self,
@@ -275,9 +277,6 @@ def last_headers(connection: Connection, node: NodeId) -> Mapping[str, Any] | No
     # Not basic.cancel: a delivery that crosses it would be rejected, which a stream answers by ending the connection.
     channel.close()
     return dict(found[-1].properties.get("application_headers") or {}) if found else None
-
-
-_LOG = "log"
 
 
 class LogStream:

@@ -6,18 +6,6 @@
 What differs from kombu's own ``amqp`` transport: the socket (below); a publication does not read from the
 socket first, because the owning thread reads it anyway, once in each turn; TLS verifies the host name; and nothing
 connects anew behind our back: who owns the connection decides (kept_connection.py).
-
-py-amqp's socket, without its system calls: large reads, collected writes, and no call that blocks unasked.
-
-py-amqp reads a frame with three `recv` calls and writes a message with one `sendall`. Each call gives up the
-interpreter's lock, and a busy loop thread may keep it for milliseconds before it comes back. Here a delivered message
-costs a fraction of one call, and whatever was published in a turn leaves in one.
-
-    serve:      fill() until False ── next_frame() until None ── … publish, ack … ── flush() ── wait for the socket
-    py-amqp:    read_frame() in its synchronous calls (open, declare): flushes, then waits with a deadline
-
-Invariants: the socket is non-blocking throughout; only `read_frame` waits, at most ``answer_timeout_s`` or the time
-that py-amqp asked for; a write that the peer does not take stays in the buffer, and `flush` says so.
 """
 
 from __future__ import annotations
@@ -61,10 +49,35 @@ _FRAME_LIMIT_BYTES = 256 * 1024
 _HEADER_BYTES = 7
 _END_OF_FRAME = 0xCE
 _WOULD_BLOCK = (BlockingIOError, SSLWantReadError, SSLWantWriteError)
+_METHOD_FRAME = 1
+_HEADER_FRAME = 2
+_BODY_FRAME = 3
+_FRAME_HEAD = Struct(">BHI")
+_FRAME_END = b"\xce"
+_CONTENT_HEAD = Struct(">HHQ")
+_LARGE_BYTES = 64 * 1024
+"""Bodies above it are cut into frames here: py-amqp copies them twice more."""
+_HEARTBEAT_LOOK_S = 0.5
+"""While one waits: how often to see whether a heartbeat is due. The broker sends its own at most every second."""
+_CACHED = 1024
+"""Destinations and property sets that are kept encoded: a node has few of them, and encoding costs more than sending."""
 
 
 class FrameSocket:
-    """Mixed into py-amqp's TCP and TLS transports; see the head of the module."""
+    """Mixed into py-amqp's TCP and TLS transports; see the head of the module.
+
+    py-amqp's socket, without its system calls: large reads, collected writes, and no call that blocks unasked.
+
+    py-amqp reads a frame with three `recv` calls and writes a message with one `sendall`. Each call gives up the
+    interpreter's lock, and a busy loop thread may keep it for milliseconds before it comes back. Here a delivered message
+    costs a fraction of one call, and whatever was published in a turn leaves in one.
+
+        serve:      fill() until False ── next_frame() until None ── … publish, ack … ── flush() ── wait for the socket
+        py-amqp:    read_frame() in its synchronous calls (open, declare): flushes, then waits with a deadline
+
+    Invariants: the socket is non-blocking throughout; only `read_frame` waits, at most ``answer_timeout_s`` or the time
+    that py-amqp asked for; a write that the peer does not take stays in the buffer, and `flush` says so.
+    """
 
     sock: Any
     answer_timeout_s: float = 10.0
@@ -172,20 +185,6 @@ class TlsFrameSocket(FrameSocket, SSLTransport):  # type: ignore[misc]  # py-amq
     """Over TLS. Decrypted bytes never stay behind in the TLS layer, which gives a record at a time: `fill` is called until it returns False."""
 
     is_read_in_parts = True
-
-
-_METHOD_FRAME = 1
-_HEADER_FRAME = 2
-_BODY_FRAME = 3
-_FRAME_HEAD = Struct(">BHI")
-_FRAME_END = b"\xce"
-_CONTENT_HEAD = Struct(">HHQ")
-_LARGE_BYTES = 64 * 1024
-"""Bodies above it are cut into frames here: py-amqp copies them twice more."""
-_HEARTBEAT_LOOK_S = 0.5
-"""While one waits: how often to see whether a heartbeat is due. The broker sends its own at most every second."""
-_CACHED = 1024
-"""Destinations and property sets that are kept encoded: a node has few of them, and encoding costs more than sending."""
 
 
 @lru_cache(_CACHED)

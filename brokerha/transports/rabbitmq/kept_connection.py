@@ -4,17 +4,11 @@
 
 What blocks (the TCP connection, the handshake, what a session declares at its beginning) is done in a thread that ends with it; everything else is
 done in `serve`, by the thread that owns the connection: a node's loop (loop_link.py), or a thread that has nothing else to do (`ConnectionThread`,
-for the log stream). What a turn does is the session's business (reader.py, writer.py, log_stream/session.py). A session lives exactly as long as its
+for the log stream). What a turn does is the session's business (reader.py, writer.py, log_stream/stream.py). A session lives exactly as long as its
 connection, so nothing of an old channel can reach a new one: delivery tags, windows and consumers are made anew with it.
 
 Invariants: `serve` and `push` never block and never raise; heartbeats go out and are watched whenever it is served; a lost connection is tried again
 at once, then after pauses that double, with jitter, so that a broker that comes back does not meet all nodes at the same moment.
-
-Ends the wait of a thread that waits for sockets: a pipe that is written to from any other thread.
-
-Nothing is written while the thread is awake, and nothing twice: the flags say that somebody has come since it last looked around. Who wakes
-first sets `_is_called` and then looks whether the thread waits; the thread first says that it waits and then looks whether it was called; so one
-of the two sees the other.
 """
 
 from __future__ import annotations
@@ -42,9 +36,26 @@ from brokerha.transports.rabbitmq.addresses import Address
 from brokerha.transports.rabbitmq.connecting import LedNowhere, explain, open_connection
 from brokerha.transports.rabbitmq.identity import Identity
 
+log = structlog.get_logger(__name__)
+FAR_S = 3600.0
+_EXPECTED = (AMQPError, KombuError, OSError)
+"""How a connection ends in the normal course of things; anything else is counted as a fault besides."""
+_HEARTBEATS_A_TICK = 5
+_PARTING_S = 1.0
+"""How long a clean goodbye may take."""
+_FILLS = 4
+"""Buffers that are read before others have their turn."""
+
 
 class Waker:
-    """One waiting thread, any number of wakers; close it when the thread has ended."""
+    """One waiting thread, any number of wakers; close it when the thread has ended.
+
+    Ends the wait of a thread that waits for sockets: a pipe that is written to from any other thread.
+
+    Nothing is written while the thread is awake, and nothing twice: the flags say that somebody has come since it last looked around. Who wakes
+    first sets `_is_called` and then looks whether the thread waits; the thread first says that it waits and then looks whether it was called; so one
+    of the two sees the other.
+    """
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
@@ -93,18 +104,6 @@ class Waker:
             self._is_closed = True
             os.close(self._read)
             os.close(self._write)
-
-
-log = structlog.get_logger(__name__)
-
-FAR_S = 3600.0
-_EXPECTED = (AMQPError, KombuError, OSError)
-"""How a connection ends in the normal course of things; anything else is counted as a fault besides."""
-_HEARTBEATS_A_TICK = 5
-_PARTING_S = 1.0
-"""How long a clean goodbye may take."""
-_FILLS = 4
-"""Buffers that are read before others have their turn."""
 
 
 class Session(Protocol):

@@ -12,43 +12,6 @@ Invariants: acknowledgements are made in this thread, on the channel that delive
 prefetch stops the broker; the other lanes go on. A cancelled consumer (its queue was deleted) ends the session, and
 the next one declares everything. A deleted exchange cancels nobody: so a silent sync inbox, and time, are reasons to
 declare again, which costs nothing where all is as it was, and to ask the broker whether it still serves that channel (pulse.py).
-
-The part of the reading half that takes messages of apps, as long as this process speaks for its master.
-
-    brokerha.<master>.{writes,reads}, brokerha.{writes,reads}.any ──> inbox, lane client ──> loop ── Settled ──> here
-
-A message stays with the broker until the loop has settled it. When the door is closed, all that was not settled goes
-back with its channel, in its place, for the process that takes over; a later acknowledgement of it means nothing.
-
-Nobody reads these queues exclusively: a process that is frozen, or cut off, still has its reader, and the one that acts in
-its stead must not wait for the broker to notice. What goes to one master goes first to the reader that began last.
-
-Invariants: acknowledgements are made on the channel that delivered, and only there; what is consumed while the door is
-open is what the topology says.
-
-Asks the broker whether the inbox of another master is still there: it goes with the connection of its process, however that ended.
-
-    hear ──> queue.declare, passive ──> broker ──> it belongs to somebody: seen
-    look ──> queue.declare, passive ──> broker ──> no such queue: of a master that was seen here, an absence; of others nobody knows
-
-Both answers of the broker close the channel of the question; the next one has another. Of the own inbox, which a process hears of where it has backups, there is nothing to learn. What was never seen may live at another broker, from which
-messages are passed on (federation). A broker that was just there again has not all its nodes back: the absence of one that was not seen through this
-connection counts once the connection is as old as the others may need to come back (`TransportConfig.look_after_s`).
-
-The part of the reading half that reads queues of transactions, which come and go while it reads.
-
-    loop ── Followed ──> channels beside the others, each for a few queues ──> inbox, lane tx
-
-To read a queue that is not there closes the channel, and a deleted queue cancels its reader. Both are the normal end of
-a transaction: it is noted and no more. The other queues of a closed channel, few, are read on through another one, and
-what was not acknowledged comes twice.
-
-Events are acknowledged when they are in the inbox and the inbox has room. That loses nothing that matters: an open
-transaction is lost with its backup's process in any case, and a backup that misses an event asks its primary for it. What
-the acknowledgement is for is to stop a primary that is faster than its backup.
-
-Invariants: no more channels than ``followed_tx_queues`` need; a queue that is not there is left, until it is wanted anew;
-nothing here waits, or ends the connection.
 """
 
 from __future__ import annotations
@@ -86,6 +49,12 @@ QUEUES_A_CHANNEL = 16
 """More would save channels, and cost more each time that a queue is not there."""
 _ABOUT_A_TAG = "delivery tag"
 """In what the broker says when it closes a channel for an acknowledgement."""
+_NOT_FOUND = 404
+_RESOURCE_LOCKED = 405
+_NO_GENERATION = 0
+"""Messages of nodes and events of transactions are not settled by the loop."""
+_TOGETHER_BYTES = 1024 * 1024
+_TOGETHER_S = 1.0
 
 
 class _Shelf:
@@ -109,7 +78,23 @@ class _Reader(NamedTuple):
 
 
 class TxReader:
-    """See the head of the module; ``arrived`` is where its session collects what came."""
+    """See the head of the module; ``arrived`` is where its session collects what came.
+
+    The part of the reading half that reads queues of transactions, which come and go while it reads.
+
+        loop ── Followed ──> channels beside the others, each for a few queues ──> inbox, lane tx
+
+    To read a queue that is not there closes the channel, and a deleted queue cancels its reader. Both are the normal end of
+    a transaction: it is noted and no more. The other queues of a closed channel, few, are read on through another one, and
+    what was not acknowledged comes twice.
+
+    Events are acknowledged when they are in the inbox and the inbox has room. That loses nothing that matters: an open
+    transaction is lost with its backup's process in any case, and a backup that misses an event asks its primary for it. What
+    the acknowledgement is for is to stop a primary that is faster than its backup.
+
+    Invariants: no more channels than ``followed_tx_queues`` need; a queue that is not there is left, until it is wanted anew;
+    nothing here waits, or ends the connection.
+    """
 
     def __init__(
         self,
@@ -227,12 +212,18 @@ class TxReader:
         self._arrived.append(arrival)
 
 
-_NOT_FOUND = 404
-_RESOURCE_LOCKED = 405
-
-
 class Lookout:
-    """Of one connection; belongs to its thread."""
+    """Of one connection; belongs to its thread.
+
+    Asks the broker whether the inbox of another master is still there: it goes with the connection of its process, however that ended.
+
+        hear ──> queue.declare, passive ──> broker ──> it belongs to somebody: seen
+        look ──> queue.declare, passive ──> broker ──> no such queue: of a master that was seen here, an absence; of others nobody knows
+
+    Both answers of the broker close the channel of the question; the next one has another. Of the own inbox, which a process hears of where it has backups, there is nothing to learn. What was never seen may live at another broker, from which
+    messages are passed on (federation). A broker that was just there again has not all its nodes back: the absence of one that was not seen through this
+    connection counts once the connection is as old as the others may need to come back (`TransportConfig.look_after_s`).
+    """
 
     def __init__(
         self, open_channel: OpenChannel, arrived: list[Arrival], sightings: Sightings, from_s: float
@@ -293,7 +284,21 @@ class Lookout:
 
 
 class ClientReader:
-    """See the head of the module; ``arrived`` is where its session collects what came."""
+    """See the head of the module; ``arrived`` is where its session collects what came.
+
+    The part of the reading half that takes messages of apps, as long as this process speaks for its master.
+
+        brokerha.<master>.{writes,reads}, brokerha.{writes,reads}.any ──> inbox, lane client ──> loop ── Settled ──> here
+
+    A message stays with the broker until the loop has settled it. When the door is closed, all that was not settled goes
+    back with its channel, in its place, for the process that takes over; a later acknowledgement of it means nothing.
+
+    Nobody reads these queues exclusively: a process that is frozen, or cut off, still has its reader, and the one that acts in
+    its stead must not wait for the broker to notice. What goes to one master goes first to the reader that began last.
+
+    Invariants: acknowledgements are made on the channel that delivered, and only there; what is consumed while the door is
+    open is what the topology says.
+    """
 
     def __init__(
         self,
@@ -381,12 +386,6 @@ class ClientReader:
             arrived.append(arrival)
 
         return collect
-
-
-_NO_GENERATION = 0
-"""Messages of nodes and events of transactions are not settled by the loop."""
-_TOGETHER_BYTES = 1024 * 1024
-_TOGETHER_S = 1.0
 
 
 class _NodeChannel:

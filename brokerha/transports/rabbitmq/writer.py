@@ -18,23 +18,6 @@ Whether the plain channel is served at all, the broker is asked each second (pul
 Invariants: of what is confirmed never more than a window is on its way; nothing new is written while the broker is blocked or the socket
 is full, so a broker that does not keep up stops what is plain by reading less; messages of nodes that waited too long for a connection are
 dropped, not sent.
-
-The part of the writing half that opens, fills and drops queues of transactions, beside all other publishing.
-
-    outbox, lane tx ── take(room) ──> channel of that queue: declare, publish … publish, delete ──> broker
-
-A broker makes and deletes queues in milliseconds, one after the other on each channel. So this has channels of its own,
-each for its share of the queues: what concerns one queue stays in its order, and nothing else waits for it. The
-invitation to a transaction (`TxJoin`) travels here too, so that the queue is there when its backup hears of it.
-
-| the broker | queue to be opened | event | queue to be dropped |
-|---|---|---|---|
-| answers, confirms | done | done | done |
-| refuses, or finds no queue | counted; its channel is opened again | counted | counted, left to expire |
-| is lost | counted | counted | dropped on the next connection |
-
-Invariants: nothing here waits; what has no answer yet is bounded; lost events are for the protocol to send again, and a
-queue that nobody could drop any more expires.
 """
 
 from __future__ import annotations
@@ -77,7 +60,11 @@ from brokerha.transports.rabbitmq.quiet_channel import OpenChannel, QuietChannel
 from brokerha.transports.topology import REJECTED_EXCHANGE, REPLY_ADDRESS, Topology, tx_queue_row
 
 log = structlog.get_logger(__name__)
-
+_NODE_LANES = (SYNC_LANE, DATA_LANE, BULK_LANE)
+_FAR_S = 3600.0
+_NACK_PAUSE_S = 1.0
+_UNSENDABLE = (FrameSyntaxError, struct.error, TypeError, ValueError)
+"""What py-amqp raises, before it writes anything, for properties that AMQP cannot carry."""
 
 
 class _Share:
@@ -172,7 +159,25 @@ class _Share:
 
 
 class TxWriter:
-    """The shares of one connection; see the head of the module."""
+    """The shares of one connection; see the head of the module.
+
+    The part of the writing half that opens, fills and drops queues of transactions, beside all other publishing.
+
+        outbox, lane tx ── take(room) ──> channel of that queue: declare, publish … publish, delete ──> broker
+
+    A broker makes and deletes queues in milliseconds, one after the other on each channel. So this has channels of its own,
+    each for its share of the queues: what concerns one queue stays in its order, and nothing else waits for it. The
+    invitation to a transaction (`TxJoin`) travels here too, so that the queue is there when its backup hears of it.
+
+    | the broker | queue to be opened | event | queue to be dropped |
+    |---|---|---|---|
+    | answers, confirms | done | done | done |
+    | refuses, or finds no queue | counted; its channel is opened again | counted | counted, left to expire |
+    | is lost | counted | counted | dropped on the next connection |
+
+    Invariants: nothing here waits; what has no answer yet is bounded; lost events are for the protocol to send again, and a
+    queue that nobody could drop any more expires.
+    """
 
     def __init__(self, open_channel: OpenChannel, outbox: Outbox, config: TransportConfig, counters: Counters) -> None:
         """Nothing is opened before it is needed."""
@@ -216,13 +221,6 @@ class TxWriter:
 
     def _share_of(self, queue: str) -> _Share:
         return self._shares[zlib.crc32(queue.encode()) % len(self._shares)]
-
-
-_NODE_LANES = (SYNC_LANE, DATA_LANE, BULK_LANE)
-_FAR_S = 3600.0
-_NACK_PAUSE_S = 1.0
-_UNSENDABLE = (FrameSyntaxError, struct.error, TypeError, ValueError)
-"""What py-amqp raises, before it writes anything, for properties that AMQP cannot carry."""
 
 
 class WriterSession:
