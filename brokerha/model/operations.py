@@ -40,13 +40,14 @@ A rejected transaction has none.
 from __future__ import annotations
 
 import re
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 import msgpack
 
 from brokerha.model import about, branches, claims, control, etags, fingerprints, settings, table_snapshots
-from brokerha.model.errors import InvalidRequest, TooLarge
-from brokerha.model.ids import Timestamp, TxId, is_repository_id
+from brokerha.model.errors import InvalidRequest, StoreError, TooLarge
+from brokerha.model.ids import Lsn, Timestamp, TxId, is_repository_id
 from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
 
 BODY_LIMIT_BYTES = 8 * 1024 * 1024
@@ -68,29 +69,6 @@ CONTENT_TYPE_LIMIT_BYTES = 255
 APPLIED = "applied"
 REJECTED = "rejected"
 
-_SHAPES: dict[str, tuple[type, ...]] = {
-    "update": (str, str),
-    "add": (str, str),
-    "remove": (str, str),
-    "put": (str, bytes, bytes),
-    "delete": (str, bytes),
-    "snapshot": (str,),
-    "drop-snapshot": (str,),
-    "create-repository": (str,),
-    "remove-repository": (str,),
-    "control-add": (str, str, str, str, str),
-    "control-remove": (str,),
-    "publish": (str, str, bytes),
-    "accept": (str, str),
-    "expect-key": (str, bytes, str),
-    "expect-range": (str, bytes, bytes, bytes),
-    "expect-since": (str, str, int),
-    "expect-fingerprint": (str,),
-}
-ON_KEYS: Final = frozenset({"put", "delete"})
-ON_SNAPSHOTS: Final = frozenset({"snapshot", "drop-snapshot"})
-ON_QUEUES: Final = frozenset({"publish", "accept"})
-EXPECTATIONS: Final = frozenset({"expect-key", "expect-range", "expect-since", "expect-fingerprint"})
 GRAPH, TABLE, QUEUE = "graph", "table", "queue"
 SNAPSHOT: Final = "snapshot"
 """Kinds of stores; the graph of that kind is a repository."""
@@ -99,9 +77,233 @@ _MESSAGE_ID: Final = re.compile(r"[!-~]{1,128}\.[1-9][0-9]{0,5}\Z")
 _RESERVED: Final = {about.TABLE: about.problem_of, settings.TABLE: settings.problem_of, claims.TABLE: claims.problem_of}
 """Tables whose keys and values are judged one by one."""
 _OF_A_REPOSITORY = frozenset({"update", "add", "remove", "create-repository", "remove-repository"})
+_OF_KEYS: Final = frozenset({"put", "delete"})
+_OF_QUEUES: Final = frozenset({"publish", "accept"})
 
 Operation = tuple[Any, ...]
-Change = tuple[Any, ...]
+"""An operation as it was written: a row of which nothing is known yet."""
+
+
+class Update(NamedTuple):
+    """A SPARQL update request."""
+
+    kind: Literal["update"]
+    repository: str
+    text: str
+
+
+class Add(NamedTuple):
+    """Quads to add."""
+
+    kind: Literal["add"]
+    repository: str
+    text: str
+    """N-Quads."""
+
+
+class Remove(NamedTuple):
+    """Quads to remove."""
+
+    kind: Literal["remove"]
+    repository: str
+    text: str
+    """N-Quads."""
+
+
+class Put(NamedTuple):
+    """A key gets a value; also a change."""
+
+    kind: Literal["put"]
+    table: str
+    key: bytes
+    value: bytes
+
+
+class Delete(NamedTuple):
+    """A key goes; also a change."""
+
+    kind: Literal["delete"]
+    table: str
+    key: bytes
+
+
+class MakeSnapshot(tuple[str, ...]):
+    """Tables can be read by a name; its row is as long as there are tables."""
+
+    __slots__ = ()
+    kind: Final = "snapshot"
+
+    @property
+    def name(self) -> str:
+        """Of the snapshot."""
+        return self[1]
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Empty for all."""
+        return self[2:]
+
+
+class DropSnapshot(NamedTuple):
+    """A snapshot goes."""
+
+    kind: Literal["drop-snapshot"]
+    name: str
+
+
+class CreateRepository(NamedTuple):
+    """A repository comes; also a change."""
+
+    kind: Literal["create-repository"]
+    repository: str
+
+
+class RemoveRepository(NamedTuple):
+    """A repository goes; also a change."""
+
+    kind: Literal["remove-repository"]
+    repository: str
+
+
+class ControlAdd(NamedTuple):
+    """A check of the control suite comes; also a change."""
+
+    kind: Literal["control-add"]
+    name: str
+    of: str
+    """Kind of the check."""
+    target: str
+    text: str
+    expected: str
+
+
+class ControlRemove(NamedTuple):
+    """A check of the control suite goes; also a change."""
+
+    kind: Literal["control-remove"]
+    name: str
+
+
+class Publish(NamedTuple):
+    """A message comes."""
+
+    kind: Literal["publish"]
+    queue: str
+    content_type: str
+    body: bytes
+
+
+class Accept(NamedTuple):
+    """A message is taken away; also a change."""
+
+    kind: Literal["accept"]
+    queue: str
+    message_id: str
+
+
+class ExpectKey(NamedTuple):
+    """A key has this ETag."""
+
+    kind: Literal["expect-key"]
+    table: str
+    key: bytes
+    etag: str
+    """Empty: there is no such key."""
+
+
+class ExpectRange(NamedTuple):
+    """Keys of a range and their values are those of the digest."""
+
+    kind: Literal["expect-range"]
+    table: str
+    first: bytes
+    end: bytes
+    digest: bytes
+
+
+class ExpectSince(NamedTuple):
+    """A store was not changed after an LSN."""
+
+    kind: Literal["expect-since"]
+    store: str
+    """`GRAPH`, `TABLE` or `QUEUE`."""
+    name: str
+    lsn: Lsn
+
+
+class ExpectFingerprint(NamedTuple):
+    """The whole content has this fingerprint."""
+
+    kind: Literal["expect-fingerprint"]
+    fingerprint: str
+
+
+class QuadsChanged(NamedTuple):
+    """The change of one repository: N-Quads lines without the final dot, sorted."""
+
+    kind: Literal["quads"]
+    repository: str
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+
+
+class Published(NamedTuple):
+    """The change that a `Publish` came to."""
+
+    kind: Literal["publish"]
+    queue: str
+    message_id: str
+    content_type: str
+    body: bytes
+
+
+OnQuads = Update | Add | Remove
+OnKey = Put | Delete
+OfQueue = Published | Accept
+OnControl = ControlAdd | ControlRemove
+OnSnapshot = MakeSnapshot | DropSnapshot
+Expectation = ExpectKey | ExpectRange | ExpectSince | ExpectFingerprint
+Checked = OnQuads | OnKey | OnSnapshot | CreateRepository | RemoveRepository | OnControl | Publish | Accept | Expectation
+"""An operation whose shape was checked."""
+Change = QuadsChanged | OnKey | CreateRepository | RemoveRepository | OnControl | Published | Accept
+"""Of an effect."""
+
+_SHAPES: Final[dict[str, tuple[type[Checked], tuple[type, ...]]]] = {
+    "update": (Update, (str, str)),
+    "add": (Add, (str, str)),
+    "remove": (Remove, (str, str)),
+    "put": (Put, (str, bytes, bytes)),
+    "delete": (Delete, (str, bytes)),
+    "snapshot": (MakeSnapshot, (str,)),
+    "drop-snapshot": (DropSnapshot, (str,)),
+    "create-repository": (CreateRepository, (str,)),
+    "remove-repository": (RemoveRepository, (str,)),
+    "control-add": (ControlAdd, (str, str, str, str, str)),
+    "control-remove": (ControlRemove, (str,)),
+    "publish": (Publish, (str, str, bytes)),
+    "accept": (Accept, (str, str)),
+    "expect-key": (ExpectKey, (str, bytes, str)),
+    "expect-range": (ExpectRange, (str, bytes, bytes, bytes)),
+    "expect-since": (ExpectSince, (str, str, int)),
+    "expect-fingerprint": (ExpectFingerprint, (str,)),
+}
+"""By name: the operation, and the types of what follows the name."""
+_CHANGES: Final[dict[str, type[Change]]] = {
+    "quads": QuadsChanged,
+    "put": Put,
+    "delete": Delete,
+    "create-repository": CreateRepository,
+    "remove-repository": RemoveRepository,
+    "control-add": ControlAdd,
+    "control-remove": ControlRemove,
+    "publish": Published,
+    "accept": Accept,
+}
+ON_KEYS: Final = (Put, Delete)
+ON_SNAPSHOTS: Final = (MakeSnapshot, DropSnapshot)
+ON_QUEUES: Final = (Publish, Accept)
+EXPECTATIONS: Final = (ExpectKey, ExpectRange, ExpectSince, ExpectFingerprint)
+"""For isinstance."""
 
 
 class Result(NamedTuple):
@@ -134,7 +336,7 @@ LoggedRow = tuple[TxId, Timestamp, str, str, bytes, bytes]
 """A `Logged` on the wire and on disk."""
 
 
-def pack_operations(operations: list[Operation]) -> bytes:
+def pack_operations(operations: Sequence[Operation]) -> bytes:
     """Return the body of a transaction with these operations. Raises InvalidRequest, TooLarge."""
     check_operations(operations)
     body: bytes = msgpack.packb(operations)
@@ -144,7 +346,7 @@ def pack_operations(operations: list[Operation]) -> bytes:
     return body
 
 
-def unpack_operations(body: bytes) -> list[Operation]:
+def unpack_operations(body: bytes) -> list[Checked]:
     """Return the operations of a body, each checked for its shape. Raises InvalidRequest, TooLarge."""
     if len(body) > BODY_LIMIT_BYTES:
         message = f"the transaction has {len(body)} bytes; the limit is {BODY_LIMIT_BYTES}: {TOO_LARGE}"
@@ -157,22 +359,30 @@ def unpack_operations(body: bytes) -> list[Operation]:
     if not isinstance(operations, tuple):
         message = "the body is not a msgpack list of operations"
         raise InvalidRequest(message)
-    result = list(operations)
-    check_operations(result)
-    return result
+    _check(operations, _problem)
+    return typed_operations(operations)
 
 
 NO_OPERATIONS: Final = b"\x90"
 """The body with which a master has its probe execute what its content holds already; no client can send it."""
 
 
-def operations_to_execute(body: bytes) -> list[Operation]:
+def typed_operations(operations: Iterable[Operation]) -> list[Checked]:
+    """Operations whose shape was checked, by their names."""
+    return [tuple.__new__(_SHAPES[operation[0]][0], operation) for operation in operations]
+
+
+def operations_to_execute(body: bytes) -> list[Checked]:
     """Like `unpack_operations`, with nothing to do for `NO_OPERATIONS`."""
     return [] if body == NO_OPERATIONS else unpack_operations(body)
 
 
-def check_operations(operations: list[Operation]) -> None:
+def check_operations(operations: Sequence[Operation]) -> None:
     """Raise InvalidRequest or TooLarge, naming the first operation that has not the right shape."""
+    _check(operations, _problem_as_written)
+
+
+def _check(operations: Sequence[Operation], problem_of: Callable[[Any], str]) -> None:
     if not operations:
         message = "a transaction needs at least one operation"
         raise InvalidRequest(message)
@@ -180,13 +390,17 @@ def check_operations(operations: list[Operation]) -> None:
         message = f"the transaction has {len(operations)} operations; the limit is {OPERATIONS_LIMIT}: {TOO_LARGE}"
         raise TooLarge(message)
     for number, operation in enumerate(operations, 1):
-        try:
-            problem = _problem(operation) or _unicode_problem(operation)
-        except UnicodeEncodeError:
-            problem = _unicode_problem(operation)
-        if problem:
+        if problem := problem_of(operation):
             message = f"operation {number}: {problem}"
             raise InvalidRequest(message)
+
+
+def _problem_as_written(operation: Any) -> str:
+    """As `_problem`; what comes packed is UTF-8 by then."""
+    try:
+        return _problem(operation) or _unicode_problem(operation)
+    except UnicodeEncodeError:
+        return _unicode_problem(operation)
 
 
 def _unicode_problem(operation: Operation) -> str:
@@ -203,15 +417,15 @@ def _problem(operation: Any) -> str:
     if not operation or not isinstance(operation, (tuple, list)) or not isinstance(operation[0], str):
         return "not a list that starts with the name of an operation"
     name, arguments = operation[0], operation[1:]
-    shape = _SHAPES.get(name)
-    if shape is None:
+    known = _SHAPES.get(name)
+    if known is None:
         return f"unknown operation {name!r}; known are {', '.join(sorted(_SHAPES))}"
     if name == "snapshot":
         return _snapshot_problem(arguments)
-    if tuple(map(type, arguments)) != shape:
-        wanted = ", ".join(t.__name__ for t in shape)
+    if tuple(map(type, arguments)) != known[1]:
+        wanted = ", ".join(t.__name__ for t in known[1])
         return f"{name} takes ({wanted})"
-    if name in ON_KEYS:
+    if name in _OF_KEYS:
         return _key_problem(arguments[0], arguments[1]) or _reserved_problem(arguments)
     if name == "drop-snapshot":
         return name_problem(SNAPSHOT, arguments[0])
@@ -221,7 +435,7 @@ def _problem(operation: Any) -> str:
         return control.problem_of(tuple(arguments))
     if name == "control-remove":
         return "" if control.is_check_name(arguments[0]) else f"{arguments[0]!r} is no name of a check"
-    if name in ON_QUEUES:
+    if name in _OF_QUEUES:
         return _queue_problem(name, arguments)
     return _expectation_problem(name, arguments)
 
@@ -328,7 +542,7 @@ def _range_problem(table: str, first: bytes, end: bytes, digest: bytes) -> str:
     return ""
 
 
-def pack_effect(changes: list[Change]) -> bytes:
+def pack_effect(changes: Sequence[Change]) -> bytes:
     """Return the bytes of an effect; empty bytes for no change. Equal changes give equal bytes."""
     if not changes:
         return b""
@@ -338,4 +552,12 @@ def pack_effect(changes: list[Change]) -> bytes:
 
 def unpack_effect(effect: bytes) -> list[Change]:
     """Return the changes of an effect that a brokerha node packed."""
-    return list(msgpack.unpackb(effect, use_list=False)) if effect else []
+    return typed_changes(msgpack.unpackb(effect, use_list=False)) if effect else []
+
+
+def typed_changes(rows: Iterable[tuple[Any, ...]]) -> list[Change]:
+    """Changes by the names that their rows begin with. Raises StoreError for one of a later version."""
+    try:
+        return [tuple.__new__(_CHANGES[row[0]], row) for row in rows]
+    except KeyError as error:
+        raise StoreError(f"the log has a change {error}, which this version of brokerha does not know") from None

@@ -46,7 +46,6 @@ import pyarrow as pa
 from brokerha.model.control import Check
 from brokerha.model.errors import ProtocolError
 from brokerha.model.fingerprints import DIGEST_BYTES
-from brokerha.model.operations import Change
 from brokerha.pipeline.entries import UNKNOWN_EPOCH, UNKNOWN_ORIGIN, LogEntry
 from brokerha.stores.comparing.fingerprint import control_digest, repository_digest
 from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE, check_item
@@ -93,7 +92,9 @@ _OF_CHANGE: Final = (
 )  # fmt: skip
 """What differs between the rows of one entry, in the order of `_Row`; item and digest become two columns each."""
 _Row = tuple[Any, ...]
-_Maker = Callable[[list[_Row], int, Change, dict[str, Any]], None]
+_Change = tuple[Any, ...]
+"""Of an effect, as it lies there."""
+_Maker = Callable[[list[_Row], int, _Change, dict[str, Any]], None]
 _NOTHING: Final[_Row] = (0, 0, None, None, None, None, None, None, None, None, None, None, False, _NO_ITEM, _NO_ITEM)
 
 
@@ -214,7 +215,7 @@ def _assembled(
 # ---- one function for each kind of change: appends its rows
 
 
-def _quads(rows: list[_Row], operation: int, change: Change, beginnings: dict[str, Any]) -> None:
+def _quads(rows: list[_Row], operation: int, change: _Change, beginnings: dict[str, Any]) -> None:
     _, repository, removed, added = change
     beginning = beginnings.get(repository)
     if beginning is None:
@@ -239,7 +240,7 @@ def _quads(rows: list[_Row], operation: int, change: Change, beginnings: dict[st
             part += 1
 
 
-def _put(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
+def _put(rows: list[_Row], operation: int, change: _Change, _: dict[str, Any]) -> None:
     _, table, key, value = change
     row_key = table.encode() + b"\0" + key
     item = blake2b(b"K" + row_key, digest_size=DIGEST_BYTES).digest()
@@ -247,7 +248,7 @@ def _put(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) ->
     rows.append((operation, 0, TABLE, table, PUT, key, None, None, None, None, value, None, False, item, digest))
 
 
-def _publish(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
+def _publish(rows: list[_Row], operation: int, change: _Change, _: dict[str, Any]) -> None:
     _, queue, message_id, content_type, body = change
     key = message_id.encode()
     item = blake2b(b"M" + queue.encode() + b"\0" + key, digest_size=DIGEST_BYTES).digest()
@@ -259,7 +260,7 @@ def _publish(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]
 def _taken(letter: bytes, store: str, kind: str) -> _Maker:
     """A key or a message goes."""
 
-    def make(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
+    def make(rows: list[_Row], operation: int, change: _Change, _: dict[str, Any]) -> None:
         _, name, called = change
         key = called.encode() if isinstance(called, str) else called
         item = blake2b(letter + name.encode() + b"\0" + key, digest_size=DIGEST_BYTES).digest()
@@ -271,7 +272,7 @@ def _taken(letter: bytes, store: str, kind: str) -> _Maker:
 def _repository(kind: str) -> _Maker:
     """A repository comes or goes."""
 
-    def make(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
+    def make(rows: list[_Row], operation: int, change: _Change, _: dict[str, Any]) -> None:
         _, name = change
         digest = repository_digest(name).to_bytes(DIGEST_BYTES, "big")
         rows.append((
@@ -281,7 +282,7 @@ def _repository(kind: str) -> _Maker:
     return make
 
 
-def _check(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
+def _check(rows: list[_Row], operation: int, change: _Change, _: dict[str, Any]) -> None:
     check = Check(*change[1:])
     value = msgpack.packb(tuple(check[1:]))
     digest = control_digest(check).to_bytes(DIGEST_BYTES, "big")
@@ -291,17 +292,17 @@ def _check(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) 
     ))  # fmt: skip
 
 
-def _uncheck(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
+def _uncheck(rows: list[_Row], operation: int, change: _Change, _: dict[str, Any]) -> None:
     _, name = change
     item = check_item(name)
     rows.append((operation, 0, CONTROL, name, UNCHECK, None, None, None, None, None, None, None, True, item, _NO_ITEM))
 
 
-def _nothing(rows: list[_Row], _operation: int, _change: Change, _beginnings: dict[str, Any]) -> None:
+def _nothing(rows: list[_Row], _operation: int, _change: _Change, _beginnings: dict[str, Any]) -> None:
     rows.append(_NOTHING)
 
 
-def _skip(_rows: list[_Row], _operation: int, _change: Change, _beginnings: dict[str, Any]) -> None:
+def _skip(_rows: list[_Row], _operation: int, _change: _Change, _beginnings: dict[str, Any]) -> None:
     """Nobody asked for this store."""
 
 

@@ -20,7 +20,7 @@ from tempfile import mkdtemp
 from pyoxigraph import RdfFormat, Store
 
 from brokerha.model.ids import Lsn, Timestamp, TxId
-from brokerha.model.operations import Change, Result
+from brokerha.model.operations import Put, Result
 from brokerha.simulator.network import CLUSTER
 from brokerha.stores.copies.worker_copy import WorkerCopy
 from brokerha.stores.execution.worker_store import StoreOptions
@@ -121,11 +121,11 @@ class SimCopy(WorkerCopy):
             generation.store.close()
         self._directory.close()
 
-    def damage(self, change: Change) -> None:
-        """Change data and nothing else, as a disk would: ``("put", table, key, value)``. Fingerprint and number of items stay."""
+    def damage(self, change: Put) -> None:
+        """Change data and nothing else, as a disk would. Fingerprint and number of items stay."""
         environment = self._generation.store._environment  # noqa: SLF001  (behind the back of the store is the point)
         with environment.lmdb.begin(write=True) as transaction:
-            put_row(transaction, environment.keys, row_key_of(change[1], change[2]), change[3])
+            put_row(transaction, environment.keys, row_key_of(change.table, change.key), change.value)
 
 
 class Home:

@@ -15,6 +15,7 @@ from typing import Protocol, TextIO, TypeVar
 from brokerha.log.log import Log
 from brokerha.master.core import MasterConfig
 from brokerha.model.ids import NodeId
+from brokerha.model.operations import Put
 from brokerha.model.ready import (
     BeginLoad,
     CopyDecision,
@@ -307,7 +308,7 @@ class SimWorker(Process):
 
     def damage(self) -> None:
         """Change data behind the back of the fingerprint: something that no client ever writes."""
-        self.copy.damage(("put", "foreign", b"%d" % self.world.now_us, b"x"))
+        self.copy.damage(Put("put", "foreign", b"%d" % self.world.now_us, b"x"))
         self.is_damaged = True
 
     # ---- scrub

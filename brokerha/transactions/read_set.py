@@ -19,12 +19,17 @@ from brokerha.model.ids import Lsn
 from brokerha.model.operations import (
     EXPECTATIONS,
     GRAPH,
-    ON_KEYS,
-    ON_QUEUES,
-    ON_SNAPSHOTS,
     TABLE,
+    Add,
+    CreateRepository,
+    Delete,
     Operation,
+    Put,
+    Remove,
+    RemoveRepository,
+    Update,
     check_operations,
+    typed_operations,
 )
 from brokerha.model.outside.isolation import SERIALIZABLE
 
@@ -52,9 +57,9 @@ class ReadSet:
         """One read found this at an LSN. Raises InvalidRequest for what is no expectation, TooLarge beyond `READS_LIMIT`."""
         if found:
             check_operations(list(found))
-        for demand in found:
-            if demand[0] not in EXPECTATIONS:
-                raise InvalidRequest(f"a read demands nothing of the kind {demand[0]!r}")
+        for demand in typed_operations(found):
+            if not isinstance(demand, EXPECTATIONS):
+                raise InvalidRequest(f"a read demands nothing of the kind {demand.kind!r}")
             about = tuple(demand[:-1])
             if about in self._found:
                 continue
@@ -74,12 +79,12 @@ class ReadSet:
             return self.pieces()
         keys: dict[str, set[bytes]] = {}
         repositories: set[str] = set()
-        for piece in operations:
-            operation = msgpack.unpackb(piece, use_list=False)
-            if operation[0] in ON_KEYS:
-                keys.setdefault(operation[1], set()).add(operation[2])
-            elif operation[0] not in ON_QUEUES | EXPECTATIONS | ON_SNAPSHOTS:
-                repositories.add(operation[1])
+        for operation in typed_operations(msgpack.unpackb(piece, use_list=False) for piece in operations):
+            match operation:
+                case Put() | Delete():
+                    keys.setdefault(operation.table, set()).add(operation.key)
+                case Update() | Add() | Remove() | CreateRepository() | RemoveRepository():
+                    repositories.add(operation.repository)
         return [piece for about, piece in self._found.items() if _is_written(about, keys, repositories)]
 
 

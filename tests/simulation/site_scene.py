@@ -6,6 +6,7 @@ from typing import Any
 
 from brokerha.following.loading import LoadConfig
 from brokerha.model.ids import NodeId
+from brokerha.model.operations import Put
 from brokerha.replication.site.config import WorkerFeed
 from brokerha.simulator.nodes import SimWorker
 from tests.simulation.scene import Scene
@@ -43,7 +44,7 @@ def lose(scene: Scene, node: NodeId) -> None:
 
 def damage(worker: SimWorker, key: bytes) -> None:
     """Change a value that clients wrote, behind the back of the fingerprint."""
-    worker.copy.damage(("put", "table", key, b"flipped"))
+    worker.copy.damage(Put("put", "table", key, b"flipped"))
     worker.is_damaged = True
 
 

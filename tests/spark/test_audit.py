@@ -15,7 +15,7 @@ import pytest
 
 import brokerha
 from brokerha.model.errors import BrokerhaError, ConfigurationError, StoreError, Unreachable, WentBack
-from brokerha.model.operations import unpack_effect
+from brokerha.model.operations import ControlAdd, unpack_effect
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.rows import table_of
 from brokerha.pipeline.sources import BackupSource
@@ -190,7 +190,7 @@ def test_copies_are_compared_where_they_stand_and_what_differs_is_named(audited:
     queue.messages[message.id] = number, Message(message.id, message.content_type, b"changed")
     queue.counts = Counts(queue.counts.published + 1, queue.counts.accepted)
     changed.image.repositories["surplus"] = set()
-    changed.image.suite = changed.image.suite.changed(("control-add", "new", "key", "t", "k", "absent"))
+    changed.image.suite = changed.image.suite.changed(ControlAdd("control-add", "new", "key", "t", "k", "absent"))
     ids = tmp_path / "txids"
     ids.write_text("t1\nt2\nt2\n\n t599 \nlost-1\nlost-2\n")
     copies = {"w1": Copy(STORE), "w2": Copy(behind), "w3": changed, "w4": Unreachable("nobody answers")}

@@ -14,7 +14,19 @@ from brokerha.model import fingerprints
 from brokerha.model.control import Check
 from brokerha.model.errors import StoreDiffers
 from brokerha.model.ids import Lsn
-from brokerha.model.operations import unpack_effect
+from brokerha.model.operations import (
+    Accept,
+    Change,
+    ControlAdd,
+    ControlRemove,
+    CreateRepository,
+    Delete,
+    Published,
+    Put,
+    QuadsChanged,
+    RemoveRepository,
+    unpack_effect,
+)
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.sources import SourceSpec, open_source
 from brokerha.stores.comparing.fingerprint import (
@@ -48,34 +60,42 @@ class Content:
 def fold(entries: Iterable[LogEntry]) -> Content:
     """The content after all of them."""
     content = Content()
-    keys, quads, messages = content.keys, content.quads, content.messages
     for entry in entries:
-        if not entry.effect:
-            continue
         for change in unpack_effect(entry.effect):
-            kind, name = change[0], change[1]
-            if kind == "put":
-                keys[name, change[2]] = change[3]
-            elif kind == "delete":
-                del keys[name, change[2]]
-            elif kind == "quads":
-                quads[name].difference_update(change[2])
-                quads[name].update(change[3])
-            elif kind == "publish":
-                place = content.published[name] = content.published.get(name, 0) + 1
-                messages[name, change[2]] = place, change[3], change[4]
-            elif kind == "accept":
-                content.accepted[name] = content.accepted.get(name, 0) + 1
-                del messages[name, change[2]]
-            elif kind == "create-repository":
-                quads[name] = set()
-            elif kind == "remove-repository":
-                del quads[name]
-            elif kind == "control-add":
-                content.checks[name] = Check(*change[1:])
+            if isinstance(change, (Published, Accept)):
+                _fold_message(content, change)
             else:
-                del content.checks[name]
+                _fold(content, change)
     return content
+
+
+def _fold(content: Content, change: Change) -> None:
+    match change:
+        case Put():
+            content.keys[change.table, change.key] = change.value
+        case Delete():
+            del content.keys[change.table, change.key]
+        case QuadsChanged():
+            content.quads[change.repository].difference_update(change.removed)
+            content.quads[change.repository].update(change.added)
+        case CreateRepository():
+            content.quads[change.repository] = set()
+        case RemoveRepository():
+            del content.quads[change.repository]
+        case ControlAdd():
+            content.checks[change.name] = Check(*change[1:])
+        case ControlRemove():
+            del content.checks[change.name]
+
+
+def _fold_message(content: Content, change: Published | Accept) -> None:
+    queue, place_in = change.queue, (change.queue, change.message_id)
+    if isinstance(change, Published):
+        content.published[queue] = content.published.get(queue, 0) + 1
+        content.messages[place_in] = content.published[queue], change.content_type, change.body
+    else:
+        content.accepted[queue] = content.accepted.get(queue, 0) + 1
+        del content.messages[place_in]
 
 
 def fingerprint_of(content: Content) -> bytes:

@@ -26,7 +26,7 @@ from brokerha.master.command_arguments import NAMED_BY_DOORS
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut, UnsupportedType
 from brokerha.model.ids import Instant, TxId
 from brokerha.model.numbers import Numbers
-from brokerha.model.operations import Operation, pack_operations, unpack_operations
+from brokerha.model.operations import Checked, Operation, pack_operations, typed_operations, unpack_operations
 from brokerha.model.outside.shapes import MAP, TEXT, TIMEOUT, Shapes, check_shapes, needed
 from brokerha.model.requests import ACCEPTED, REFUSED, WAIT, Reply, Submit, doubtful
 from brokerha.model.wire import client_wire
@@ -147,7 +147,7 @@ class _Terms(NamedTuple):
     apart: str
 
 
-_Item = tuple[TxId, bytes, list[Operation]]
+_Item = tuple[TxId, bytes, list[Checked]]
 """A write: its id, its body, and the operations in it."""
 
 
@@ -257,8 +257,8 @@ class AmqpFront:
             batch.txid = batch.txid or self._front.new_txid()
             check_terms(batch.txid, terms.level, terms.copies, terms.timeout_ms)
             operations = single_operations(message)
-            listed = unpack_operations(operations) if isinstance(operations, bytes) else operations
             body = operations if isinstance(operations, bytes) else pack_operations(operations)
+            listed = unpack_operations(body) if isinstance(operations, bytes) else typed_operations(operations)
             items.append((batch.txid, body, listed))
         self._lanes.take(
             message.reply_to,

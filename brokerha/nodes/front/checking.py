@@ -6,7 +6,7 @@ the transaction's LSN, and rejects it there. Whatever can be known at once is re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from brokerha.ingress.nesting import is_plain_data, is_plain_request
@@ -16,7 +16,18 @@ from brokerha.model.branches import branch_id
 from brokerha.model.control import KEY
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import Lsn, is_tx_id, maker_of
-from brokerha.model.operations import ON_KEYS, Operation, pack_operations, unpack_operations
+from brokerha.model.operations import (
+    ON_KEYS,
+    Add,
+    Checked,
+    ControlAdd,
+    Operation,
+    Remove,
+    Update,
+    pack_operations,
+    typed_operations,
+    unpack_operations,
+)
 from brokerha.model.outside.shapes import (
     LEAST_LSN,
     TIMEOUT,
@@ -63,24 +74,24 @@ def checked_body(operations: Sequence[Operation] | bytes) -> bytes:
     if isinstance(operations, bytes):
         body, listed = operations, unpack_operations(operations)
     else:
-        listed = [tuple(operation) for operation in operations]
-        body = pack_operations(listed)
+        body = pack_operations(operations)
+        listed = typed_operations(operations)
     check_texts(listed)
     return body
 
 
-def check_texts(operations: Sequence[Operation]) -> None:
+def check_texts(operations: Iterable[Checked]) -> None:
     """Check what operations of the right shape have to be parsed for, and what only nodes may write. Raises InvalidRequest, NotReady."""
     for operation in operations:
-        if operation[0] in ON_KEYS and operation[1] == settings.TABLE:
+        if isinstance(operation, ON_KEYS) and operation.table == settings.TABLE:
             raise InvalidRequest(f"table {settings.TABLE} is brokerha's own: settings are changed by brokerha settings, and PUT /cluster/settings/NAME")
-        if operation[0] in ON_KEYS and operation[1] == claims.TABLE:
+        if isinstance(operation, ON_KEYS) and operation.table == claims.TABLE:
             raise InvalidRequest(f"table {claims.TABLE} is brokerha's own: take messages with accept, in a transaction")
-        if operation[0] == "update":
-            _judge(is_plain_request(operation[2]), check_update, operation[2])
-        elif operation[0] in _DATA:
-            _judge(is_plain_data(operation[2]), check_nquads, operation[2])
-        elif operation[0] == "control-add" and operation[2] != KEY:
+        if isinstance(operation, Update):
+            _judge(is_plain_request(operation.text), check_update, operation.text)
+        elif isinstance(operation, (Add, Remove)):
+            _judge(is_plain_data(operation.text), check_nquads, operation.text)
+        elif isinstance(operation, ControlAdd) and operation.of != KEY:
             _judge(_is_plain(operation), check_fields, *operation[1:])
 
 

@@ -25,7 +25,7 @@ import msgpack
 
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.log_lineages import Rewinds, rewinds_of
-from brokerha.model.operations import APPLIED, Change, unpack_effect
+from brokerha.model.operations import APPLIED
 from brokerha.ports.journal import Journal
 from brokerha.ports.log_stream import LogBatch, PublishedChange
 
@@ -129,13 +129,13 @@ def split(body: bytes) -> tuple[bytes, ...]:
 def changes_of(lsn: Lsn, txid: TxId, effect: bytes) -> list[PublishedChange]:
     """One message for each change of an effect, in its order."""
     found = []
-    for change in unpack_effect(effect):
+    for change in msgpack.unpackb(effect, use_list=False) if effect else ():
         body: bytes = msgpack.packb(change)
         found.append(PublishedChange(lsn, txid, routing_key(change), body if len(body) <= PART_BYTES else b""))
     return found
 
 
-def routing_key(change: Change) -> str:
-    """``<store>.<name>.<kind>``; what is not A-Z, a-z, 0-9, _ or - in a name becomes _, so that words stay words."""
+def routing_key(change: tuple[Any, ...]) -> str:
+    """``<store>.<name>.<kind>``; what is not A-Z, a-z, 0-9, _ or - in a name becomes _, so that words stay words. A later version may have others."""
     store, kind = _KEY_PARTS.get(change[0], _UNKNOWN)
     return f"{store}.{_FOREIGN.sub('_', change[1])}.{kind}"

@@ -18,7 +18,7 @@ from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.log_lineages import Rewinds, lineage_at, newest, rewinds_of
 from brokerha.model.numbers import Numbers
-from brokerha.model.operations import LoggedRow, Operation, ResultRow, unpack_operations
+from brokerha.model.operations import Checked, LoggedRow, ResultRow, unpack_operations
 from brokerha.nodes.master.journal_lines import held_from, logged_lines, told_entries
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.observing.check_lines import NO_WORKER, broker_check, check_lines, lag_check, loop_check
@@ -512,10 +512,11 @@ def _described(state: str, reason: str, **names: str) -> dict[str, str]:
     return row
 
 
-def _operations_of(body: bytes | None) -> tuple[list[Operation], str]:
+def _operations_of(body: bytes | None) -> tuple[list[Checked], str]:
     """The operations of a body, and in one word what it does; none of one that is not held any more."""
     branch = branch_of(body) if body is not None else None
     if branch is not None:
         return unpack_operations(branch.body) if branch.body else [], branch.step
     operations = unpack_operations(body) if body is not None else []
-    return operations, operations[0][0] if len({operation[0] for operation in operations}) == 1 else "transaction"
+    kinds = {operation.kind for operation in operations}
+    return operations, kinds.pop() if len(kinds) == 1 else "transaction"

@@ -16,7 +16,22 @@ from typing import Any
 from brokerha.model import branches
 from brokerha.model.etags import etag_of
 from brokerha.model.ids import Lsn, TxId
-from brokerha.model.operations import APPLIED, REJECTED, Change, Operation, message_id, unpack_operations
+from brokerha.model.operations import (
+    APPLIED,
+    REJECTED,
+    Accept,
+    Add,
+    Change,
+    Checked,
+    Delete,
+    ExpectKey,
+    Publish,
+    Published,
+    Put,
+    QuadsChanged,
+    message_id,
+    unpack_operations,
+)
 from brokerha.stores.comparing.fingerprint import (
     counts_digest,
     key_digest,
@@ -44,7 +59,7 @@ class Model:
         """By name: place and message by id, in order."""
         self.published: dict[str, int] = {}
         self.accepted: dict[str, int] = {}
-        self.prepared: dict[TxId, list[Operation]] = {}
+        self.prepared: dict[TxId, list[Checked]] = {}
         """Operations of the branches that are prepared."""
         self._fingerprint = repository_digest("main")
         self.outcomes: list[str] = [""]
@@ -70,7 +85,7 @@ class Model:
         self.outcomes.append(REJECTED if rejected else APPLIED)
         self.fingerprints.append(text_of(self._fingerprint))
 
-    def _prepare(self, txid: TxId, operations: list[Operation]) -> bool:
+    def _prepare(self, txid: TxId, operations: list[Checked]) -> bool:
         if txid in self.prepared:
             return True
         if not self._can_all(operations) or self._disturbs(operations, is_branch=True):
@@ -80,7 +95,7 @@ class Model:
         self._put(_row_key(branches.TABLE, txid.encode()), value)
         return True
 
-    def _disturbs(self, operations: list[Operation], *, is_branch: bool = False) -> bool:
+    def _disturbs(self, operations: list[Checked], *, is_branch: bool = False) -> bool:
         """Whether they change what a prepared branch reads or writes; of a branch also whether they read what one writes."""
         return any(
             _items(operations, writes=True) & _items(kept)
@@ -88,48 +103,48 @@ class Model:
             for kept in self.prepared.values()
         )
 
-    def _net(self, txid: TxId, operations: list[Operation]) -> list[Change]:
+    def _net(self, txid: TxId, operations: list[Checked]) -> list[Change]:
         """What they change, as an effect."""
         changes: list[Change] = []
-        quads = sorted({_quad(each[2]) for each in operations if each[0] == "add"} - self.quads)
+        quads = sorted({_quad(each.text) for each in operations if isinstance(each, Add)} - self.quads)
         if quads:
-            changes.append(("quads", "main", [], quads))
-        keys = {_row_key(each[1], each[2]): each for each in operations if each[0] in {"put", "delete"}}
-        changes += [each for key, each in keys.items() if self.keys.get(key) != (each[3] if each[0] == "put" else None)]
-        changes += [each for each in operations if each[0] == "accept"]
+            changes.append(QuadsChanged("quads", "main", (), tuple(quads)))
+        keys = {_row_key(each.table, each.key): each for each in operations if isinstance(each, (Put, Delete))}
+        changes += [each for key, each in keys.items() if self.keys.get(key) != _value_after(each)]
+        changes += [each for each in operations if isinstance(each, Accept)]
         for place, each in enumerate(operations, 1):
-            if each[0] == "publish":
-                changes.append(("publish", each[1], message_id(txid, place), *each[2:]))
+            if isinstance(each, Publish):
+                changes.append(Published("publish", each.queue, message_id(txid, place), *each[2:]))
         return sorted(changes, key=order_of)
 
-    def _can_all(self, operations: list[Operation]) -> bool:
+    def _can_all(self, operations: list[Checked]) -> bool:
         return all(self._can(operation) for operation in operations)
 
-    def _do_all(self, txid: TxId, operations: list[Operation]) -> None:
+    def _do_all(self, txid: TxId, operations: list[Checked]) -> None:
         for place, operation in enumerate(operations, 1):
             self._do(txid, place, operation)
 
-    def _can(self, operation: Operation) -> bool:
-        kind, name = operation[0], operation[1]
-        if kind == "add":
-            return bool(name == "main")
-        if kind == "accept":
-            return operation[2] in self.queues.get(name, ())
-        if kind == "expect-key":
-            value = self.keys.get(_row_key(name, operation[2]))
-            return bool(operation[3] == ("" if value is None else etag_of(value)))
+    def _can(self, operation: Checked) -> bool:
+        match operation:
+            case Add():
+                return operation.repository == "main"
+            case Accept():
+                return operation.message_id in self.queues.get(operation.queue, ())
+            case ExpectKey():
+                value = self.keys.get(_row_key(operation.table, operation.key))
+                return operation.etag == ("" if value is None else etag_of(value))
         return True
 
-    def _do(self, txid: TxId, place: int, operation: Operation) -> None:
-        kind, name = operation[0], operation[1]
-        if kind == "add":
-            self._add(operation[2])
-        elif kind == "publish":
-            self._publish(name, Message(message_id(txid, place), *operation[2:]))
-        elif kind == "accept":
-            self._accept(name, operation[2])
-        elif kind != "expect-key":
-            self._put(_row_key(name, operation[2]), operation[3] if len(operation) > 3 else None)
+    def _do(self, txid: TxId, place: int, operation: Checked) -> None:
+        match operation:
+            case Add():
+                self._add(operation.text)
+            case Publish():
+                self._publish(operation.queue, Message(message_id(txid, place), operation.content_type, operation.body))
+            case Accept():
+                self._accept(operation.queue, operation.message_id)
+            case Put() | Delete():
+                self._put(_row_key(operation.table, operation.key), _value_after(operation))
 
     def _add(self, text: str) -> None:
         quad = _quad(text)
@@ -188,15 +203,24 @@ class Model:
         return "", ""
 
 
-def _items(operations: list[Operation], *, writes: bool = False) -> set[tuple[str, str, Any]]:
+def _items(operations: list[Checked], *, writes: bool = False) -> set[tuple[str, str, Any]]:
     """Keys, messages and quads that operations are about, or only those that they write."""
     items: set[tuple[str, str, Any]] = set()
-    for kind, name, *rest in operations:
-        if kind == "add":
-            items.add(("quad", name, _quad(rest[0])))
-        elif kind == "accept" or (kind != "publish" and not (writes and kind == "expect-key")):
-            items.add(("message" if kind == "accept" else "key", name, rest[0]))
+    for operation in operations:
+        match operation:
+            case Add():
+                items.add(("quad", operation.repository, _quad(operation.text)))
+            case Accept():
+                items.add(("message", operation.queue, operation.message_id))
+            case Put() | Delete():
+                items.add(("key", operation.table, operation.key))
+            case ExpectKey() if not writes:
+                items.add(("key", operation.table, operation.key))
     return items
+
+
+def _value_after(operation: Put | Delete) -> bytes | None:
+    return operation.value if isinstance(operation, Put) else None
 
 
 def _quad(text: str) -> str:

@@ -27,10 +27,10 @@ from brokerha.model.errors import StoreDiffers, StoreError
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Lsn
 from brokerha.model.invariants import invariant
-from brokerha.model.operations import LoggedRow
+from brokerha.model.operations import ControlAdd, LoggedRow
 from brokerha.ports.store import Applied
 from brokerha.stores.comparing.fingerprint import key_digest
-from brokerha.stores.control.suite import ADD, EMPTY, Suite
+from brokerha.stores.control.suite import EMPTY, Suite
 from brokerha.stores.control.table import keep
 from brokerha.stores.copies.frozen import BATCH_LIMIT_BYTES, BATCH_ROWS_LIMIT
 from brokerha.stores.execution.effects_log import EffectsLog
@@ -130,7 +130,7 @@ class CopyBuilder:
         with store_errors("cannot build the control suite"), self._environment.lmdb.begin(write=True) as writing:
             self._suite = Suite(checks)
             for check in self._suite.checks.values():
-                keep(writing, self._environment.control, EMPTY, (ADD, *check))
+                keep(writing, self._environment.control, EMPTY, ControlAdd("control-add", *check))
 
     def last_changes(self, changes: Mapping[tuple[str | None, str], Lsn]) -> None:
         """Put the LSN of the last change of each store that ever was, by (kind, name); `stores/execution/last_changes.py`. Raises StoreError."""

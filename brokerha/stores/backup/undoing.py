@@ -18,7 +18,20 @@ from itertools import takewhile
 from typing import NamedTuple, Protocol
 
 from brokerha.model import claims, control, settings
-from brokerha.model.operations import ON_QUEUES, Change, Operation, unpack_effect
+from brokerha.model.operations import (
+    Accept,
+    Change,
+    ControlAdd,
+    ControlRemove,
+    CreateRepository,
+    Delete,
+    Operation,
+    Published,
+    Put,
+    QuadsChanged,
+    RemoveRepository,
+    unpack_effect,
+)
 
 KEPT_TABLES = frozenset({settings.TABLE, claims.TABLE, *control.PRIVATE})
 """What is in them stays as it is."""
@@ -69,30 +82,30 @@ class Undoing:
             self._note(change)
 
     def _note(self, change: Change) -> None:
-        kind, name = change[0], change[1]
-        if kind == "quads":
-            lines = self._quads.setdefault(name, {})
-            for is_added, changed in ((False, change[2]), (True, change[3])):
-                for line in changed:
-                    if lines.pop(line, is_added) is is_added:
-                        lines[line] = is_added
-        elif kind in {"create-repository", "remove-repository"}:
-            is_there = kind == "create-repository"
-            was_there, _ = self._repositories.get(name, (not is_there, is_there))
-            self._repositories[name] = was_there, is_there
-        elif kind in {"put", "delete"}:
-            if name in KEPT_TABLES:
-                self.kept_tables.add(name)
-            else:
-                self._values[name, change[2]] = change[3] if kind == "put" else None
-        elif kind in ON_QUEUES:
-            published = self._published.setdefault(name, {})
-            if kind == "publish":
-                published[change[2]] = Message(*change[2:])
-            elif published.pop(change[2], None) is None:
-                self._taken.setdefault(name, set()).add(change[2])
-        else:
-            self._checks[name] = tuple(change) if kind == "control-add" else None
+        match change:
+            case QuadsChanged():
+                lines = self._quads.setdefault(change.repository, {})
+                for is_added, changed in ((False, change.removed), (True, change.added)):
+                    for line in changed:
+                        if lines.pop(line, is_added) is is_added:
+                            lines[line] = is_added
+            case CreateRepository() | RemoveRepository():
+                is_there = isinstance(change, CreateRepository)
+                was_there, _ = self._repositories.get(change.repository, (not is_there, is_there))
+                self._repositories[change.repository] = was_there, is_there
+            case Put() | Delete():
+                if change.table in KEPT_TABLES:
+                    self.kept_tables.add(change.table)
+                else:
+                    self._values[change.table, change.key] = change.value if isinstance(change, Put) else None
+            case Published():
+                message = Message(change.message_id, change.content_type, change.body)
+                self._published.setdefault(change.queue, {})[message.id] = message
+            case Accept():
+                if self._published.setdefault(change.queue, {}).pop(change.message_id, None) is None:
+                    self._taken.setdefault(change.queue, set()).add(change.message_id)
+            case ControlAdd() | ControlRemove():
+                self._checks[change.name] = tuple(change) if isinstance(change, ControlAdd) else None
 
     def operations(self, earlier: Earlier) -> list[Operation]:
         """The transaction; empty when all is as it was."""

@@ -18,13 +18,9 @@ from typing import Final
 
 from brokerha.model.control import CHECKS_LIMIT, KEY, Check
 from brokerha.model.errors import Rejected
-from brokerha.model.operations import Change, Operation
+from brokerha.model.operations import ControlAdd, ControlRemove, OnControl
 from brokerha.stores.comparing.fingerprint import control_digest
 from brokerha.stores.tables.key_range import row_key_of
-
-ADD: Final = "control-add"
-REMOVE: Final = "control-remove"
-ON_CONTROL: Final = frozenset({ADD, REMOVE})
 
 
 class Suite:
@@ -50,13 +46,13 @@ class Suite:
         """Whether there are any checks."""
         return bool(self.checks)
 
-    def changed(self, change: Change) -> Suite:
+    def changed(self, change: OnControl) -> Suite:
         """The suite after a change of an effect; applying it twice is the same as once."""
         checks = dict(self.checks)
-        if change[0] == ADD:
-            checks[change[1]] = Check(*change[1:])
+        if isinstance(change, ControlAdd):
+            checks[change.name] = Check(*change[1:])
         else:
-            checks.pop(change[1], None)
+            checks.pop(change.name, None)
         return Suite(checks.values())
 
     def touched(self, row_keys: Collection[bytes], repositories: Iterable[str]) -> set[str]:
@@ -96,12 +92,12 @@ class ControlChange:
         """Whether there was an operation."""
         return self._now is not None
 
-    def add(self, operation: Operation) -> None:
+    def add(self, operation: OnControl) -> None:
         """Take in an operation. Raises Rejected for a check that is not there, or one too many."""
         if self._now is None:
             self._now = dict(self._before.checks)
-        name = operation[1]
-        if operation[0] == ADD:
+        name = operation.name
+        if isinstance(operation, ControlAdd):
             self._now[name] = Check(*operation[1:])
             if len(self._now) > CHECKS_LIMIT:
                 raise Rejected(f"there are {CHECKS_LIMIT} checks, which is the limit")
@@ -114,13 +110,13 @@ class ControlChange:
 
     def added(self) -> set[str]:
         """Names of checks that are new or other ones."""
-        return {change[1] for change in self.changes() if change[0] == ADD}
+        return {change.name for change in self.changes() if isinstance(change, ControlAdd)}
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[OnControl]:
         """The net change."""
         if self._now is None:
             return []
         before, now = self._before.checks, self._now
-        added: list[Change] = [(ADD, *check) for name, check in sorted(now.items()) if before.get(name) != check]
-        removed: list[Change] = [(REMOVE, name) for name in before if name not in now]
+        added: list[OnControl] = [ControlAdd("control-add", *check) for name, check in sorted(now.items()) if before.get(name) != check]
+        removed: list[OnControl] = [ControlRemove("control-remove", name) for name in before if name not in now]
         return added + removed

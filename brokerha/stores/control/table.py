@@ -15,9 +15,9 @@ import msgpack
 from brokerha.model.control import Check
 from brokerha.model.errors import StoreDamaged
 from brokerha.model.fingerprints import DIGEST_BYTES
-from brokerha.model.operations import Change
+from brokerha.model.operations import ControlAdd, OnControl
 from brokerha.stores.comparing.fingerprint import control_digest
-from brokerha.stores.control.suite import ADD, Suite
+from brokerha.stores.control.suite import Suite
 from brokerha.stores.files.environment import WriteTransaction
 
 
@@ -27,12 +27,12 @@ def read_suite(transaction: Any, table: Any) -> Suite:
         return Suite(_read(key, row) for key, row in cursor)
 
 
-def keep(transaction: WriteTransaction, table: Any, before: Suite, change: Change) -> tuple[Suite, int]:
+def keep(transaction: WriteTransaction, table: Any, before: Suite, change: OnControl) -> tuple[Suite, int]:
     """Write a change of an effect; return the suite after it and what it does to the fingerprint."""
-    name: str = change[1]
+    name = change.name
     old = before.checks.get(name)
     difference = 0 if old is None else control_digest(old)
-    if change[0] == ADD:
+    if isinstance(change, ControlAdd):
         digest = control_digest(Check(*change[1:]))
         difference ^= digest
         transaction.put(name.encode(), digest.to_bytes(DIGEST_BYTES, "big") + msgpack.packb(change[2:]), db=table)

@@ -25,9 +25,21 @@ from brokerha.model.operations import (
     ON_QUEUES,
     ON_SNAPSHOTS,
     REJECTED,
+    Accept,
     Change,
+    Checked,
+    ControlAdd,
+    ControlRemove,
+    CreateRepository,
+    Delete,
     LoggedRow,
-    Operation,
+    OfQueue,
+    OnControl,
+    OnKey,
+    Published,
+    Put,
+    QuadsChanged,
+    RemoveRepository,
     Result,
     operations_to_execute,
     pack_effect,
@@ -35,7 +47,6 @@ from brokerha.model.operations import (
 )
 from brokerha.stores.comparing.fingerprint import quads_digest, repository_digest
 from brokerha.stores.control.judge import judge_evaluation
-from brokerha.stores.control.suite import ON_CONTROL
 from brokerha.stores.control.table import keep
 from brokerha.stores.execution.effects_log import EffectsLog
 from brokerha.stores.execution.evaluation import Evaluation
@@ -65,10 +76,10 @@ COMMIT_LIMIT_BYTES = 64 * 1024 * 1024
 
 _NOTED = frozenset({branches.TABLE, table_snapshots.TABLE})
 """Tables whose content is known here, too."""
-_BESIDE = ON_QUEUES | EXPECTATIONS | ON_SNAPSHOTS
+_BESIDE = (*ON_QUEUES, *EXPECTATIONS, *ON_SNAPSHOTS)
 """Operations that need neither an evaluation nor the last word on a key."""
 
-_Judged = tuple[dict[bytes, Operation], list[Change], Evaluation | None, list[Change]]
+_Judged = tuple[dict[bytes, OnKey], list[OfQueue], Evaluation | None, list[OnKey]]
 """A transaction that nothing speaks against: its last operation on each key, its changes of queues, all the rest, if there is any, and
 what becomes of the table of snapshots."""
 
@@ -120,13 +131,13 @@ class Batch:
             keys, queues, evaluation, snapshots = self._judged(txid, timestamp, operations_to_execute(body))
         except (InvalidRequest, Rejected) as error:
             return REJECTED, reason_of(error), b""
-        changes = self._keep_keys(keys)
+        changes: list[Change] = [*self._keep_keys(keys)]
         for change in snapshots:
             self._make(change, self._lsn + 1)
             changes.append(change)
-        for change in queues:
-            self._count(self._queues.keep(self._begun(), change))
-            changes.append(change)
+        for of_queue in queues:
+            self._count(self._queues.keep(self._begun(), of_queue))
+            changes.append(of_queue)
         if evaluation is not None:
             changes += self._keep_repositories(evaluation)
         if len(changes) > 1:
@@ -135,28 +146,29 @@ class Batch:
         self._changes.note(changes, self._lsn + 1)
         return APPLIED, "", pack_effect(changes)
 
-    def _judged(self, txid: TxId, timestamp: Timestamp, operations: list[Operation]) -> _Judged:
+    def _judged(self, txid: TxId, timestamp: Timestamp, operations: list[Checked]) -> _Judged:
         """Judge all of a transaction, with nothing of it kept. Raises InvalidRequest, Rejected, StoreError."""
         # Keys are never read by an operation: only the last one on each key counts, and none of them can fail.
-        keys: dict[bytes, Operation] = {}
-        queues: list[Change] = []
-        others: list[tuple[int, Operation]] = []
+        keys: dict[bytes, OnKey] = {}
+        queues: list[OfQueue] = []
+        others: list[tuple[int, Checked]] = []
         for number, operation in enumerate(operations, 1):
-            is_on_keys = operation[0] in ON_KEYS
-            if is_on_keys:
-                keys[row_key_of(operation[1], operation[2])] = operation
-            elif operation[0] == "remove-repository":
-                self._drop_about(operation[1], keys)
-            if not is_on_keys or operation[1] == about.TABLE:
-                others.append((number, operation))
+            if isinstance(operation, ON_KEYS):
+                keys[row_key_of(operation.table, operation.key)] = operation
+                if operation.table == about.TABLE:
+                    others.append((number, operation))
+                continue
+            if isinstance(operation, RemoveRepository):
+                self._drop_about(operation.repository, keys)
+            others.append((number, operation))
         # Most transactions are about keys only and need no evaluation.
         evaluation: Evaluation | None = None
-        snapshots: list[Change] = []
+        snapshots: list[OnKey] = []
         try:
             if others:
                 queues = self._judged_beside(txid, others)
                 evaluation = self._evaluated(txid, timestamp, others)
-            if self._snapshots or any(operation[0] in ON_SNAPSHOTS for _, operation in others):
+            if self._snapshots or any(isinstance(operation, ON_SNAPSHOTS) for _, operation in others):
                 snapshots = self._of_snapshots(operations, keys)
             rest = queues + evaluation.changes if evaluation is not None else queues
             check_size(keys.values(), [*rest, *snapshots])
@@ -172,7 +184,7 @@ class Batch:
             raise
         return keys, queues, evaluation, snapshots
 
-    def _of_snapshots(self, operations: list[Operation], keys: dict[bytes, Operation]) -> list[Change]:
+    def _of_snapshots(self, operations: list[Checked], keys: dict[bytes, OnKey]) -> list[OnKey]:
         """What a transaction changes in the table of snapshots. Raises Rejected, StoreError."""
         transaction = self._begun()
         content = Content(
@@ -188,12 +200,12 @@ class Batch:
         is_prepared = txid in self._prepared
         if branch.step == branches.PREPARE:
             # One that comes again, long after its id was forgotten, stays as it is.
-            return b"" if is_prepared else self._made([("put", branches.TABLE, key, self._value_of(branch, timestamp))])
+            return b"" if is_prepared else self._made([Put("put", branches.TABLE, key, self._value_of(branch, timestamp))])
         if not is_prepared:
             if branch.step == branches.COMMIT:
                 raise Rejected(f"transaction {txid} is not prepared")
             return b""
-        changes: list[Change] = [("delete", branches.TABLE, key)]
+        changes: list[Change] = [Delete("delete", branches.TABLE, key)]
         if branch.step == branches.COMMIT:
             kept = changes_in(self._stored(row_key_of(branches.TABLE, key)) or b"")
             changes += kept
@@ -204,11 +216,12 @@ class Batch:
     def _value_of(self, branch: branches.Branch, timestamp: Timestamp) -> bytes:
         """Judge a branch, and return what is to be kept of it. Raises InvalidRequest, Rejected, StoreError."""
         operations = operations_to_execute(branch.body)
-        keys, changes, evaluation, _ = self._judged(branch.txid, timestamp, operations)
+        keys, queues, evaluation, _ = self._judged(branch.txid, timestamp, operations)
+        changes: list[Change] = [*queues]
         after = self._suite
         for row_key, operation in keys.items():
             before = self._stored(row_key)
-            if before is not None if operation[0] == "delete" else before != operation[3]:
+            if before != (operation.value if isinstance(operation, Put) else None):
                 changes.append(operation)
         if evaluation is not None:
             changes += evaluation.changes
@@ -244,23 +257,25 @@ class Batch:
 
     def _make(self, change: Change, lsn: Lsn) -> None:
         """Make one change of an effect. Raises StoreError, StoreDiffers."""
-        kind, name = change[0], change[1]
-        if kind == "put":
-            self._count(put_row(self._begun(), self._keys, row_key_of(name, change[2]), change[3]))
-        elif kind == "delete":
-            self._count(delete_row(self._begun(), self._keys, row_key_of(name, change[2])))
-        elif kind == "quads":
-            self._include(self._known(name, lsn), QuadChange(change[2], change[3]))
-        elif kind == "create-repository":
-            self._list(self._repositories.make(name, lsn))
-        elif kind in ON_QUEUES:
-            self._count(self._queues.keep(self._begun(), change))
-        elif kind in ON_CONTROL:
-            self._keep_control(change)
-        else:
-            self._retire(self._known(name, lsn).name)
-        if name in _NOTED and kind in ON_KEYS:
-            (self._prepared if name == branches.TABLE else self._snapshots).note(change)
+        match change:
+            case Put() | Delete():
+                row_key = row_key_of(change.table, change.key)
+                if isinstance(change, Put):
+                    self._count(put_row(self._begun(), self._keys, row_key, change.value))
+                else:
+                    self._count(delete_row(self._begun(), self._keys, row_key))
+                if change.table in _NOTED:
+                    (self._prepared if change.table == branches.TABLE else self._snapshots).note(change)
+            case QuadsChanged():
+                self._include(self._known(change.repository, lsn), QuadChange(change.removed, change.added))
+            case CreateRepository():
+                self._list(self._repositories.make(change.repository, lsn))
+            case RemoveRepository():
+                self._retire(self._known(change.repository, lsn).name)
+            case Published() | Accept():
+                self._count(self._queues.keep(self._begun(), change))
+            case _:
+                self._keep_control(change)
 
     def commit(self) -> None:
         """Make everything so far durable and hand it on. Raises StoreError."""
@@ -296,9 +311,9 @@ class Batch:
         if self._size_bytes > COMMIT_LIMIT_BYTES:
             self.commit()
 
-    def _evaluated(self, txid: TxId, timestamp: Timestamp, others: list[tuple[int, Operation]]) -> Evaluation | None:
+    def _evaluated(self, txid: TxId, timestamp: Timestamp, others: list[tuple[int, Checked]]) -> Evaluation | None:
         """Evaluate the operations on repositories and on the control suite, if there are any. Raises Rejected, StoreError."""
-        operations = [(number, operation) for number, operation in others if operation[0] not in _BESIDE]
+        operations = [(number, operation) for number, operation in others if not isinstance(operation, _BESIDE)]
         if not operations:
             return None
         evaluation = Evaluation(self._repositories, self._lsn + 1, txid, timestamp, self.commit, self._suite, self._is_union)
@@ -314,9 +329,9 @@ class Batch:
     def _is_union(self, repository: str) -> bool:
         return self._stored(row_key_of(about.TABLE, about.setting_key(repository, about.UNION))) is not None
 
-    def _judged_beside(self, txid: TxId, others: list[tuple[int, Operation]]) -> list[Change]:
+    def _judged_beside(self, txid: TxId, others: list[tuple[int, Checked]]) -> list[OfQueue]:
         """Judge the expectations, then what becomes of queues; return their changes. Raises Rejected, StoreError."""
-        beside = [(number, operation) for number, operation in others if operation[0] in _BESIDE]
+        beside = [(number, operation) for number, operation in others if isinstance(operation, _BESIDE)]
         if not beside:
             return []
         transaction = self._begun()
@@ -329,24 +344,24 @@ class Batch:
         judge_expectations([operation for _, operation in beside], before)
         change = QueueChange(txid, lambda queue, message_id: self._queues.holds(transaction, queue, message_id))
         for number, operation in beside:
-            if operation[0] in ON_QUEUES:
+            if isinstance(operation, ON_QUEUES):
                 change.add(number, operation)
         changes = change.changes()
-        made = {each[1] for each in changes if each[0] == "publish"}
+        made = {each.queue for each in changes if isinstance(each, Published)}
         check_room(
             sum(not self._queues.is_known(transaction, queue) for queue in made), self._queues.number(transaction)
         )
         return changes
 
-    def _keep_keys(self, keys: dict[bytes, Operation]) -> list[Change]:
+    def _keep_keys(self, keys: dict[bytes, OnKey]) -> list[OnKey]:
         """Put the last operation on each key into the batch; return those that changed something."""
         if not keys:
             return []
         transaction = self._begun()
-        changes: list[Change] = []
+        changes: list[OnKey] = []
         for row_key, operation in keys.items():
-            if operation[0] == "put":
-                difference = put_row(transaction, self._keys, row_key, operation[3])
+            if isinstance(operation, Put):
+                difference = put_row(transaction, self._keys, row_key, operation.value)
             else:
                 difference = delete_row(transaction, self._keys, row_key)
             if difference is not None:
@@ -354,29 +369,29 @@ class Batch:
                 changes.append(operation)
         return changes
 
-    def _drop_about(self, repository: str, keys: dict[bytes, Operation]) -> None:
+    def _drop_about(self, repository: str, keys: dict[bytes, OnKey]) -> None:
         """What is kept about a repository goes with it, that of this transaction included."""
         beginning = row_key_of(about.TABLE, about.beginning_of(repository))
         held = [row_key for row_key, _ in rows_as_they_lie(self._begun(), self._keys, beginning)]
         for row_key in [*held, *(row_key for row_key in keys if row_key.startswith(beginning))]:
-            keys[row_key] = ("delete", about.TABLE, row_key[len(about.TABLE) + 1 :])
+            keys[row_key] = Delete("delete", about.TABLE, row_key[len(about.TABLE) + 1 :])
 
     def _keep_repositories(self, evaluation: Evaluation) -> list[Change]:
         """Put what an evaluation found into the batch; return it as changes."""
         evaluation.discard_unused()
         for change in evaluation.changes:
-            kind, name = change[0], change[1]
-            if kind == "create-repository":
-                self._list(evaluation.repository(name))
-            elif kind == "quads":
-                self._include(evaluation.repository(name), QuadChange(change[2], change[3]))
-            elif kind == "remove-repository":
-                self._retire(name)
-            else:
-                self._keep_control(change)
+            match change:
+                case CreateRepository():
+                    self._list(evaluation.repository(change.repository))
+                case QuadsChanged():
+                    self._include(evaluation.repository(change.repository), QuadChange(change.removed, change.added))
+                case RemoveRepository():
+                    self._retire(change.repository)
+                case ControlAdd() | ControlRemove():
+                    self._keep_control(change)
         return evaluation.changes
 
-    def _keep_control(self, change: Change) -> None:
+    def _keep_control(self, change: OnControl) -> None:
         self._suite, difference = keep(self._begun(), self._environment.control, self._suite, change)
         self._count((difference, 0))
 

@@ -18,8 +18,22 @@ from collections.abc import Callable
 from brokerha.model.about import repository_of
 from brokerha.model.control import Check
 from brokerha.model.ids import Lsn, Timestamp, TxId
-from brokerha.model.operations import ON_KEYS, Change, Operation
-from brokerha.stores.control.suite import ON_CONTROL, ControlChange, Suite
+from brokerha.model.operations import (
+    Add,
+    Change,
+    Checked,
+    ControlAdd,
+    ControlRemove,
+    CreateRepository,
+    Delete,
+    OnQuads,
+    Put,
+    QuadsChanged,
+    Remove,
+    RemoveRepository,
+    Update,
+)
+from brokerha.stores.control.suite import ControlChange, Suite
 from brokerha.stores.execution.presence import Presence
 from brokerha.stores.rdf.change import PendingQuads, QuadChange
 from brokerha.stores.rdf.repositories import Repositories, Repository
@@ -72,37 +86,37 @@ class Evaluation:
         self._commit_earlier = commit_earlier
         self._is_union = is_union
         self._made: dict[str, Repository] = {}
-        self._waiting: dict[str, list[tuple[int, Operation]]] = {}
+        self._waiting: dict[str, list[tuple[int, OnQuads]]] = {}
 
-    def add(self, number: int, operation: Operation) -> None:
+    def add(self, number: int, operation: Checked) -> None:
         """Take in an operation; ``number`` is its place in the transaction. Raises Rejected, StoreError.
 
         Of those on keys it wants only what is kept about repositories: they have to exist.
         """
-        kind, name = operation[0], operation[1]
-        if kind in ON_CONTROL:
-            self.control.add(operation)
-        elif kind in ON_KEYS:
-            self.presence.check(repository_of(operation[2]))
-        elif kind == "create-repository":
-            self._create(name)
-        elif kind == "remove-repository":
-            self._remove(name)
-        else:
-            self.presence.check(name)
-            self._waiting.setdefault(name, []).append((number, operation))
+        match operation:
+            case ControlAdd() | ControlRemove():
+                self.control.add(operation)
+            case Put() | Delete():
+                self.presence.check(repository_of(operation.key))
+            case CreateRepository():
+                self._create(operation.repository)
+            case RemoveRepository():
+                self._remove(operation.repository)
+            case Update() | Add() | Remove():
+                self.presence.check(operation.repository)
+                self._waiting.setdefault(operation.repository, []).append((number, operation))
 
     def finish(self) -> None:
         """Evaluate what was taken in. Raises Rejected when an operation fails, StoreError."""
         for name in list(self._waiting):
             self._evaluate(name)
         created, removed = self.presence.created(), self.presence.removed()
-        changes: list[Change] = [("create-repository", name) for name in created]
+        changes: list[Change] = [CreateRepository("create-repository", name) for name in created]
         for name, change in self.quads.items():
             if (change.removed or change.added) and (self.presence.exists(name) or name in removed):
-                changes.append(("quads", name, change.removed, change.added))
-        changes += [("remove-repository", name) for name in removed]
-        self.changes = changes + self.control.changes()
+                changes.append(QuadsChanged("quads", name, change.removed, change.added))
+        changes += [RemoveRepository("remove-repository", name) for name in removed]
+        self.changes = [*changes, *self.control.changes()]
 
     def repository(self, name: str) -> Repository:
         """The repository of that name, listed or made by this transaction."""
@@ -110,7 +124,11 @@ class Evaluation:
 
     def touched(self) -> list[str]:
         """Repositories that come, go, or have other content after the transaction."""
-        return [change[1] for change in self.changes if change[0] not in ON_CONTROL]
+        return [
+            change.repository
+            for change in self.changes
+            if isinstance(change, (QuadsChanged, CreateRepository, RemoveRepository))
+        ]
 
     def problems(self, name: str, checks: list[Check]) -> dict[str, str]:
         """Which of these checks about a repository do not hold after the transaction, and why. Raises Rejected, StoreError."""

@@ -15,7 +15,14 @@ from brokerha.model.errors import CONFLICT, Rejected
 from brokerha.model.etags import etag_of
 from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Lsn
-from brokerha.model.operations import RANGE_DIGEST_BYTES, Operation
+from brokerha.model.operations import (
+    RANGE_DIGEST_BYTES,
+    Checked,
+    ExpectFingerprint,
+    ExpectKey,
+    ExpectRange,
+    ExpectSince,
+)
 from brokerha.stores.tables.key_range import row_key_of, rows_between
 
 
@@ -31,27 +38,29 @@ class Before(NamedTuple):
     """First row key and the one after the last -> digest of the rows between (`range_digest`)."""
 
 
-def judge_expectations(operations: Iterable[Operation], before: Before) -> None:
+def judge_expectations(operations: Iterable[Checked], before: Before) -> None:
     """Raise Rejected with the first expectation that does not hold; other operations are left out."""
     for operation in operations:
-        kind = operation[0]
-        if kind == "expect-key":
-            _judge_key(operation[1], operation[2], operation[3], before)
-        elif kind == "expect-since":
-            found = before.changed_lsn(operation[1], operation[2])
-            if found > operation[3]:
+        match operation:
+            case ExpectKey():
+                _judge_key(operation.table, operation.key, operation.etag, before)
+            case ExpectSince():
+                found = before.changed_lsn(operation.store, operation.name)
+                if found > operation.lsn:
+                    raise Rejected(
+                        f"{CONFLICT}expected {operation.store} {operation.name!r} unchanged since LSN {operation.lsn}, "
+                        f"it was changed at LSN {found}"
+                    )
+            case ExpectRange():
+                rows = rows_between(operation.table, operation.first, operation.end)
+                if before.range_digest(*rows) != operation.digest:
+                    raise Rejected(
+                        f"{CONFLICT}keys of table {operation.table!r} from {_named(operation.first)} on were changed: read them again"
+                    )
+            case ExpectFingerprint() if from_text(operation.fingerprint) != before.fingerprint:
                 raise Rejected(
-                    f"{CONFLICT}expected {operation[1]} {operation[2]!r} unchanged since LSN {operation[3]}, "
-                    f"it was changed at LSN {found}"
+                    f"{CONFLICT}expected fingerprint {operation.fingerprint}, found {text_of(before.fingerprint)}"
                 )
-        elif kind == "expect-range":
-            table, first, end, digest = operation[1:]
-            if before.range_digest(*rows_between(table, first, end)) != digest:
-                raise Rejected(
-                    f"{CONFLICT}keys of table {table!r} from {_named(first)} on were changed: read them again"
-                )
-        elif kind == "expect-fingerprint" and from_text(operation[1]) != before.fingerprint:
-            raise Rejected(f"{CONFLICT}expected fingerprint {operation[1]}, found {text_of(before.fingerprint)}")
 
 
 def range_digest(digests: Iterable[bytes]) -> bytes:

@@ -28,17 +28,41 @@ from brokerha.model.branches import COUNT_LIMIT, SIZE_LIMIT_BYTES, SUM_LIMIT_BYT
 from brokerha.model.control import KEY, Check, shortened
 from brokerha.model.errors import Rejected
 from brokerha.model.ids import TxId
-from brokerha.model.operations import GRAPH, ON_KEYS, ON_QUEUES, ON_SNAPSHOTS, QUEUE, Change, Operation
+from brokerha.model.operations import (
+    GRAPH,
+    ON_KEYS,
+    QUEUE,
+    Accept,
+    Add,
+    Change,
+    Checked,
+    ControlAdd,
+    ControlRemove,
+    CreateRepository,
+    Delete,
+    DropSnapshot,
+    ExpectFingerprint,
+    ExpectKey,
+    ExpectRange,
+    ExpectSince,
+    MakeSnapshot,
+    OnKey,
+    Published,
+    Put,
+    QuadsChanged,
+    Remove,
+    RemoveRepository,
+    Update,
+    typed_changes,
+)
 from brokerha.model.operations import TABLE as TABLE_KIND
-from brokerha.stores.control.suite import ADD, ON_CONTROL, Suite
+from brokerha.stores.control.suite import Suite
 from brokerha.stores.tables.key_range import row_key_of
 
 Mark = tuple[Any, ...]
 
 BEGINNING: Final = row_key_of(TABLE, b"")
 """What the row keys of all prepared branches begin with."""
-_QUADS: Final = {"add", "remove"}
-_CREATE: Final = "create-repository"
 
 
 class Branch(NamedTuple):
@@ -62,22 +86,22 @@ class Prepared:
         self._holds: dict[Mark, set[TxId]] = {}
         self._size_bytes = 0
         for row_key, value in rows:
-            self.note(("put", TABLE, row_key[len(BEGINNING) :], value))
+            self.note(Put("put", TABLE, row_key[len(BEGINNING) :], value))
 
     def __contains__(self, txid: TxId) -> bool:
         """Whether this branch is prepared."""
         return txid in self.branches
 
-    def note(self, change: Change) -> None:
+    def note(self, change: OnKey) -> None:
         """A change of the reserved table was made."""
-        txid = change[2].decode()
+        txid = change.key.decode()
         old = self.branches.pop(txid, None)
         if old is not None:
             self._size_bytes -= old.size_bytes
             _take_out(self._does, old.does, txid)
             _take_out(self._holds, old.holds, txid)
-        if change[0] == "put":
-            branch = _branch_of(change[3])
+        if isinstance(change, Put):
+            branch = _branch_of(change.value)
             self.branches[txid] = branch
             self._size_bytes += branch.size_bytes
             for marks, table in ((branch.does, self._does), (branch.holds, self._holds)):
@@ -117,7 +141,7 @@ class Prepared:
 
 
 def value_of(
-    operations: Iterable[Operation],
+    operations: Iterable[Checked],
     changes: list[Change],
     after: Suite,
     lines_of: Callable[[str], Iterable[str]],
@@ -129,7 +153,7 @@ def value_of(
     holds: set[Mark] = set()
     for operation in operations:
         holds.update(_relied_upon(operation, lines_of))
-    row_keys = {row_key_of(change[1], change[2]) for change in changes if change[0] in ON_KEYS}
+    row_keys = {row_key_of(change.table, change.key) for change in changes if isinstance(change, ON_KEYS)}
     repositories = {mark[1] for mark in done_by(changes) if mark[0] == GRAPH}
     for name in after.touched(row_keys, repositories):
         if after.checks[name].kind != KEY:
@@ -141,72 +165,75 @@ def value_of(
 
 def changes_in(value: bytes) -> list[Change]:
     """The changes that a branch keeps."""
-    return list(msgpack.unpackb(value, use_list=False)[0])
+    return typed_changes(msgpack.unpackb(value, use_list=False)[0])
 
 
 def messages_in(value: bytes) -> frozenset[tuple[str, str]]:
     """The messages that a branch takes, as (queue, id)."""
-    return frozenset((change[1], change[2]) for change in changes_in(value) if change[0] == "accept")
+    return frozenset((change.queue, change.message_id) for change in changes_in(value) if isinstance(change, Accept))
 
 
 def done_by(changes: Iterable[Change]) -> Iterator[Mark]:
     """What changes do. Operations on keys may stand for the changes that they lead to."""
     for change in changes:
-        kind, name = change[0], change[1]
-        if kind in ON_KEYS:
-            yield "key", name, change[2]
-            yield TABLE_KIND, name
-            if name == about.TABLE:
-                yield "about", about.repository_of(change[2])
-        elif kind == "quads":
-            yield GRAPH, name
-            for line in (*change[2], *change[3]):
-                yield "quad", name, line
-        elif kind in ON_QUEUES:
-            yield QUEUE, name
-            if kind == "accept":
-                yield "message", name, change[2]
-        elif kind in ON_CONTROL:
-            yield ("suite",)
-            if kind == ADD:
-                check = Check(*change[1:])
-                is_key = check.kind == KEY
-                yield ("key-check", check.target, check.text.encode()) if is_key else ("graph-check", check.target)
-        else:
-            yield GRAPH, name
-            yield "exists", name
-            if kind == _CREATE:
-                yield ("made",)
+        match change:
+            case Put() | Delete():
+                yield "key", change.table, change.key
+                yield TABLE_KIND, change.table
+                if change.table == about.TABLE:
+                    yield "about", about.repository_of(change.key)
+            case QuadsChanged():
+                yield GRAPH, change.repository
+                for line in (*change.removed, *change.added):
+                    yield "quad", change.repository, line
+            case Published():
+                yield QUEUE, change.queue
+            case Accept():
+                yield QUEUE, change.queue
+                yield "message", change.queue, change.message_id
+            case ControlAdd():
+                yield ("suite",)
+                key_check = "key-check", change.target, change.text.encode()
+                yield key_check if change.of == KEY else ("graph-check", change.target)
+            case ControlRemove():
+                yield ("suite",)
+            case CreateRepository() | RemoveRepository():
+                yield GRAPH, change.repository
+                yield "exists", change.repository
+                if isinstance(change, CreateRepository):
+                    yield ("made",)
 
 
 def held_by(changes: Iterable[Change]) -> Iterator[Mark]:
     """What must be left as it is until these changes are made."""
     for change in changes:
-        kind, name = change[0], change[1]
-        if kind in ON_KEYS:
-            yield "key", name, change[2]
-            yield "key-check", name, change[2]
-            if name == about.TABLE:
-                yield "exists", about.repository_of(change[2])
-        elif kind == "quads":
-            yield "exists", name
-            yield "graph-check", name
-            for line in (*change[2], *change[3]):
-                yield "quad", name, line
-        elif kind == "accept":
-            yield "message", name, change[2]
-        elif kind in ON_CONTROL:
-            yield ("suite",)
-            if kind == ADD:
+        match change:
+            case Put() | Delete():
+                yield "key", change.table, change.key
+                yield "key-check", change.table, change.key
+                if change.table == about.TABLE:
+                    yield "exists", about.repository_of(change.key)
+            case QuadsChanged():
+                yield "exists", change.repository
+                yield "graph-check", change.repository
+                for line in (*change.removed, *change.added):
+                    yield "quad", change.repository, line
+            case Accept():
+                yield "message", change.queue, change.message_id
+            case ControlAdd():
+                yield ("suite",)
                 yield from _held_by_check(Check(*change[1:]))
-        elif kind != "publish":
-            yield "exists", name
-            yield "graph-check", name
-            if kind == _CREATE:
+            case ControlRemove():
+                yield ("suite",)
+            case CreateRepository():
+                yield "exists", change.repository
+                yield "graph-check", change.repository
                 yield ("made",)
-            else:
-                yield GRAPH, name
-                yield "about", name
+            case RemoveRepository():
+                yield "exists", change.repository
+                yield "graph-check", change.repository
+                yield GRAPH, change.repository
+                yield "about", change.repository
 
 
 def _held_by_check(check: Check) -> Iterator[Mark]:
@@ -218,36 +245,37 @@ def _held_by_check(check: Check) -> Iterator[Mark]:
         yield "exists", check.target
 
 
-def _relied_upon(operation: Operation, lines_of: Callable[[str], Iterable[str]]) -> Iterator[Mark]:
+def _relied_upon(operation: Checked, lines_of: Callable[[str], Iterable[str]]) -> Iterator[Mark]:
     """What an operation relies upon, whether it changes anything or not. Raises Rejected."""
-    kind, name = operation[0], operation[1]
-    if kind in ON_SNAPSHOTS:
-        raise Rejected(
-            "a transaction that makes or drops a snapshot cannot be prepared, as a snapshot shows one place in the order: make it by itself"
-        )
-    if kind in ON_KEYS or kind == "expect-key":
-        yield "key", name, operation[2]
-        if kind in ON_KEYS and name == about.TABLE:
-            yield "exists", about.repository_of(operation[2])
-    elif kind in _QUADS:
-        yield "exists", name
-        for line in lines_of(operation[2]):
-            yield "quad", name, line
-    elif kind == "update":
-        yield "exists", name
-    elif kind == "expect-range":
-        yield TABLE_KIND, name
-    elif kind == "expect-since":
-        yield name, operation[2]
-    elif kind == "expect-fingerprint":
-        raise Rejected(
-            "a transaction that expects a fingerprint cannot be prepared, as the content goes on until it is committed: "
-            "expect keys, or stores that did not change"
-        )
+    match operation:
+        case MakeSnapshot() | DropSnapshot():
+            raise Rejected(
+                "a transaction that makes or drops a snapshot cannot be prepared, as a snapshot shows one place in the order: make it by itself"
+            )
+        case Put() | Delete() | ExpectKey():
+            yield "key", operation.table, operation.key
+            if operation.table == about.TABLE and not isinstance(operation, ExpectKey):
+                yield "exists", about.repository_of(operation.key)
+        case Add() | Remove():
+            yield "exists", operation.repository
+            for line in lines_of(operation.text):
+                yield "quad", operation.repository, line
+        case Update():
+            yield "exists", operation.repository
+        case ExpectRange():
+            yield TABLE_KIND, operation.table
+        case ExpectSince():
+            yield operation.store, operation.name
+        case ExpectFingerprint():
+            raise Rejected(
+                "a transaction that expects a fingerprint cannot be prepared, as the content goes on until it is committed: "
+                "expect keys, or stores that did not change"
+            )
 
 
 def _branch_of(value: bytes) -> Branch:
-    changes, more = msgpack.unpackb(value, use_list=False)
+    rows, more = msgpack.unpackb(value, use_list=False)
+    changes = typed_changes(rows)
     return Branch(len(value), frozenset(done_by(changes)), frozenset((*held_by(changes), *more)))
 
 

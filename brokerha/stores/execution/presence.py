@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from brokerha.model.errors import TOO_MUCH, Rejected
-from brokerha.model.operations import Change, Operation, pack_effect
+from brokerha.model.operations import Change, OnKey, pack_effect
 
 REPOSITORY_LIMIT = 256
 """Repositories of one cluster; each has an engine with files and threads of its own on every worker."""
@@ -24,7 +24,7 @@ EFFECT_LIMIT_BYTES = 10 * 1024 * 1024
 """Of what one transaction changes: it travels as one line of the log, in one message (model/wire/codec.py)."""
 
 
-def check_size(on_keys: Iterable[Operation], rest: Collection[Change]) -> None:
+def check_size(on_keys: Iterable[OnKey], rest: Collection[Change]) -> None:
     """Raise Rejected when these changes would be larger than one effect may be.
 
     Operations on keys stand for their changes: alone they are no more than the body that they came in.

@@ -17,7 +17,7 @@ from typing import Any
 
 from brokerha.model.errors import StoreDamaged
 from brokerha.model.ids import Lsn
-from brokerha.model.operations import unpack_effect
+from brokerha.model.operations import QuadsChanged, unpack_effect
 from brokerha.stores.execution.effects_log import EffectsLog
 from brokerha.stores.rdf.change import QuadChange
 from brokerha.stores.rdf.repositories import Repositories
@@ -54,8 +54,9 @@ def bring_up(repositories: Repositories, log: EffectsLog, transaction: Any, lsn:
 def _give(repositories: Repositories, behind: dict[str, Lsn], lsn: Lsn, effect: bytes) -> None:
     for change in unpack_effect(effect):
         # An effect on an earlier repository of the same name is below the base LSN of this one.
-        if change[0] == "quads" and behind.get(change[1], lsn) < lsn:
-            repositories.listed[change[1]].pending.include(QuadChange(change[2], change[3]))
+        if isinstance(change, QuadsChanged) and behind.get(change.repository, lsn) < lsn:
+            pending = repositories.listed[change.repository].pending
+            pending.include(QuadChange(change.removed, change.added))
 
 
 def _waiting_lines(repositories: Repositories) -> int:

@@ -35,7 +35,7 @@ from pyoxigraph import DefaultGraph, Literal, NamedNode, Quad, Store
 from brokerha.model.control import Check
 from brokerha.model.errors import InvalidRequest, StoreError
 from brokerha.model.ids import Lsn, Timestamp, TxId
-from brokerha.model.operations import Operation
+from brokerha.model.operations import OnQuads, Update
 from brokerha.stores.control.run import must_commit_first, problems
 from brokerha.stores.rdf import query as rdf_query
 from brokerha.stores.rdf.change import (
@@ -200,17 +200,17 @@ class RdfRepository:
             store.update(text, custom_functions=AS_BLANK_FUNCTIONS)
             self._positions = (lsn,)
 
-    def needs_engine(self, operation: Operation) -> bool:
+    def needs_engine(self, operation: OnQuads) -> bool:
         """Whether its evaluation reads more than the membership of single quads.
 
         It is then wise to commit earlier transactions first, because all of `pending` is put under it at each evaluation;
         the result is the same either way.
         """
-        return operation[0] == "update" and _READING_WORD.search(operation[2]) is not None
+        return isinstance(operation, Update) and _READING_WORD.search(operation.text) is not None
 
     def change_of(
         self,
-        operation: Operation,
+        operation: OnQuads,
         txid: TxId,
         timestamp: Timestamp,
         number: int,
@@ -227,7 +227,7 @@ class RdfRepository:
 
     def change_of_all(
         self,
-        operations: Sequence[tuple[int, Operation]],
+        operations: Sequence[tuple[int, OnQuads]],
         txid: TxId,
         timestamp: Timestamp,
         pending: PendingQuads,

@@ -19,15 +19,20 @@ from typing import Any, NamedTuple
 
 from brokerha.model.ids import TxId
 from brokerha.model.operations import (
-    EXPECTATIONS,
-    ON_KEYS,
-    ON_QUEUES,
-    ON_SNAPSHOTS,
-    Operation,
+    Accept,
+    Add,
+    Checked,
+    CreateRepository,
+    Delete,
+    OnQuads,
+    Publish,
+    Put,
+    Remove,
+    RemoveRepository,
+    Update,
     message_id,
     unpack_operations,
 )
-from brokerha.stores.control.suite import ON_CONTROL
 from brokerha.stores.tables.key_range import KeyRange, row_key_of
 from brokerha.stores.tables.queue_change import NEVER_USED, Counts, Message
 
@@ -41,7 +46,7 @@ class OnRepository(NamedTuple):
     """Whether it exists after them; None where they do not say."""
     is_emptied: bool
     """It was removed: of what was there before nothing is left, also when it was made again."""
-    operations: Sequence[tuple[int, Operation]]
+    operations: Sequence[tuple[int, OnQuads]]
     """Updates and quads since then, each with its place in the transaction."""
 
 
@@ -53,20 +58,21 @@ class Pending:
 
     __slots__ = ("_accepted", "_on_repositories", "_published", "keys", "txid")
 
-    def __init__(self, operations: Iterable[Operation], txid: TxId) -> None:
+    def __init__(self, operations: Iterable[Checked], txid: TxId) -> None:
         self.txid = txid
         self.keys: dict[bytes, bytes | None] = {}
         self._published: dict[str, dict[str, Message]] = {}
         self._accepted: dict[str, set[str]] = {}
         self._on_repositories: dict[str, OnRepository] = {}
         for number, operation in enumerate(operations, 1):
-            kind, name = operation[0], operation[1]
-            if kind in ON_KEYS:
-                self.keys[row_key_of(name, operation[2])] = operation[3] if kind == "put" else None
-            elif kind in ON_QUEUES:
-                self._on_queue(number, operation)
-            elif kind not in EXPECTATIONS and kind not in ON_CONTROL and kind not in ON_SNAPSHOTS:
-                self._on_repository(number, operation)
+            match operation:
+                case Put() | Delete():
+                    after = operation.value if isinstance(operation, Put) else None
+                    self.keys[row_key_of(operation.table, operation.key)] = after
+                case Publish() | Accept():
+                    self._on_queue(number, operation)
+                case CreateRepository() | RemoveRepository() | Update() | Add() | Remove():
+                    self._on_repository(number, operation)
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Pending:
@@ -112,11 +118,11 @@ class Pending:
         """What becomes of a repository."""
         return self._on_repositories.get(repository, UNTOUCHED)
 
-    def _on_repository(self, number: int, operation: Operation) -> None:
-        kind, name = operation[0], operation[1]
-        if kind == "remove-repository":
+    def _on_repository(self, number: int, operation: OnQuads | CreateRepository | RemoveRepository) -> None:
+        name = operation.repository
+        if isinstance(operation, RemoveRepository):
             self._on_repositories[name] = OnRepository(exists=False, is_emptied=True, operations=())
-        elif kind == "create-repository":
+        elif isinstance(operation, CreateRepository):
             self._on_repositories[name] = self.on(name)._replace(exists=True)
         else:
             before = self.on(name)
@@ -125,11 +131,11 @@ class Pending:
             else:
                 self._on_repositories[name] = before._replace(operations=[(number, operation)])
 
-    def _on_queue(self, number: int, operation: Operation) -> None:
-        queue = operation[1]
+    def _on_queue(self, number: int, operation: Publish | Accept) -> None:
+        queue = operation.queue
         own = self._published.setdefault(queue, {})
-        if operation[0] == "publish":
+        if isinstance(operation, Publish):
             name = message_id(self.txid, number)
-            own[name] = Message(name, *operation[2:])
-        elif own.pop(operation[2], None) is None:
-            self._accepted.setdefault(queue, set()).add(operation[2])
+            own[name] = Message(name, operation.content_type, operation.body)
+        elif own.pop(operation.message_id, None) is None:
+            self._accepted.setdefault(queue, set()).add(operation.message_id)

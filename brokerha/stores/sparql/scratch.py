@@ -15,7 +15,7 @@ from pyoxigraph import NamedNode
 
 from brokerha.model.errors import InvalidRequest, Rejected
 from brokerha.model.ids import Timestamp, TxId
-from brokerha.model.operations import Operation
+from brokerha.model.operations import OnQuads
 from brokerha.stores.rdf.change import change_text, read_nquads
 from brokerha.stores.rdf.terms import Function, Graph
 from brokerha.stores.sparql.full import in_full
@@ -31,7 +31,7 @@ _CLEARING: Final = frozenset({"CLEAR", "DROP"})
 class ScratchText:
     """Updates and quads, each with its place in the transaction, as text that an engine can run."""
 
-    def __init__(self, operations: Iterable[tuple[int, Operation]], txid: TxId, timestamp: Timestamp) -> None:
+    def __init__(self, operations: Iterable[tuple[int, OnQuads]], txid: TxId, timestamp: Timestamp) -> None:
         """Raises InvalidRequest for what can never be executed."""
         self.functions: dict[NamedNode, Function] = {}
         """What the text calls."""
@@ -69,8 +69,8 @@ class ScratchText:
             except Rejected as error:
                 raise InvalidRequest(f"the operations of the transaction cannot be evaluated: {error}") from None
 
-    def _add(self, number: int, operation: Operation) -> None:
-        kind, text = operation[0], operation[2]
+    def _add(self, number: int, operation: OnQuads) -> None:
+        kind, text = operation.kind, operation.text
         if kind != "update":
             quads = read_nquads(text).values()
             self.graphs.update(quad.graph_name for quad in quads)

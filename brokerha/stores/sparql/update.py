@@ -27,7 +27,7 @@ from pyoxigraph import DefaultGraph, NamedNode, Quad, Store
 
 from brokerha.model.errors import InvalidRequest, Rejected
 from brokerha.model.ids import Timestamp, TxId
-from brokerha.model.operations import Operation
+from brokerha.model.operations import OnQuads
 from brokerha.stores.rdf.change import (
     AS_BLANK_FUNCTIONS,
     canonical,
@@ -67,9 +67,9 @@ class UpdateRun:
         self._waiting: list[DataStep | Modify] = []
         self._prologue = ""
 
-    def add(self, operation: Operation, txid: TxId, timestamp: Timestamp, number: int) -> None:
+    def add(self, operation: OnQuads, txid: TxId, timestamp: Timestamp, number: int) -> None:
         """Take in an ``update``, ``add`` or ``remove``. Raises Rejected, StoreError."""
-        kind, text = operation[0], operation[2]
+        kind, text = operation.kind, operation.text
         try:
             if kind == "add":
                 self._data(DataStep(added=read_nquads(text)))

@@ -4,12 +4,12 @@ Nothing is changed before it is kept. What counts is the net change: a message t
 transaction was never there, and moves no counter.
 
 >>> change = QueueChange("tx", lambda queue, message_id: message_id == "old.1")
->>> change.add(1, ("publish", "q", "text/plain", b"a"))
->>> change.add(2, ("accept", "q", "old.1"))
->>> change.changes()
+>>> change.add(1, Publish("publish", "q", "text/plain", b"a"))
+>>> change.add(2, Accept("accept", "q", "old.1"))
+>>> [tuple(each) for each in change.changes()]
 [('accept', 'q', 'old.1'), ('publish', 'q', 'tx.1', 'text/plain', b'a')]
->>> change.add(3, ("accept", "q", "tx.1"))
->>> change.changes()
+>>> change.add(3, Accept("accept", "q", "tx.1"))
+>>> [tuple(each) for each in change.changes()]
 [('accept', 'q', 'old.1')]
 """
 
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from brokerha.model.errors import Rejected
 from brokerha.model.ids import TxId
-from brokerha.model.operations import Change, Operation, message_id
+from brokerha.model.operations import Accept, Change, Delete, Publish, Published, Put, message_id
 
 QUEUES_LIMIT = 10_000
 """Queues of one cluster; a queue that was used once stays known with its counters."""
@@ -62,27 +62,27 @@ class QueueChange:
         """``holds`` says whether a queue has a message of this id before the transaction."""
         self._txid = txid
         self._holds = holds
-        self._published: dict[tuple[str, str], Change] = {}
+        self._published: dict[tuple[str, str], Published] = {}
         self._accepted: dict[tuple[str, str], None] = {}
 
-    def add(self, number: int, operation: Operation) -> None:
+    def add(self, number: int, operation: Publish | Accept) -> None:
         """Take in ``publish`` or ``accept``. Raises Rejected: not there, or there already."""
-        queue = operation[1]
-        if operation[0] == "publish":
+        queue = operation.queue
+        if isinstance(operation, Publish):
             place = queue, message_id(self._txid, number)
             if place not in self._accepted and self._holds(*place):
                 raise Rejected(f"message {place[1]!r} is in queue {queue!r} already: use another transaction id")
-            self._published[place] = ("publish", *place, *operation[2:])
+            self._published[place] = Published("publish", *place, operation.content_type, operation.body)
             return
-        place = queue, operation[2]
+        place = queue, operation.message_id
         if self._published.pop(place, None) is None:
             if place in self._accepted or not self._holds(*place):
                 raise Rejected(f"message {place[1]!r} is not in queue {queue!r}")
             self._accepted[place] = None
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[Published | Accept]:
         """The net change; messages of one queue in their order."""
-        return [*(("accept", *place) for place in self._accepted), *self._published.values()]
+        return [*(Accept("accept", *place) for place in self._accepted), *self._published.values()]
 
 
 def check_room(made: int, known: int) -> None:
@@ -91,9 +91,9 @@ def check_room(made: int, known: int) -> None:
         raise Rejected(f"there are {known} queues, and {QUEUES_LIMIT} is the limit")
 
 
-def order_of(change: Change) -> Change:
+def order_of(change: Change) -> tuple[object, ...]:
     """By what the changes of an effect are sorted: kind, name and key; published messages keep their order."""
-    return change[:3] if change[0] in _WITH_KEYS else change[:2]
+    return change[:3] if isinstance(change, _WITH_KEYS) else change[:2]
 
 
-_WITH_KEYS = frozenset({"put", "delete", "accept"})
+_WITH_KEYS = (Put, Delete, Accept)

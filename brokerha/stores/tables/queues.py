@@ -18,7 +18,7 @@ import msgpack
 
 from brokerha.model.errors import NotFound, StoreDamaged, TimedOut
 from brokerha.model.fingerprints import DIGEST_BYTES
-from brokerha.model.operations import Change
+from brokerha.model.operations import Accept, Published
 from brokerha.stores.comparing.fingerprint import counts_digest, message_digest
 from brokerha.stores.files.environment import Environment, WriteTransaction
 from brokerha.stores.tables.key_value import PACE_ITEMS
@@ -50,18 +50,18 @@ class Queues:
         """How many queues there are."""
         return int(transaction.stat(self._counts)["entries"])
 
-    def keep(self, transaction: WriteTransaction, change: Change) -> tuple[int, int]:
+    def keep(self, transaction: WriteTransaction, change: Published | Accept) -> tuple[int, int]:
         """Write a change of an effect; return what it does to (fingerprint, number of messages). Twice is the same as once."""
-        kind, queue, message_id = change[:3]
+        queue, message_id = change.queue, change.message_id
         place_key = _place_key(queue, message_id)
         found = transaction.get(place_key, db=self._places)
-        if (found is None) is (kind == "accept"):
+        if (found is None) is isinstance(change, Accept):
             return 0, 0
         before = self.counts(transaction, queue)
-        if kind == "publish":
+        if isinstance(change, Published):
             now = before._replace(published=before.published + 1)
             place = now.published.to_bytes(_PLACE_BYTES, "big")
-            (key, row), _ = message_rows(queue, now.published, Message(*change[2:]))
+            (key, row), _ = message_rows(queue, now.published, Message(message_id, change.content_type, change.body))
             transaction.put(key, row, db=self._messages)
             transaction.put(place_key, place, db=self._places)
             digest = int.from_bytes(row[:DIGEST_BYTES], "big")
@@ -76,7 +76,7 @@ class Queues:
         transaction.put(key, row, db=self._counts)
         new = int.from_bytes(row[:DIGEST_BYTES], "big")
         old = counts_digest(queue, before) if before != NEVER_USED else 0
-        return digest ^ old ^ new, 1 if kind == "publish" else -1
+        return digest ^ old ^ new, 1 if isinstance(change, Published) else -1
 
     def counts(self, transaction: Any, queue: str) -> Counts:
         """The counters of a queue; zeros when there is none. Raises StoreDamaged."""

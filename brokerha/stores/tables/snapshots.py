@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from brokerha.model import table_snapshots as rows
 from brokerha.model.errors import NotFound, Rejected, UnknownSnapshot
 from brokerha.model.ids import Lsn
-from brokerha.model.operations import ON_SNAPSHOTS, Change, Operation
+from brokerha.model.operations import ON_KEYS, ON_SNAPSHOTS, Change, Checked, Delete, MakeSnapshot, OnKey, Put
 from brokerha.model.table_snapshots import TABLE
 from brokerha.stores.tables.key_range import OWN_TABLES, KeyRange, row_key_of
 
@@ -81,11 +81,11 @@ class Snapshots:
         copied.named, copied.gone = dict(self.named), dict(self.gone)
         return copied
 
-    def note(self, change: Change) -> None:
+    def note(self, change: OnKey) -> None:
         """A change of the reserved table was made."""
-        key = change[2]
-        if change[0] == "put":
-            self._put(key, change[3])
+        key = change.key
+        if isinstance(change, Put):
+            self._put(key, change.value)
         elif key.startswith(rows.SNAPSHOT):
             self.named.pop(key[1:].decode(), None)
             self._chains = None
@@ -133,41 +133,41 @@ class Snapshots:
 
 
 def changes_of(
-    before: Snapshots, operations: Iterable[Operation], keys: Mapping[bytes, Operation], lsn: Lsn, content: Content
-) -> list[Change]:
+    before: Snapshots, operations: Iterable[Checked], keys: Mapping[bytes, OnKey], lsn: Lsn, content: Content
+) -> list[OnKey]:
     """What a transaction changes in the reserved table, beside its last operation on each key. Raises Rejected.
 
     ``lsn`` is its own. Its order of operations counts among those on snapshots only: a snapshot shows all that its transaction wrote.
     """
-    wanted = [operation for operation in operations if operation[0] in ON_SNAPSHOTS]
+    wanted = [operation for operation in operations if isinstance(operation, ON_SNAPSHOTS)]
     change = _SnapshotChange(before, content, DROP_ROWS if wanted else WRITE_ROWS)
     change.keep(keys)
     for operation in wanted:
-        if operation[0] == "snapshot":
-            change.make(operation[1], operation[2:], keys, lsn)
+        if isinstance(operation, MakeSnapshot):
+            change.make(operation.name, operation.tables, keys, lsn)
         else:
-            change.drop(operation[1])
+            change.drop(operation.name)
             change.clear()
     if change.is_any:
         change.clear()
     return change.changes()
 
 
-def copies_of(before: Snapshots, changes: Iterable[Change], value_of: ValueOf) -> list[Change]:
+def copies_of(before: Snapshots, changes: Iterable[Change], value_of: ValueOf) -> list[OnKey]:
     """What the changes of a prepared transaction add to the reserved table when it is committed; its prepare was refused if that is too much."""
     change = _SnapshotChange(before, Content(value_of, lambda _: (), lambda: ()))
     change.keep(
-        {row_key_of(each[1], each[2]): each for each in changes if each[0] in ("put", "delete")}, is_limited=False
+        {row_key_of(each.table, each.key): each for each in changes if isinstance(each, ON_KEYS)}, is_limited=False
     )
     return change.changes()
 
 
-def named_in(operations: Iterable[Operation], changes: Iterable[Change]) -> tuple[list[str], list[Change]]:
+def named_in(operations: Iterable[Checked], changes: Iterable[OnKey]) -> tuple[list[str], list[OnKey]]:
     """(tables of snapshots that are made, changes of the list of snapshots): what a prepared transaction may be in the way of."""
-    directory = [each for each in changes if each[2].startswith(rows.SNAPSHOT)]
-    if not any(operation[0] == "snapshot" for operation in operations):
+    directory = [each for each in changes if each.key.startswith(rows.SNAPSHOT)]
+    if not any(isinstance(operation, MakeSnapshot) for operation in operations):
         return [], directory
-    made = [table for each in directory if each[0] == "put" for table in rows.snapshot_in(each[3])[1]]
+    made = [table for each in directory if isinstance(each, Put) for table in rows.snapshot_in(each.value)[1]]
     return made, directory
 
 
@@ -222,16 +222,17 @@ class _SnapshotChange:
         """Whether the transaction changes any key."""
         self._left_rows, self._left_bytes, self._moved_bytes = left_rows, SIZE_LIMIT_BYTES, 0
 
-    def keep(self, keys: Mapping[bytes, Operation], *, is_limited: bool = True) -> None:
+    def keep(self, keys: Mapping[bytes, OnKey], *, is_limited: bool = True) -> None:
         """Copy what keys hold that are changed. Raises Rejected."""
         size_bytes = copied_bytes = 0
         for row_key, operation in keys.items():
-            table, key = operation[1], operation[2]
+            table, key = operation.table, operation.key
+            after = operation.value if isinstance(operation, Put) else None
             value = self._content.value_of(row_key)
-            if value is None if operation[0] == "delete" else value == operation[3]:
+            if value == after:
                 continue
             self.is_any = True
-            size_bytes += len(key) + (len(operation[3]) if operation[0] == "put" else 0)
+            size_bytes += len(key) + len(after or b"")
             numbers = self._youngest(table)
             if numbers and all(self._row(rows.copies_key(number) + key) is None for number in numbers):
                 self._rows[rows.copies_key(numbers[0]) + key] = copy = rows.packed_copy(value)
@@ -243,13 +244,13 @@ class _SnapshotChange:
             )
         self._left_bytes -= size_bytes + copied_bytes
 
-    def make(self, name: str, tables: tuple[str, ...], keys: Mapping[bytes, Operation], lsn: Lsn) -> None:
+    def make(self, name: str, tables: tuple[str, ...], keys: Mapping[bytes, OnKey], lsn: Lsn) -> None:
         """Make a snapshot of these tables, or of all that have a key. Raises Rejected."""
         after = self._after
         if name in after.named:
             raise Rejected(f"there is a snapshot {name!r} already: drop it, or take another name")
         if not tables:
-            held = {*self._content.tables(), *(operation[1] for operation in keys.values() if operation[0] == "put")}
+            held = {*self._content.tables(), *(operation.table for operation in keys.values() if isinstance(operation, Put))}
             tables = tuple(sorted(held - OWN_TABLES))
         if not tables:
             raise Rejected("there is no table to make a snapshot of")
@@ -300,13 +301,13 @@ class _SnapshotChange:
                 self._rows[key] = None
             self._put(rows.gone_key(number), None)
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[OnKey]:
         """What became different."""
-        changes: list[Change] = []
+        changes: list[OnKey] = []
         for key, value in sorted(self._rows.items()):
             before = self._content.value_of(row_key_of(TABLE, key))
             if value != before:
-                changes.append(("delete", TABLE, key) if value is None else ("put", TABLE, key, value))
+                changes.append(_change(key, value))
         return changes
 
     def _youngest(self, table: str) -> list[int]:
@@ -324,7 +325,7 @@ class _SnapshotChange:
         if self._after is self._before:
             self._after = self._before.copy()
         self._rows[key] = value
-        self._after.note(("delete", TABLE, key) if value is None else ("put", TABLE, key, value))
+        self._after.note(_change(key, value))
 
     def _copies(self, beginning: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys of the reserved table that begin so, with their values."""
@@ -334,3 +335,7 @@ class _SnapshotChange:
             if key not in self._rows:
                 yield key, value
         yield from own
+
+
+def _change(key: bytes, value: bytes | None) -> OnKey:
+    return Delete("delete", TABLE, key) if value is None else Put("put", TABLE, key, value)

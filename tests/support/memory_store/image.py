@@ -9,7 +9,20 @@ from operator import xor
 
 from brokerha.model.fingerprints import packed
 from brokerha.model.ids import Lsn, TxId
-from brokerha.model.operations import ON_KEYS, ON_QUEUES, Change, Logged
+from brokerha.model.operations import (
+    Accept,
+    Change,
+    ControlAdd,
+    ControlRemove,
+    CreateRepository,
+    Delete,
+    Logged,
+    OfQueue,
+    Published,
+    Put,
+    QuadsChanged,
+    RemoveRepository,
+)
 from brokerha.stores.comparing.fingerprint import (
     counts_digest,
     key_digest,
@@ -17,7 +30,7 @@ from brokerha.stores.comparing.fingerprint import (
     quads_digest,
     repository_digest,
 )
-from brokerha.stores.control.suite import EMPTY, ON_CONTROL, Suite
+from brokerha.stores.control.suite import EMPTY, Suite
 from brokerha.stores.execution.expectations import Before, range_digest
 from brokerha.stores.execution.last_changes import STORE_OF
 from brokerha.stores.tables.key_range import row_key_of
@@ -39,32 +52,31 @@ class MemoryQueue:
         """An independent copy."""
         return MemoryQueue(self.counts, dict(self.messages))
 
-    def difference(self, name: str, change: Change) -> int:
+    def difference(self, change: OfQueue) -> int:
         """What a change would do to the fingerprint."""
-        kind, message_id = change[0], change[2]
-        if (message_id in self.messages) is (kind == "publish"):
+        name = change.queue
+        if (change.message_id in self.messages) is isinstance(change, Published):
             return 0
         published, accepted = self.counts
-        if kind == "publish":
+        if isinstance(change, Published):
             now = Counts(published + 1, accepted)
             digest = message_digest(name, published + 1, Message(*change[2:]))
         else:
             now = Counts(published, accepted + 1)
-            digest = message_digest(name, *self.messages[message_id])
+            digest = message_digest(name, *self.messages[change.message_id])
         return digest ^ counts_digest(name, now) ^ (counts_digest(name, self.counts) if published else 0)
 
-    def apply(self, change: Change) -> int:
+    def apply(self, change: OfQueue) -> int:
         """Make a change; return by how many messages there are more. Doing it twice is the same as once."""
-        kind, message_id = change[0], change[2]
-        if (message_id in self.messages) is (kind == "publish"):
+        if (change.message_id in self.messages) is isinstance(change, Published):
             return 0
         published, accepted = self.counts
-        if kind == "publish":
+        if isinstance(change, Published):
             self.counts = Counts(published + 1, accepted)
-            self.messages[message_id] = published + 1, Message(*change[2:])
+            self.messages[change.message_id] = published + 1, Message(*change[2:])
             return 1
         self.counts = Counts(published, accepted + 1)
-        del self.messages[message_id]
+        del self.messages[change.message_id]
         return -1
 
     def fingerprint(self, name: str) -> int:
@@ -132,46 +144,48 @@ class MemoryImage:
 
     def difference(self, change: Change) -> int:
         """What a change would do to the fingerprint."""
-        kind, name = change[0], change[1]
-        if kind in ON_KEYS:
-            row_key = row_key_of(name, change[2])
-            digests = [key_digest(row_key, change[3])] if kind == "put" else []
-            old = self.keys.get(row_key)
-            if old is not None:
-                digests.append(key_digest(row_key, old))
-            return reduce(xor, (int.from_bytes(digest, "big") for digest in digests), 0)
-        if kind == "quads":
-            return quads_digest(name, change[2]) ^ quads_digest(name, change[3])
-        if kind in ON_QUEUES:
-            return self.queues.get(name, MemoryQueue()).difference(name, change)
-        if kind in ON_CONTROL:
-            suite = self.suite
-            return suite.fingerprint() ^ suite.changed(change).fingerprint()
-        return repository_digest(name)
+        match change:
+            case Put() | Delete():
+                row_key = row_key_of(change.table, change.key)
+                digests = [key_digest(row_key, change.value)] if isinstance(change, Put) else []
+                old = self.keys.get(row_key)
+                if old is not None:
+                    digests.append(key_digest(row_key, old))
+                return reduce(xor, (int.from_bytes(digest, "big") for digest in digests), 0)
+            case QuadsChanged():
+                name = change.repository
+                return quads_digest(name, change.removed) ^ quads_digest(name, change.added)
+            case Published() | Accept():
+                return self.queues.get(change.queue, MemoryQueue()).difference(change)
+            case ControlAdd() | ControlRemove():
+                suite = self.suite
+                return suite.fingerprint() ^ suite.changed(change).fingerprint()
+            case _:
+                return repository_digest(change.repository)
 
     def apply(self, change: Change) -> None:
         """Make a change of an effect."""
         self.fingerprint ^= self.difference(change)
-        kind, name = change[0], change[1]
-        if kind == "put":
-            row_key = row_key_of(name, change[2])
-            self.items += row_key not in self.keys
-            self.keys[row_key] = change[3]
-        elif kind == "delete":
-            self.items -= self.keys.pop(row_key_of(name, change[2]), None) is not None
-        elif kind == "quads":
-            lines = self.repositories[name]
-            lines -= set(change[2])
-            lines |= set(change[3])
-            self.items += len(change[3]) - len(change[2])
-        elif kind in ON_QUEUES:
-            self.items += self.queues.setdefault(name, MemoryQueue()).apply(change)
-        elif kind in ON_CONTROL:
-            self.suite = self.suite.changed(change)
-        elif kind == "create-repository":
-            self.repositories[name] = set()
-        else:
-            del self.repositories[name]
+        match change:
+            case Put():
+                row_key = row_key_of(change.table, change.key)
+                self.items += row_key not in self.keys
+                self.keys[row_key] = change.value
+            case Delete():
+                self.items -= self.keys.pop(row_key_of(change.table, change.key), None) is not None
+            case QuadsChanged():
+                lines = self.repositories[change.repository]
+                lines -= set(change.removed)
+                lines |= set(change.added)
+                self.items += len(change.added) - len(change.removed)
+            case Published() | Accept():
+                self.items += self.queues.setdefault(change.queue, MemoryQueue()).apply(change)
+            case ControlAdd() | ControlRemove():
+                self.suite = self.suite.changed(change)
+            case CreateRepository():
+                self.repositories[change.repository] = set()
+            case RemoveRepository():
+                del self.repositories[change.repository]
 
     def note(self, changes: list[Change]) -> None:
         """The transaction at the next LSN has these changes."""

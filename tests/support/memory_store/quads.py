@@ -6,8 +6,21 @@ from collections.abc import Iterator
 
 from brokerha.model.about import repository_of
 from brokerha.model.errors import Rejected
-from brokerha.model.operations import ON_KEYS, Change, Operation
-from brokerha.stores.control.suite import ON_CONTROL, ControlChange
+from brokerha.model.operations import (
+    Add,
+    Change,
+    Checked,
+    ControlAdd,
+    ControlRemove,
+    CreateRepository,
+    Delete,
+    Put,
+    QuadsChanged,
+    Remove,
+    RemoveRepository,
+    Update,
+)
+from brokerha.stores.control.suite import ControlChange
 from brokerha.stores.execution.presence import Presence
 
 NO_SPARQL = "this store holds quads but does not evaluate SPARQL"
@@ -37,37 +50,38 @@ class LineChange:
 
 
 def changes_of_repositories(
-    repositories: dict[str, set[str]], operations: list[Operation], control: ControlChange
+    repositories: dict[str, set[str]], operations: list[Checked], control: ControlChange
 ) -> list[Change]:
     """What operations on repositories and on the control suite would change. Raises Rejected."""
     quads: dict[str, LineChange] = {}
     presence = Presence(repositories)
-    for operation in operations:
-        kind, name = operation[0], operation[1]
-        if kind in ON_CONTROL:
-            control.add(operation)
-            continue
-        if kind in ON_KEYS:
-            presence.check(repository_of(operation[2]))
-            continue
-        if kind == "create-repository":
-            presence.create(name)
-            continue
+
+    def on(name: str) -> LineChange:
         presence.check(name)
-        if name not in quads:
-            quads[name] = LineChange(repositories.get(name, set()))
-        if kind == "update":
-            raise Rejected(NO_SPARQL)
-        if kind == "remove-repository":
-            presence.remove(name)
-            quads[name].clear()
-        else:
-            quads[name].change(kind, lines_of(operation[2]))
-    changes: list[Change] = [("create-repository", name) for name in presence.created()]
-    changes += [("remove-repository", name) for name in presence.removed()]
+        return quads.setdefault(name, LineChange(repositories.get(name, set())))
+
+    for operation in operations:
+        match operation:
+            case ControlAdd() | ControlRemove():
+                control.add(operation)
+            case Put() | Delete():
+                presence.check(repository_of(operation.key))
+            case CreateRepository():
+                presence.create(operation.repository)
+            case RemoveRepository():
+                emptied = on(operation.repository)
+                presence.remove(operation.repository)
+                emptied.clear()
+            case Update():
+                on(operation.repository)
+                raise Rejected(NO_SPARQL)
+            case Add() | Remove():
+                on(operation.repository).change(operation.kind, lines_of(operation.text))
+    changes: list[Change] = [CreateRepository("create-repository", name) for name in presence.created()]
+    changes += [RemoveRepository("remove-repository", name) for name in presence.removed()]
     for name, overlay in quads.items():
         if overlay.removed or overlay.added:
-            changes.append(("quads", name, sorted(overlay.removed), sorted(overlay.added)))
+            changes.append(QuadsChanged("quads", name, tuple(sorted(overlay.removed)), tuple(sorted(overlay.added))))
     return changes
 
 

@@ -26,10 +26,19 @@ from brokerha.model.operations import (
     ON_QUEUES,
     ON_SNAPSHOTS,
     REJECTED,
+    Accept,
     Change,
+    Checked,
+    CreateRepository,
+    Delete,
     Logged,
     LoggedRow,
-    Operation,
+    OfQueue,
+    OnKey,
+    Published,
+    Put,
+    QuadsChanged,
+    RemoveRepository,
     Result,
     operations_to_execute,
     pack_effect,
@@ -49,7 +58,7 @@ from tests.support.memory_store.image import MemoryImage, MemoryQueue
 from tests.support.memory_store.quads import NO_SPARQL, changes_of_repositories, lines_of
 from tests.support.memory_store.reading import read_image
 
-_ELSEWHERE = ON_KEYS | ON_QUEUES | EXPECTATIONS | ON_SNAPSHOTS
+_ELSEWHERE = (*ON_KEYS, *ON_QUEUES, *EXPECTATIONS, *ON_SNAPSHOTS)
 """Operations that are not about repositories or the control suite."""
 
 
@@ -170,14 +179,15 @@ class MemoryStore:
         image = self._image
         lsn, fingerprint = image.lsn + 1, image.fingerprint
         queues: dict[str, MemoryQueue] = {}
-        made = {change[1] for change in changes if change[0] == "create-repository"}
+        made = {change.repository for change in changes if isinstance(change, CreateRepository)}
         for change in changes:
-            if change[0] in {"quads", "remove-repository"} and change[1] not in made | image.repositories.keys():
+            is_known = not isinstance(change, (QuadsChanged, RemoveRepository)) or change.repository in made | image.repositories.keys()
+            if not is_known:
                 raise StoreDiffers(f"LSN {lsn} changes repository {change[1]!r}, which is not here", lsn, UNKNOWN)
-            if change[0] in ON_QUEUES:
+            if isinstance(change, (Published, Accept)):
                 # Their counters go on with each change of one effect.
-                queue = queues.setdefault(change[1], image.queues.get(change[1], MemoryQueue()).copy())
-                fingerprint ^= queue.difference(change[1], change)
+                queue = queues.setdefault(change.queue, image.queues.get(change.queue, MemoryQueue()).copy())
+                fingerprint ^= queue.difference(change)
                 queue.apply(change)
             else:
                 fingerprint ^= image.difference(change)
@@ -199,11 +209,11 @@ class MemoryStore:
     def _make(self, changes: list[Change]) -> None:
         for change in changes:
             self._image.apply(change)
-            if change[0] not in ON_KEYS:
+            if not isinstance(change, ON_KEYS):
                 continue
-            if self._held is not None and change[1] == branches.TABLE:
+            if self._held is not None and change.table == branches.TABLE:
                 self._held.note(change)
-            elif self._past is not None and change[1] == table_snapshots.TABLE:
+            elif self._past is not None and change.table == table_snapshots.TABLE:
                 self._past.note(change)
         self._image.note(changes)
 
@@ -228,36 +238,38 @@ class MemoryStore:
             operations = operations_to_execute(branch.body)
             changes, after = self._changes(branch.txid, operations)
             # Copies for snapshots are made by the commit.
-            changes = [each for each in changes if each[0] not in ON_KEYS or each[1] != table_snapshots.TABLE]
+            changes = [each for each in changes if not isinstance(each, ON_KEYS) or each.table != table_snapshots.TABLE]
             value = value_of(operations, changes, after, lines_of)
             prepared.judge_branch(branch.txid, value)
-            return [("put", branches.TABLE, key, value)]
+            return [Put("put", branches.TABLE, key, value)]
         if branch.txid not in prepared:
             if branch.step == branches.COMMIT:
                 raise Rejected(f"transaction {branch.txid} is not prepared")
             return []
         kept = changes_in(self._image.keys[row_key_of(branches.TABLE, key)]) if branch.step == branches.COMMIT else []
         copies = copies_of(self._snapshots, kept, self._image.keys.get)
-        return sorted([*kept, *copies, ("delete", branches.TABLE, key)], key=order_of)
+        return sorted([*kept, *copies, Delete("delete", branches.TABLE, key)], key=order_of)
 
-    def _changes(self, txid: TxId, operations: list[Operation]) -> tuple[list[Change], Suite]:
+    def _changes(self, txid: TxId, operations: list[Checked]) -> tuple[list[Change], Suite]:
         """What the operations would change, minimal and sorted by kind, name and key, and the suite after it; nothing is changed yet."""
-        keys: dict[bytes, Operation] = {}
-        on_repositories: list[Operation] = []
+        keys: dict[bytes, OnKey] = {}
+        on_repositories: list[Checked] = []
         control = ControlChange(self._image.suite)
         queues = self._judged_beside(txid, operations)
         for operation in operations:
-            if operation[0] in ON_KEYS:
-                keys[row_key_of(operation[1], operation[2])] = operation
-            elif operation[0] == "remove-repository":
-                self._drop_about(operation[1], keys)
-            if operation[0] not in _ELSEWHERE or (operation[0] in ON_KEYS and operation[1] == about.TABLE):
+            if isinstance(operation, ON_KEYS):
+                keys[row_key_of(operation.table, operation.key)] = operation
+                if operation.table == about.TABLE:
+                    on_repositories.append(operation)
+            elif isinstance(operation, RemoveRepository):
+                self._drop_about(operation.repository, keys)
+            if not isinstance(operation, _ELSEWHERE):
                 on_repositories.append(operation)
         changes: list[Change] = []
         if on_repositories:
             changes = changes_of_repositories(self._image.repositories, on_repositories, control)
-        snapshots: list[Change] = []
-        if self._snapshots or any(operation[0] in ON_SNAPSHOTS for operation in operations):
+        snapshots: list[OnKey] = []
+        if self._snapshots or any(isinstance(operation, ON_SNAPSHOTS) for operation in operations):
             snapshots = changes_of(self._snapshots, operations, keys, self._image.lsn + 1, self._image.content())
         rest = [*queues, *changes, *control.changes()]
         check_size(keys.values(), [*rest, *snapshots])
@@ -267,7 +279,7 @@ class MemoryStore:
             self._prepared.judge_snapshot(tables)
         for row_key, operation in keys.items():
             before = self._image.keys.get(row_key)
-            if before is not None if operation[0] == "delete" else before != operation[3]:
+            if before != (operation.value if isinstance(operation, Put) else None):
                 changes.append(operation)
         self._judge(control, keys, changes)
         changes += [*control.changes(), *queues, *snapshots]
@@ -275,13 +287,13 @@ class MemoryStore:
             changes.sort(key=order_of)
         return changes, control.after()
 
-    def _drop_about(self, repository: str, keys: dict[bytes, Operation]) -> None:
+    def _drop_about(self, repository: str, keys: dict[bytes, OnKey]) -> None:
         """What is kept about a repository goes with it, that of this transaction included."""
         beginning = row_key_of(about.TABLE, about.beginning_of(repository))
         for row_key in [row_key for row_key in (*self._image.keys, *keys) if row_key.startswith(beginning)]:
-            keys[row_key] = ("delete", about.TABLE, row_key[len(about.TABLE) + 1 :])
+            keys[row_key] = Delete("delete", about.TABLE, row_key[len(about.TABLE) + 1 :])
 
-    def _judged_beside(self, txid: TxId, operations: list[Operation]) -> list[Change]:
+    def _judged_beside(self, txid: TxId, operations: list[Checked]) -> list[OfQueue]:
         """Judge the expectations, then what becomes of queues; return their changes. Raises Rejected."""
         image = self._image
         judge_expectations(operations, image.before())
@@ -289,24 +301,24 @@ class MemoryStore:
             txid, lambda queue, message_id: queue in image.queues and message_id in image.queues[queue].messages
         )
         for number, operation in enumerate(operations, 1):
-            if operation[0] in ON_QUEUES:
+            if isinstance(operation, ON_QUEUES):
                 change.add(number, operation)
         changes = change.changes()
-        check_room(len({each[1] for each in changes} - image.queues.keys()), len(image.queues))
+        check_room(len({each.queue for each in changes} - image.queues.keys()), len(image.queues))
         return changes
 
-    def _judge(self, control: ControlChange, keys: dict[bytes, Operation], changes: list[Change]) -> None:
+    def _judge(self, control: ControlChange, keys: dict[bytes, OnKey], changes: list[Change]) -> None:
         """Raise Rejected when a check that is touched does not hold any more, or could not be evaluated here."""
 
         def value_of(row_key: bytes) -> bytes | None:
             operation = keys.get(row_key)
             if operation is None:
                 return self._image.keys.get(row_key)
-            return cast("bytes", operation[3]) if operation[0] == "put" else None
+            return operation.value if isinstance(operation, Put) else None
 
         def problems_of(_repository: str, _checks: list[Check]) -> dict[str, str]:
             raise Rejected(NO_SPARQL)
 
         after = control.after()
-        touched = after.touched(keys.keys(), [change[1] for change in changes if change[0] not in ON_KEYS])
+        touched = after.touched(keys.keys(), [change[1] for change in changes if not isinstance(change, ON_KEYS)])
         judge(after, touched | control.added(), value_of, problems_of)

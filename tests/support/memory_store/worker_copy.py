@@ -28,7 +28,7 @@ from brokerha.model.errors import StoreDamaged, StoreError
 from brokerha.model.fingerprints import packed
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.invariants import invariant
-from brokerha.model.operations import Change, Logged, LoggedRow, Result
+from brokerha.model.operations import Change, Delete, Logged, LoggedRow, Put, QuadsChanged, Result
 from brokerha.ports.copies import Kept, Snapshot
 from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.control.suite import Suite
@@ -126,14 +126,15 @@ class MemoryCopy:
         ``("quads", repository, removed lines, added lines)``. Fingerprint and number of items stay as they are.
         """
         image = cast("Any", self._store.image())
-        if change[0] == "put":
-            image.keys[row_key_of(change[1], change[2])] = change[3]
-        elif change[0] == "delete":
-            del image.keys[row_key_of(change[1], change[2])]
-        else:
-            lines = image.repositories[change[1]]
-            lines -= set(change[2])
-            lines |= set(change[3])
+        match change:
+            case Put():
+                image.keys[row_key_of(change.table, change.key)] = change.value
+            case Delete():
+                del image.keys[row_key_of(change.table, change.key)]
+            case QuadsChanged():
+                lines = image.repositories[change.repository]
+                lines -= set(change.removed)
+                lines |= set(change.added)
         self._store = MemoryStore.from_image(image, self._keep_results)
 
     @property

@@ -12,7 +12,7 @@ from brokerha.client import Client
 from brokerha.client.outcomes import Written
 from brokerha.model.errors import InvalidRequest, NotReady, Rejected, TooLarge
 from brokerha.model.fingerprints import packed
-from brokerha.model.operations import LoggedRow, Operation, pack_effect
+from brokerha.model.operations import LoggedRow, Operation, Put, pack_effect
 from brokerha.stores.backup.restore_target import Target
 from brokerha.stores.backup.undoing import Message
 
@@ -32,7 +32,7 @@ class Fake:
         return {"first_lsn": self.first, "last_lsn": self.last}
 
     def logged(self, first_lsn: int, last_lsn: int) -> list[LoggedRow]:
-        effect = pack_effect([("put", "t", b"k", self.value)])
+        effect = pack_effect([Put("put", "t", b"k", self.value)])
         return [(f"t{lsn}", lsn, "applied", "", effect, packed(lsn)) for lsn in range(first_lsn, min(last_lsn, self.last) + 1)][:2]
 
     def write(self, operations: list[Operation], *, ack: str) -> Written:

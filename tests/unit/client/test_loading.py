@@ -13,7 +13,7 @@ from brokerha.client import Client, Session, loading
 from brokerha.client.loading import Loaded
 from brokerha.client.rdf_lines import in_graph, is_statement, relabelled
 from brokerha.model import errors
-from brokerha.model.operations import unpack_operations
+from brokerha.model.operations import Add, unpack_operations
 from brokerha.model.requests import REJECTED_STATUS, Reply
 from tests.unit.client.fake_wire import FakeWire
 from tests.unit.client.serving import Served
@@ -29,8 +29,8 @@ def triples(count: int) -> list[str]:
 
 def loaded_lines(wire: FakeWire) -> list[str]:
     operations = [unpack_operations(body) for batch in wire.batches for _, body in batch]
-    assert all(len(one) == 1 and one[0][0] == "add" for one in operations)
-    return [line for [(_, _, text)] in operations for line in text.splitlines()]
+    assert all(len(one) == 1 and isinstance(one[0], Add) for one in operations)
+    return [line for [each] in operations if isinstance(each, Add) for line in each.text.splitlines()]
 
 
 def test_input_is_cut_into_transactions_and_nothing_is_lost(db: Session, served: Served) -> None:

@@ -12,6 +12,7 @@ from brokerha.ingress.limits import ParserLimits
 from brokerha.ingress.parsers import Parsers
 from brokerha.ingress.rdf_bodies import FORMATS, is_plain, nquads_of
 from brokerha.model.errors import InvalidRequest
+from brokerha.model.operations import typed_operations
 from brokerha.nodes.front.checking import check_texts
 from brokerha.stores.sparql.text import check_update
 from tests.support.hostile_bodies import WHOLE, bodies, poison
@@ -75,7 +76,7 @@ def test_an_operation_is_judged_like_a_body() -> None:
     for media_type, body in poison():
         if media_type == "application/n-quads":
             with pytest.raises(InvalidRequest, match="nested more than"):
-                check_texts([("add", "main", body.decode())])
+                check_texts(typed_operations([("add", "main", body.decode())]))
         if media_type == "application/sparql-update":
             with pytest.raises(InvalidRequest, match="MALFORMED"):
-                check_texts([("update", "main", body.decode())])
+                check_texts(typed_operations([("update", "main", body.decode())]))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from brokerha.model.claims import EMPTY, Claim, Claims, claimed, claims_in, packed, problem_of
 from brokerha.model.errors import InvalidRequest
-from brokerha.model.operations import check_operations
+from brokerha.model.operations import check_operations, typed_operations
 from brokerha.nodes.front.checking import check_texts
 
 MASTERS = st.sampled_from(["m1", "m2", "m3"])
@@ -36,6 +36,6 @@ def test_any_key_and_value_is_judged(key: bytes, value: bytes) -> None:
 
 def test_nobody_but_nodes_writes_them() -> None:
     with pytest.raises(InvalidRequest, match="take messages with accept"):
-        check_texts([("delete", "urn:brokerha:claims", b"q")])
+        check_texts(typed_operations([("delete", "urn:brokerha:claims", b"q")]))
     with pytest.raises(InvalidRequest, match="no snapshot shows"):
         check_operations([("snapshot", "s", "urn:brokerha:claims")])

@@ -126,7 +126,7 @@ def test_the_examples_of_etags_are_true() -> None:
 
 
 def test_effects_come_back_equal_and_nothing_is_nothing() -> None:
-    changes = [("put", "t", b"k", b"v"), ("quads", "main", (), ("<urn:a> <urn:b> <urn:c>",))]
+    changes = operations.typed_changes([("put", "t", b"k", b"v"), ("quads", "main", (), ("<urn:a> <urn:b> <urn:c>",))])
     assert operations.unpack_effect(operations.pack_effect(changes)) == changes
     assert operations.pack_effect([]) == b""
     assert operations.unpack_effect(b"") == []

@@ -13,7 +13,7 @@ import pytest
 from brokerha.master.retention import Facts, Retention, RetentionConfig
 from brokerha.master.site_commands import SiteCommands
 from brokerha.model.ids import Instant
-from brokerha.model.operations import pack_operations
+from brokerha.model.operations import Put, pack_operations
 from brokerha.model.ready import Damaged
 from brokerha.model.records import Accepted, Added
 from brokerha.model.wire.messages import Apply, Chunk, Execute, Executed, LoadFrom, Outgoing, Task, TaskReport
@@ -33,7 +33,7 @@ def grown(*workers: str, **feed: Any) -> SiteTable:
 
 def spoil(table: SiteTable, node: str) -> None:
     """Somebody writes into the store of a worker, behind its back; its scrub finds that out."""
-    table.copies[node].damage(("put", "foreign", b"key", b"value"))
+    table.copies[node].damage(Put("put", "foreign", b"key", b"value"))
     table.workers[node].step(Damaged("the data is not what its fingerprint says"), table.now())
 
 

@@ -30,7 +30,19 @@ from brokerha.model.control import Check
 from brokerha.model.errors import StoreDiffers
 from brokerha.model.fingerprints import DIGEST_BYTES
 from brokerha.model.ids import Lsn
-from brokerha.model.operations import Change, unpack_effect
+from brokerha.model.operations import (
+    Accept,
+    Change,
+    ControlAdd,
+    ControlRemove,
+    CreateRepository,
+    Delete,
+    Published,
+    Put,
+    QuadsChanged,
+    RemoveRepository,
+    unpack_effect,
+)
 from brokerha.pipeline.entries import LogEntry
 from brokerha.stores.backup.log_pages import LinesMissing
 from brokerha.stores.comparing.fingerprint import (
@@ -126,37 +138,38 @@ class State:
         return sorted(held.name for held in self.items.values() if held.store == GRAPH and not held.key)
 
     def _change(self, change: Change, lsn: Lsn) -> None:
-        kind, name = change[0], change[1]
-        store = STORE_OF.get(kind)
+        name = change[1]
+        store = STORE_OF.get(change.kind)
         if store is not None:
             self.changed[store, name] = lsn
-        if kind == "put":
-            row_key = row_key_of(name, change[2])
-            digest = int.from_bytes(key_digest(row_key, change[3]), "big")
-            self._hold(key_item(row_key), Held(TABLE, name, change[2], change[3], "", 0, digest, lsn))
-        elif kind == "delete":
-            self._drop(key_item(row_key_of(name, change[2])))
-        elif kind == "quads":
-            self._quads(name, change[2], change[3], lsn)
-        elif kind == "publish":
-            self._publish(change, lsn)
-        elif kind == "accept":
-            if self._drop(message_item(name, change[2])):
-                published, accepted = self.counts[name]
-                self._count(name, Counts(published, accepted + 1))
-        elif kind == "control-add":
-            digest = control_digest(Check(*change[1:]))
-            held = Held(CONTROL, name, b"", msgpack.packb(change[2:]), "", 0, digest, lsn)
-            self._hold(check_item(name), held)
-        elif kind == "control-remove":
-            self._drop(check_item(name))
-        else:
-            digest = repository_digest(name)
-            item = digest.to_bytes(DIGEST_BYTES, "big")
-            if kind == "create-repository":
-                self._hold(item, Held(GRAPH, name, b"", b"", "", 0, digest, lsn))
-            else:
-                self._drop(item)
+        match change:
+            case Put():
+                row_key = row_key_of(change.table, change.key)
+                digest = int.from_bytes(key_digest(row_key, change.value), "big")
+                self._hold(key_item(row_key), Held(TABLE, name, change.key, change.value, "", 0, digest, lsn))
+            case Delete():
+                self._drop(key_item(row_key_of(change.table, change.key)))
+            case QuadsChanged():
+                self._quads(name, change.removed, change.added, lsn)
+            case Published():
+                self._publish(change, lsn)
+            case Accept():
+                if self._drop(message_item(name, change.message_id)):
+                    published, accepted = self.counts[name]
+                    self._count(name, Counts(published, accepted + 1))
+            case ControlAdd():
+                digest = control_digest(Check(*change[1:]))
+                held = Held(CONTROL, name, b"", msgpack.packb(change[2:]), "", 0, digest, lsn)
+                self._hold(check_item(name), held)
+            case ControlRemove():
+                self._drop(check_item(name))
+            case CreateRepository() | RemoveRepository():
+                digest = repository_digest(name)
+                item = digest.to_bytes(DIGEST_BYTES, "big")
+                if isinstance(change, CreateRepository):
+                    self._hold(item, Held(GRAPH, name, b"", b"", "", 0, digest, lsn))
+                else:
+                    self._drop(item)
 
     def _hold(self, item: bytes, held: Held) -> None:
         before = self.items.get(item)
@@ -186,7 +199,7 @@ class State:
             item = state.digest()
             self._hold(item, Held(GRAPH, repository, text, b"", "", 0, int.from_bytes(item, "big"), lsn))
 
-    def _publish(self, change: Change, lsn: Lsn) -> None:
+    def _publish(self, change: Published, lsn: Lsn) -> None:
         _, queue, message_id, content_type, body = change
         item = message_item(queue, message_id)
         if item in self.items:

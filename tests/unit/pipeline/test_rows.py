@@ -12,7 +12,6 @@ import pytest
 
 from brokerha.model.control import Check
 from brokerha.model.errors import ProtocolError
-from brokerha.model.operations import pack_effect
 from brokerha.pipeline import rows
 from brokerha.pipeline.entries import LogEntry, entry_hash
 from brokerha.pipeline.rows import SCHEMA, batches_of, entries_of, table_of
@@ -23,7 +22,7 @@ from tests.unit.pipeline.random_log import random_entries
 
 def entry(lsn: int, *changes: tuple[Any, ...], reason: str = "") -> LogEntry:
     outcome = "rejected" if reason else "applied"
-    effect = pack_effect(list(changes))
+    effect = msgpack.packb(changes) if changes else b""
     return LogEntry(lsn, f"t{lsn}", "m1", 1_000_000 + lsn, 1, outcome, reason, effect, bytes([1]) + bytes(16))
 
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from brokerha.model.operations import Operation
+from brokerha.model.operations import Add, OnQuads, Operation, Remove, Update, typed_operations
 from brokerha.stores.rdf.change import PendingQuads, QuadChange
 from brokerha.stores.rdf.repository import RdfRepository
 
 TIMESTAMP_US = 1_700_000_000_123_456
 INTEGER = "^^<http://www.w3.org/2001/XMLSchema#integer>"
+
+
+def on_quads(kind: str, text: str) -> OnQuads:
+    """An ``update``, ``add`` or ``remove`` of repository main."""
+    (operation,) = typed_operations([(kind, "main", text)])
+    assert isinstance(operation, (Update, Add, Remove))
+    return operation
 
 
 class Site:
@@ -22,7 +29,7 @@ class Site:
     def change(self, *operations: Operation | str, txid: str = "tx") -> QuadChange:
         """What the operations would change; a plain text is an update."""
         numbered = [
-            (number, ("update", "main", operation) if isinstance(operation, str) else operation)
+            (number, on_quads("update", operation) if isinstance(operation, str) else on_quads(*operation[::2]))
             for number, operation in enumerate(operations)
         ]
         return self.repository.change_of_all(numbered, txid, TIMESTAMP_US, PendingQuads())

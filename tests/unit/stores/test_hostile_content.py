@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from brokerha.model.errors import InvalidRequest, StoreDamaged
-from brokerha.model.operations import REJECTED, Logged, pack_effect, pack_operations
+from brokerha.model.operations import REJECTED, Logged, QuadsChanged, pack_effect, pack_operations
 from brokerha.stores.backup.building import CopyBuilder
 from brokerha.stores.sparql import modify as sparql_modify
 from tests.contracts.store_contract import lines, quads, read, run, transaction
@@ -35,7 +35,7 @@ def test_poison_in_the_order_is_rejected_at_its_place_and_the_rest_goes_on(tmp_p
 
 def test_an_effect_that_no_node_makes_is_damage(tmp_path: Path) -> None:
     store = opened(tmp_path)
-    effect = pack_effect([("quads", "main", [], [DEEP])])
+    effect = pack_effect([QuadsChanged("quads", "main", (), (DEEP,))])
     with pytest.raises(StoreDamaged, match="no quad of the log"):
         store.apply(1, [Logged("tx", 1, "applied", "", effect, b"")])
     store.close()

@@ -7,7 +7,7 @@ import pytest
 
 from brokerha.model.errors import CONFLICT, InvalidRequest, TooLarge
 from brokerha.model.ids import TxId
-from brokerha.model.operations import Operation, unpack_operations
+from brokerha.model.operations import Checked, Operation, unpack_operations
 from brokerha.model.outside.isolation import ISOLATIONS, SERIALIZABLE, SNAPSHOT
 from brokerha.transactions import read_set
 from brokerha.transactions.read_set import ReadSet
@@ -85,7 +85,7 @@ def test_demands_follow_the_operations_and_participants_have_them(
     bench.ask("saw", txid, found=[KEY, GRAPH])
     assert unpack_operations(bench.ask("pending", txid).answer["seen"]) == [KEY, GRAPH]
     bench.ask("operations", txid, first=1, operations=[("put", "t", b"b", b"2")])
-    bodies: dict[str, list[Operation]] = {}
+    bodies: dict[str, list[Checked]] = {}
 
     def execute(name: TxId, body: bytes) -> str:
         bodies[name] = unpack_operations(body)

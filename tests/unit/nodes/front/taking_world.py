@@ -16,7 +16,7 @@ import msgpack
 from brokerha.model import etags
 from brokerha.model.claims import TABLE, claims_in
 from brokerha.model.errors import BrokerhaError
-from brokerha.model.operations import unpack_operations
+from brokerha.model.operations import Delete, ExpectKey, Put, unpack_operations
 from brokerha.model.requests import APPLIED_LEVEL, REJECTED_STATUS, Reply, TxReply
 from brokerha.nodes.front.taking import (
     Consumers,
@@ -54,10 +54,12 @@ class World:
     def execute(self, body: bytes) -> Reply:
         self.lsn += 1
         expectation, change = unpack_operations(body)
-        assert (expectation[0], expectation[1], change[1]) == ("expect-key", TABLE, TABLE)
-        if not self.is_careless and expectation[3] != ("" if self.row is None else etags.etag_of(self.row)):
+        assert isinstance(expectation, ExpectKey)
+        assert isinstance(change, (Put, Delete))
+        assert expectation.table == change.table == TABLE
+        if not self.is_careless and expectation.etag != ("" if self.row is None else etags.etag_of(self.row)):
             return Reply(1, "claim", REJECTED_STATUS, self.lsn, "", "conflict: key 'q'")
-        self.row = change[3] if change[0] == "put" else None
+        self.row = change.value if isinstance(change, Put) else None
         return Reply(1, "claim", APPLIED_LEVEL, self.lsn)
 
     def claimed(self, master: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import pytest
 
 from brokerha.model import errors
 from brokerha.model.ids import Instant
-from brokerha.model.operations import unpack_operations
+from brokerha.model.operations import Put, unpack_operations
 from brokerha.model.requests import APPLIED_LEVEL, Reply, TxCommand, TxReply
 from brokerha.nodes.front.taking import SURELY_MS
 from brokerha.nodes.front.transacting import GRACE_MS, Host, Transacting
@@ -79,7 +79,9 @@ class Bench:
     def submit(self, body: bytes, timeout_ms: int) -> Future[Reply]:
         self.submitted.append(body)
         self.applied += 1
-        self.row = unpack_operations(body)[1][3]
+        _, change = unpack_operations(body)
+        assert isinstance(change, Put)
+        self.row = change.value
         future: Future[Reply] = Future()
         future.set_result(Reply(1, "claim", APPLIED_LEVEL, self.applied))
         return future

@@ -9,7 +9,7 @@ import pytest
 
 from brokerha.model.fingerprints import packed
 from brokerha.model.ids import Ordered
-from brokerha.model.operations import Result, pack_effect
+from brokerha.model.operations import Result
 from brokerha.nodes.master import change_log
 from brokerha.nodes.master.change_log import BATCH_BYTES, BATCH_LSNS, ChangeLog, changes_of, routing_key, split
 
@@ -52,7 +52,7 @@ class HeldLog:
 
 
 def applied(*changes: tuple[Any, ...]) -> Result:
-    return Result("applied", "", pack_effect(list(changes)), AFTER)
+    return Result("applied", "", msgpack.packb(changes), AFTER)
 
 
 def put(value: bytes) -> Result:

@@ -9,7 +9,7 @@ import pytest
 from brokerha.model.errors import StoreDamaged, StoreDiffers, StoreError
 from brokerha.model.fingerprints import EMPTY, text_of
 from brokerha.model.invariants import InvariantBroken
-from brokerha.model.operations import pack_operations
+from brokerha.model.operations import ControlRemove, pack_operations
 from brokerha.stores.backup import building
 from brokerha.stores.backup.building import CopyBuilder
 from brokerha.stores.tables.queue_change import Counts, Message
@@ -96,7 +96,7 @@ def _forget_a_repository(image: MemoryImage) -> None:
 def _forget_a_check(image: MemoryImage) -> None:
     suite = image.suite
     name = next(iter(suite.checks))
-    image.suite = suite.changed(("control-remove", name))
+    image.suite = suite.changed(ControlRemove("control-remove", name))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from brokerha.model.errors import StoreDamaged, StoreError
 from brokerha.model.ids import Lsn
-from brokerha.model.operations import Logged, Operation
+from brokerha.model.operations import Logged, Operation, Put, typed_changes
 from brokerha.ports.store import Applied
 from brokerha.stores.comparing.scrub import Finding, Scrub
 from tests.contracts.store_contract import A, B, quads, run
@@ -94,7 +94,7 @@ def test_a_good_copy_has_nothing_wrong(copy: Busy, hand: Hand) -> None:
 )
 def test_a_silent_change_is_found_and_both_fingerprints_are_named(copy: Busy, hand: Hand, change: Operation) -> None:
     expected = copy.applied()
-    copy.damage(change)
+    copy.damage(*typed_changes([change]))
     assert copy.applied() == expected, "nobody sees it"
     found = scrub(copy, hand)
     assert found is not None
@@ -106,7 +106,7 @@ def test_a_silent_change_is_found_and_both_fingerprints_are_named(copy: Busy, ha
 def test_writes_before_and_while_the_data_is_held_are_no_damage(copy: Busy, hand: Hand) -> None:
     copy.before_held = copy.while_held = lambda: write(copy)
     assert scrub(copy, hand) == Finding(2, 2)
-    copy.damage(("put", "t", b"k", b"w"))
+    copy.damage(Put("put", "t", b"k", b"w"))
     found = scrub(copy, hand)
     assert found is not None
     # The key that was changed is written over before the data is held: the old value's part stays wrong for ever.

@@ -11,7 +11,7 @@ import pytest
 
 from brokerha.model.control import Check
 from brokerha.model.errors import StoreDamaged
-from brokerha.model.operations import APPLIED, REJECTED, Operation
+from brokerha.model.operations import APPLIED, REJECTED, ControlAdd, ControlRemove, Operation
 from brokerha.stores.control.keys import problem_of
 from brokerha.stores.control.suite import Suite
 from brokerha.stores.execution import evaluation
@@ -257,7 +257,8 @@ def test_a_suite_does_not_depend_on_the_order_in_which_it_came() -> None:
 
 
 def test_a_change_of_a_suite_twice_is_the_same_as_once() -> None:
-    added = ("control-add", "a", "key", "t", "k", "present")
+    added = ControlAdd("control-add", "a", "key", "t", "k", "present")
+    gone = ControlRemove("control-remove", "a")
     once = Suite().changed(added)
     assert once.changed(added).checks == once.checks
-    assert once.changed(("control-remove", "a")).changed(("control-remove", "a")).checks == {}
+    assert once.changed(gone).changed(gone).checks == {}

@@ -17,7 +17,7 @@ from brokerha.stores.rdf.change import PendingQuads, QuadChange, canonical, chan
 from brokerha.stores.rdf.errors import is_of_files
 from brokerha.stores.rdf.repository import RdfRepository
 from brokerha.stores.rdf.terms import SYSTEM_GRAPH
-from tests.unit.stores.rdf_site import Site
+from tests.unit.stores.rdf_site import Site, on_quads
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[4]
 DYING = """
 import os, sys
 from pathlib import Path
+from brokerha.model.operations import Update
 from brokerha.stores.rdf.repository import RdfRepository
 from brokerha.stores.rdf.change import PendingQuads
 from brokerha.stores.sparql.modify import Modify
@@ -38,7 +39,7 @@ if sys.argv[2] == "evaluating":
     pending = PendingQuads()
     pending.added.add('<urn:pending> <urn:p> "v"')
     repository.change_of(
-        ("update", "main", "DELETE { ?s ?p ?o } WHERE { ?s ?p ?o } ; INSERT { ?s ?p 1 } WHERE { ?s ?p ?o }"), "tx", 0, 0, pending
+        Update("update", "main", "DELETE { ?s ?p ?o } WHERE { ?s ?p ?o } ; INSERT { ?s ?p 1 } WHERE { ?s ?p ?o }"), "tx", 0, 0, pending
     )
 os._exit(9)
 """
@@ -176,7 +177,7 @@ def test_a_copy_of_the_files_of_a_running_store_opens_at_a_commit(tmp_path: Path
     repository = RdfRepository(tmp_path / "r")
     for lsn in range(1, 50):
         repository.commit([line(lsn - 1)], [line(lsn)], lsn)
-        repository.change_of(("update", "main", "DELETE WHERE { ?s ?p ?o }"), "tx", 0, 0, PendingQuads())
+        repository.change_of(on_quads("update", "DELETE WHERE { ?s ?p ?o }"), "tx", 0, 0, PendingQuads())
     shutil.copytree(tmp_path / "r", tmp_path / "copy")
     copy = RdfRepository(tmp_path / "copy")
     assert (copy.position, list(copy.lines())) == (49, [line(49)])
@@ -225,7 +226,7 @@ def test_evaluating_never_changes_what_others_read(tmp_path: Path) -> None:
     pending = PendingQuads()
     pending.include(QuadChange((), tuple(line(1000 + n) for n in range(50))))
     for lsn in range(2, 60):
-        repository.change_of(("update", "main", "INSERT { ?s <urn:q> ?o } WHERE { ?s ?p ?o }"), "tx", 0, 0, pending)
+        repository.change_of(on_quads("update", "INSERT { ?s <urn:q> ?o } WHERE { ?s ?p ?o }"), "tx", 0, 0, pending)
         repository.commit([line(lsn - 2)], [line(lsn - 1)], lsn)
     stop.set()
     for reader in readers:

@@ -13,7 +13,7 @@ from pyoxigraph import DefaultGraph, NamedNode, Quad, Store
 
 from brokerha.model.errors import Rejected
 from brokerha.stores.rdf.change import PendingQuads
-from tests.unit.stores.rdf_site import TIMESTAMP_US, Site
+from tests.unit.stores.rdf_site import TIMESTAMP_US, Site, on_quads
 
 _NODES = st.sampled_from(["<urn:a>", "<urn:b>", "<urn:g>"])
 _VERBS = st.sampled_from(["<urn:p>", "<urn:q>"])
@@ -135,7 +135,7 @@ def test_pending_and_committed_changes_are_seen_alike(requests: list[list[str]])
     committing, waiting = Site(), Site()
     pending = PendingQuads()
     for operations in requests:
-        numbered = [(number, ("update", "main", text)) for number, text in enumerate(operations)]
+        numbered = [(number, on_quads("update", text)) for number, text in enumerate(operations)]
         try:
             change = waiting.repository.change_of_all(numbered, "tx", TIMESTAMP_US, pending)
         except Rejected:

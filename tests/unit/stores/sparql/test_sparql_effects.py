@@ -6,7 +6,7 @@ import pytest
 
 from brokerha.model.errors import Rejected
 from brokerha.stores.rdf.change import PendingQuads, QuadChange
-from tests.unit.stores.rdf_site import INTEGER, TIMESTAMP_US, Site, short
+from tests.unit.stores.rdf_site import INTEGER, TIMESTAMP_US, Site, on_quads, short
 
 DATA = """
 INSERT DATA {
@@ -173,7 +173,7 @@ def test_an_update_sees_what_is_pending_and_reports_what_it_changes_on_top(site:
         site.change("DELETE DATA { <urn:a> <urn:p> 1 } ; INSERT DATA { <urn:a> <urn:p> 6 . _:x <urn:p> 7 }")
     )
     text = "DELETE { ?s <urn:p> ?o } INSERT { ?s <urn:q> ?o } WHERE { ?s <urn:p> ?o FILTER(?o > 2) }"
-    operation = ("update", "main", text)
+    operation = on_quads("update", text)
     change = site.repository.change_of(operation, "tx", TIMESTAMP_US, 0, pending)
     assert [line.split(" ", 1)[1] for line in short(change.removed)] == ["p 7", "p 6"]
     pending.include(change)
@@ -182,7 +182,7 @@ def test_an_update_sees_what_is_pending_and_reports_what_it_changes_on_top(site:
     assert sorted(line.split(" ", 1)[1] for line in short(everything.added)) == ["q 6", "q 7"]
     # What is pending and comes back to what the engine holds leaves nothing.
     pending.include(
-        site.repository.change_of(("update", "main", "INSERT DATA { <urn:a> <urn:p> 1 }"), "tx", 0, 0, pending)
+        site.repository.change_of(on_quads("update", "INSERT DATA { <urn:a> <urn:p> 1 }"), "tx", 0, 0, pending)
     )
     assert pending.change().removed == ()
 
@@ -198,7 +198,7 @@ def test_operations_together_and_one_by_one_have_the_same_effect(site: Site) -> 
     together = site.change(*operations)
     pending = PendingQuads()
     for number, operation in enumerate(operations):
-        pending.include(site.repository.change_of(operation, "tx", TIMESTAMP_US, number, pending))
+        pending.include(site.repository.change_of(on_quads(*operation[::2]), "tx", TIMESTAMP_US, number, pending))
     assert pending.change() == together
     assert together.removed
     assert together.added
@@ -206,7 +206,7 @@ def test_operations_together_and_one_by_one_have_the_same_effect(site: Site) -> 
 
 def test_only_what_reads_more_than_single_quads_needs_the_engine(site: Site) -> None:
     needs = site.repository.needs_engine
-    assert not needs(("update", "main", "PREFIX x: <urn:> INSERT DATA { x:a x:b [] }"))
-    assert not needs(("add", "main", "<urn:a> <urn:b> <urn:c> ."))
-    assert needs(("update", "main", "INSERT DATA { <urn:a> <urn:b> 1 } ; DELETE WHERE { ?s ?p ?o }"))
-    assert needs(("update", "main", "clear all"))
+    assert not needs(on_quads("update", "PREFIX x: <urn:> INSERT DATA { x:a x:b [] }"))
+    assert not needs(on_quads("add", "<urn:a> <urn:b> <urn:c> ."))
+    assert needs(on_quads("update", "INSERT DATA { <urn:a> <urn:b> 1 } ; DELETE WHERE { ?s ?p ?o }"))
+    assert needs(on_quads("update", "clear all"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from brokerha.stores.rdf.change import PendingQuads, QuadChange
-from tests.unit.stores.rdf_site import TIMESTAMP_US, Site, short
+from tests.unit.stores.rdf_site import TIMESTAMP_US, Site, on_quads, short
 
 PEOPLE = [f"INSERT DATA {{ <urn:s{n}> <urn:p> {n % 3} }}" for n in range(20)]
 
@@ -59,11 +59,11 @@ def test_a_site_where_more_is_pending_computes_the_same_effects(tmp_path: Path) 
         site, pending = Site(tmp_path / str(committed)), PendingQuads()
         site.run("INSERT DATA { <urn:old> <urn:p> 7 , 8 }", *PEOPLE[:committed])
         for text in ("DELETE WHERE { <urn:old> ?p ?o }", *PEOPLE[committed:]):
-            pending.include(site.repository.change_of(("update", "main", text), "tx", TIMESTAMP_US, 0, pending))
+            pending.include(site.repository.change_of(on_quads("update", text), "tx", TIMESTAMP_US, 0, pending))
         # When each evaluates the same updates on top of what is pending there
         effects.append(
             {
-                name: site.repository.change_of(("update", "main", text), "tx-1", TIMESTAMP_US, 0, pending)
+                name: site.repository.change_of(on_quads("update", text), "tx-1", TIMESTAMP_US, 0, pending)
                 for name, text in (FUNCTIONS | CHOICES).items()
             }
         )
@@ -75,7 +75,7 @@ def test_a_site_where_more_is_pending_computes_the_same_effects(tmp_path: Path) 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "NOW"])
 def test_another_transaction_or_operation_gets_other_values(two_sites: tuple[Site, Site], name: str) -> None:
     site, _ = two_sites
-    operation = ("update", "main", FUNCTIONS[name])
+    operation = on_quads("update", FUNCTIONS[name])
     effects = {
         site.repository.change_of(operation, txid, TIMESTAMP_US, number, PendingQuads()).added
         for txid in ("tx-1", "tx-2")
