@@ -249,8 +249,13 @@ class WriterSession:
         settle: Callable[[list[ClientTag]], None],
         config: TransportConfig,
         counters: Counters,
+        *,
+        is_first: bool,
     ) -> None:
-        """Declare what is published to, and switch confirms on. Raises what py-amqp raises."""
+        """Declare what is published to, and switch confirms on. Raises what py-amqp raises.
+
+        Only the first session of a node waits for that: the queue of what is rejected may have its leader at a broker node that is down.
+        """
         self._outbox = outbox
         self._state = state
         self._settle = settle
@@ -263,8 +268,8 @@ class WriterSession:
         self._wire: Any = connection.connection
         self._frames: Any = self._wire.transport
         self._channel: Any = connection.channel()
-        declare(self._channel, topology.to_publish())
-        self._channel.confirm_select()
+        declare(self._channel, topology.to_publish(), nowait=not is_first)
+        self._channel.confirm_select(nowait=not is_first)
         self._plain: Any = connection.channel()
         self._pulse = Pulse(self._plain.ask, config.answer_within_s)
         self._plain.events["basic_return"].add(self._on_return)
