@@ -35,7 +35,7 @@ from brokerha.ports.transport import Transport
 from brokerha.replication.role.config import RoleConfig, place_of
 from brokerha.stores.copies.worker_copy import WorkerCopy
 from brokerha.stores.rdf.repository import RdfRepository
-from brokerha.transports.config import ELSEWHERE_WITHIN_S, TransportConfig
+from brokerha.transports.config import TransportConfig
 from brokerha.transports.kombu_transport import KombuTransport
 from brokerha.transports.log_stream.stream import LogStream
 from brokerha.transports.rabbitmq.addresses import is_embedded, parse_addresses
@@ -63,8 +63,8 @@ def _wire(
     processes |= {each.id: (each.id,) for each in config.workers}
     of_master = master if role == "backup" else ""
     times = replace(times or TransportConfig(), queue_type=config.queue_type_at(broker))
-    if not is_embedded(broker) and len(parse_addresses(broker)) > 1:
-        times = replace(times, answer_within_s=ELSEWHERE_WITHIN_S)
+    if not is_embedded(broker):
+        times = times.for_nodes(len(parse_addresses(broker)))
     return KombuTransport(broker, config.name, node_id, incarnation, role, times, of_master, processes)
 
 

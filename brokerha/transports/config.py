@@ -5,7 +5,7 @@ A number that is not here is not a choice: names are in topology.py, sizes of qu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from brokerha.model.errors import ConfigurationError
 from brokerha.transports.topology import CLASSIC, TX_QUEUE_EXPIRES_MS
@@ -33,7 +33,8 @@ class TransportConfig:
     """A peer that says nothing is given up after twice this time. RabbitMQ advises against less than 5; with more, a node that was cut
     off silently is refused its own inbox for so long after the cut."""
     connect_timeout_s: float = 5.0
-    """For the TCP connection, and for each answer while it is opened."""
+    """For the TCP connection, and for each answer while it is opened; `ELSEWHERE_WITHIN_S` where the broker has other nodes: one that is being
+    stopped still takes connections, and says nothing."""
     tcp_user_timeout_ms: int = 10_000
     """Sent bytes that the other kernel does not take: py-amqp's own second would cut links that are only slow. No less than two
     heartbeats, so that the broker gives a connection up before its node comes back for the inbox; no more, because TCP sends again at intervals that double,
@@ -45,7 +46,7 @@ class TransportConfig:
     confirm_timeout_s: float = 30.0
     """A message that is not confirmed so long, while nothing is blocked, is a reason to connect anew."""
     answer_within_s: float = 30.0
-    """The same for a channel that was asked whether the broker serves it; `ELSEWHERE_WITHIN_S` where the broker has other nodes (nodes/building.py)."""
+    """The same for a channel that was asked whether the broker serves it; `ELSEWHERE_WITHIN_S` where the broker has other nodes."""
     redeclare_quiet_ms: int = 1_500
     """A sync inbox that is silent so long may have lost its binding: exchanges and queues are declared again."""
     redeclare_every_ms: int = 5_000
@@ -92,6 +93,12 @@ class TransportConfig:
     """Queues opened or dropped, and events published, without an answer yet."""
     tx_channels: int = 4
     """A channel makes one queue after the other, in milliseconds each; the broker makes several side by side."""
+
+    def for_nodes(self, count: int) -> TransportConfig:
+        """These times for a broker with so many nodes."""
+        if count < 2:
+            return self
+        return replace(self, connect_timeout_s=ELSEWHERE_WITHIN_S, answer_within_s=ELSEWHERE_WITHIN_S)
 
     def check(self) -> None:
         """Raise ConfigurationError when two values cannot both be meant."""

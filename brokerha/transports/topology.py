@@ -145,6 +145,14 @@ class Topology:
         """The queues of writes and reads."""
         return tuple(row for row in self.queues if row.is_of_apps)
 
+    def to_hear(self) -> Topology:
+        """What must be there before the node hears others."""
+        return Topology(self.exchanges, self.inboxes())
+
+    def to_serve(self) -> Topology:
+        """What must be there before the node takes messages of apps, beside the exchanges."""
+        return Topology((), self.queues_of_apps())
+
     def to_publish(self) -> Topology:
         """What must be there before the node publishes: the rest is declared by its reader."""
         return Topology(self.exchanges, tuple(row for row in self.queues if row.kind == REJECTED_KIND))

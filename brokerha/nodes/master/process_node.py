@@ -42,6 +42,7 @@ from brokerha.nodes.master.orders import Orders
 from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.master.settings import told_by
+from brokerha.nodes.observing.hearing import BackupHearing
 from brokerha.nodes.observing.status import StatusGathering, summary
 from brokerha.nodes.observing.wire_metrics import wire_metrics
 from brokerha.nodes.reads.routing import RoutingLimits
@@ -110,6 +111,7 @@ class ProcessNode:
         self.orders = Orders(self.runner, self.loop, transport.wake)
         self.runner.on_node = self._on_node
         self._ask_settings_ms = 0
+        self._hearing = BackupHearing()
         self._has_stood_down = threading.Event()
         """Set when this process stops being primary."""
 
@@ -151,6 +153,18 @@ class ProcessNode:
             self.runner.turn(wait_ms=0 if self.loop.has_calls else self.runner.wait_ms())
             self.loop.serve_calls()
             self._ask_for_settings()
+            self._listen()
+
+    def _listen(self) -> None:
+        """Leave a node of the broker over which no primary is heard."""
+
+        def is_waiting() -> bool:
+            is_connected = self.transport.status().state == "connected"
+            return is_connected and self.runner.state()[0] == states.WAITING_FOR_PRIMARY
+
+        if directions := self._hearing.look(is_waiting, self.clock.now().mono_ms):
+            log.warning("not heard", node=self.config.process, reason="no primary is heard", directions=" ".join(directions))
+            self.transport.leave_broker_node(directions)
 
     def _ask_for_settings(self) -> None:
         """Who stands by asks its primary, so that it becomes primary with the settings in force."""

@@ -10,6 +10,9 @@ another node of the broker ends it.
     nobody, although there are masters    nobody knows                      out and in
 
     a worker is greeted again             its master does not hear it       out
+    a backup waits for a primary          nobody knows                      out and in
+
+What a master does not hear itself of another one, others pass on: two masters that hear each other no more only through a third learn it so.
 
 One that was left in vain, as the others are really gone, costs little: each time it is waited twice as long.
 
@@ -18,6 +21,7 @@ Must never: change anything but the connection, or leave it sooner than a broker
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from brokerha.model.ids import Instant, NodeId
@@ -28,6 +32,8 @@ PATIENCE_MS: Final = 5_000
 """How long a way leads nowhere before it is given up."""
 MOST_MS: Final = 60_000
 """Patience doubles up to this, and begins anew once all was well for so long."""
+LISTEN_MS: Final = 500
+"""How often it is looked."""
 GREETED_MS: Final = 20_000
 """A worker whose last greeting is longer ago is heard: its master greets it every few seconds while it is not."""
 
@@ -93,6 +99,21 @@ class WorkerHearing:
         return (OUT,) if self._patience.is_over(mono_ms, is_well=not is_again) else ()
 
 
+class BackupHearing:
+    """Of a process that stands by."""
+
+    def __init__(self) -> None:
+        self._patience = _Patience()
+        self._next_ms = 0
+
+    def look(self, is_waiting: Callable[[], bool], mono_ms: int) -> tuple[str, ...]:
+        """The directions to be left now: none, or both. It asks every half second at most whether this process waits for a primary."""
+        if mono_ms < self._next_ms:
+            return ()
+        self._next_ms = mono_ms + LISTEN_MS
+        return (OUT, IN) if self._patience.is_over(mono_ms, is_well=not is_waiting()) else ()
+
+
 def _lost_ways(sync: SyncCore, mono_ms: int) -> tuple[tuple[str, ...], str]:
     """The directions that lead nowhere, and the reason in words."""
     peers = sync.peers
@@ -103,11 +124,19 @@ def _lost_ways(sync: SyncCore, mono_ms: int) -> tuple[tuple[str, ...], str]:
     heard = peers.heard_of(others, mono_ms)
     if others and not heard:
         return (OUT, IN), f"{sync.node} hears no other master through its broker node"
-    deaf = [node for node in heard if _is_deaf(sync, node, is_alone=len(others) == 1)]
+    known = [node for node in others if node in heard or _is_passed_on(sync, node, mono_ms)]
+    deaf = [node for node in known if _is_deaf(sync, node, is_alone=len(others) == 1)]
     if deaf:
         them = "it" if len(deaf) == 1 else "them"
-        return (OUT,), f"{', '.join(deaf)}: heard, and not heard by {them} through the broker node of {sync.node}"
+        return (OUT,), f"{', '.join(deaf)}: heard of, and {sync.node} is not heard by {them} through its broker node"
     return (), ""
+
+
+def _is_passed_on(sync: SyncCore, node: NodeId, mono_ms: int) -> bool:
+    """Whether others passed on lately what a member says."""
+    peer = sync.peers.peers.get(node)
+    lately_ms = sync.config.heard_ms + sync.config.idle_round_ms
+    return peer is not None and peer.known_ms is not None and mono_ms - peer.known_ms <= lately_ms
 
 
 def _is_deaf(sync: SyncCore, node: NodeId, *, is_alone: bool) -> bool:

@@ -24,6 +24,7 @@ from brokerha.model.ids import Instant, NodeId
 from brokerha.model.numbers import Numbers
 from brokerha.nodes.master.known_masters import KnownMasters
 from brokerha.nodes.master.runner import MasterRunner
+from brokerha.nodes.observing.hearing import LISTEN_MS
 from brokerha.nodes.observing.master_view import MasterView
 from brokerha.nodes.observing.staleness import Staleness
 from brokerha.ports.transport import Transport
@@ -32,7 +33,6 @@ from brokerha.replication.site.config import Standing, WorkerFeed
 log = structlog.get_logger()
 
 LOOK_MS = 100
-LISTEN_MS = 500
 
 
 class Watching:

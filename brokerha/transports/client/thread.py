@@ -60,7 +60,7 @@ class PikaThread:
         """``name`` shows in the dashboard."""
         self._addresses = list(addresses)
         self._name = name
-        self._config = config
+        self._config = config.for_nodes(len(self._addresses))
         self._owner = owner
         self._jitter = random.Random()
         self._attempts = 0
@@ -214,7 +214,7 @@ def _parameters(address: Address, name: str, config: TransportConfig) -> pika.Co
         credentials=pika.PlainCredentials(address.user, address.password),
         heartbeat=config.heartbeat_s,
         socket_timeout=config.connect_timeout_s,
-        stack_timeout=config.connect_timeout_s * 2,
+        stack_timeout=min(config.connect_timeout_s * 2, config.answer_within_s),
         client_properties=Identity(name, CLIENT_ROLE).properties(),
         tcp_options={"TCP_USER_TIMEOUT": config.tcp_user_timeout_ms},
         **options,

@@ -8,7 +8,8 @@ for the log stream). What a turn does is the session's business (reader.py, writ
 connection, so nothing of an old channel can reach a new one: delivery tags, windows and consumers are made anew with it.
 
 Invariants: `serve` and `push` never block and never raise; heartbeats go out and are watched whenever it is served; a lost connection is tried again
-at once, then after pauses that double, with jitter, so that a broker that comes back does not meet all nodes at the same moment.
+at once, then after pauses that double, with jitter, so that a broker that comes back does not meet all nodes at the same moment; one that did not
+last does not begin them anew.
 """
 
 from __future__ import annotations
@@ -153,6 +154,7 @@ class KeptConnection:
         self._jitter = random.Random()
         self._attempts = 0
         self._pause_ms = 0
+        self._up_s = 0.0
         self._was_up = False
         self._last_reason = ""
         self._lock = threading.Lock()
@@ -258,7 +260,7 @@ class KeptConnection:
         self._connection, self._wire, self._session = opened
         self._frames = self._wire.transport
         self._next_tick_s = 0.0
-        self._pause_ms, self._last_reason = 0, ""
+        self._up_s, self._last_reason = now_s, ""
         if self._was_up:
             self._counters.add("reconnects")
         self._was_up = True
@@ -304,6 +306,8 @@ class KeptConnection:
         elif reason != self._last_reason:
             log.warning("broker lost", connection=self._identity.name, reason=reason)
         self._last_reason = reason
+        if self._session is not None and time.monotonic() - self._up_s >= self._config.retry_most_ms / 1000:
+            self._pause_ms = 0
         self._attempts += 1
         self._state.down(self._direction, reason)
         self._drop()

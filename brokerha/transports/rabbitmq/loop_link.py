@@ -66,7 +66,7 @@ class LoopLink:
         self._config = config
         self._counters = counters
         self._generations = itertools.count(1)
-        self._is_closed = False
+        self._is_closed = self._has_read = self._has_written = False
         self._settled = Settled()
         self._doors = Doors(is_serving=role == MASTER_ROLE)
         self._followed = Followed(config.followed_tx_queues)
@@ -212,7 +212,7 @@ class LoopLink:
         return self._writer.is_idle()
 
     def _read_from(self, connection: Connection) -> ReaderSession:
-        return ReaderSession(
+        session = ReaderSession(
             connection,
             partial(next, self._generations),
             self._node,
@@ -225,9 +225,21 @@ class LoopLink:
             self._counters,
             self._looks,
             self._sightings,
+            is_first=not self._has_read,
         )
+        self._has_read = True
+        return session
 
     def _write_to(self, connection: Connection) -> WriterSession:
-        return WriterSession(
-            connection, self._topology, self._outbox, self._state, self.settle, self._config, self._counters
+        session = WriterSession(
+            connection,
+            self._topology,
+            self._outbox,
+            self._state,
+            self.settle,
+            self._config,
+            self._counters,
+            is_first=not self._has_written,
         )
+        self._has_written = True
+        return session

@@ -312,11 +312,14 @@ class ClientReader:
         next_generation: Callable[[], int],
         on_cancel: Callable[[str], None],
         prefetch: int,
+        *,
+        waits: bool,
     ) -> None:
-        """Begin to consume, if the door is open. Raises what py-amqp raises."""
+        """Begin to consume, if the door is open; ``waits`` for each answer, and raises then what py-amqp raises."""
         self._connection = connection
         self._node = node
-        self._rows = topology.queues_of_apps()
+        self._topology = topology.to_serve()
+        self._waits = waits
         self._doors = doors
         self._settled = settled
         self._inbox = inbox
@@ -328,6 +331,7 @@ class ClientReader:
         self._served = (False, False)
         """What was wanted when it was last looked what to consume."""
         self._begin()
+        self._waits = False
 
     def turn(self) -> None:
         """Acknowledge what is settled, and see to the doors."""
@@ -347,6 +351,9 @@ class ClientReader:
         self._channel: Any = self._connection.channel()
         # Counts for each consumer, as it must on RabbitMQ 4.
         self._channel.basic_qos(0, self._prefetch, False)
+        if not self._waits:
+            # A queue whose leader is down is answered for after seconds, and nothing else waits for it.
+            declare(self._channel, self._topology, nowait=True)
         self._consume()
 
     def _give_back(self) -> None:
@@ -358,7 +365,7 @@ class ClientReader:
 
     def _consume(self) -> None:
         self._served = self._doors.is_serving, self._doors.is_sharing
-        for row in self._rows:
+        for row in self._topology.queues:
             is_wanted = self._doors.is_serving and (self._doors.is_sharing or not row.is_shared_writes)
             if is_wanted and row.name not in self._consumed:
                 self._consume_from(row)
@@ -375,6 +382,7 @@ class ClientReader:
             callback=self._collector(),
             on_cancel=self._on_cancel,
             arguments=consumer_arguments(row, time.time()),
+            nowait=not self._waits,
         )
 
     def _collector(self) -> Callable[[Any], None]:
@@ -429,8 +437,13 @@ class ReaderSession:
         counters: Counters,
         looks: set[NodeId],
         sightings: Sightings,
+        *,
+        is_first: bool,
     ) -> None:
-        """Declare and consume; ``looks`` are masters to ask the broker about. Raises what py-amqp raises."""
+        """Declare and consume; ``looks`` are masters to ask the broker about. Raises what py-amqp raises.
+
+        The first session finds out whether the broker has all as it must be; one after it hears other nodes before queues of apps are there.
+        """
         self._looks = looks
         self._node = node
         self._topology = topology
@@ -440,7 +453,7 @@ class ReaderSession:
         self._counters = counters
         self._arrived: list[Arrival] = []
         self._control: Any = connection.channel()
-        declare(self._control, topology)
+        declare(self._control, topology if is_first else topology.to_hear())
         prefetch = {SYNC_LANE: config.prefetch_sync, DATA_LANE: config.prefetch_data}
         self._nodes = {lane: _NodeChannel(connection.channel(), most) for lane, most in prefetch.items()}
         for row in topology.inboxes():
@@ -456,6 +469,7 @@ class ReaderSession:
             next_generation,
             self._on_cancel,
             config.prefetch_clients,
+            waits=is_first,
         )
         self._tx = TxReader(
             partial(QuietChannel, connection.connection), node, followed, inbox, self._arrived, config, counters

@@ -83,8 +83,10 @@ class _Share:
         self._limits = (config.window_tx_messages, config.window_bytes, config.window_bytes)
         self._counters = counters
         self._channel: QuietChannel | None = None
-        self._deeds: deque[Publication] = deque()
-        """Asked for and not answered, in order."""
+        self._deeds: deque[tuple[Publication, bool]] = deque()
+        """Asked for and not answered, in order, and whether it is only looked whether the queue is there."""
+        self._opened: set[str] = set()
+        """Queues that were opened through this connection: they are at the broker node that it goes to."""
         self._window = Unconfirmed(*self._limits)
         self._last_reason = ""
         self.heard_s = 0.0
@@ -99,12 +101,17 @@ class _Share:
         if not len(self):
             self.heard_s = now_s
         channel = self._channel or self._open()
+        if publication.deed == OPEN_QUEUE:
+            self._opened.add(publication.tx_queue)
+            self._deeds.append((publication, False))
+            channel.declare(publication.tx_queue, tx_queue_row(publication.tx_queue, self._expires_ms).arguments)
+            return
         if publication.deed:
-            self._deeds.append(publication)
-            if publication.deed == OPEN_QUEUE:
-                channel.declare(publication.tx_queue, tx_queue_row(publication.tx_queue, self._expires_ms).arguments)
-            else:
-                channel.delete(publication.tx_queue)
+            # RabbitMQ 4 ends the connection that deletes a queue whose node is down.
+            is_elsewhere = publication.tx_queue not in self._opened
+            self._opened.discard(publication.tx_queue)
+            self._deeds.append((publication, is_elsewhere))
+            (channel.look if is_elsewhere else channel.delete)(publication.tx_queue)
             return
         message = RepeatedMessage(publication.body, **publication.properties)
         channel.basic_publish(message, publication.exchange, publication.routing_key, mandatory=True)
@@ -113,7 +120,7 @@ class _Share:
 
     def give_up(self) -> None:
         """Put back the queues of which the broker never said that they are gone; the rest is counted."""
-        drops = [deed for deed in self._deeds if deed.deed == DROP_QUEUE]
+        drops = [deed for deed, _ in self._deeds if deed.deed == DROP_QUEUE]
         self._counters.add("unconfirmed", len(self) - len(drops))
         self._put_back(drops)
         self._deeds.clear()
@@ -134,7 +141,11 @@ class _Share:
 
     def _on_answer(self, _what: str) -> None:
         self.heard_s = time.monotonic()
-        deed = self._deeds.popleft()
+        deed, is_look = self._deeds.popleft()
+        if is_look and self._channel is not None:
+            self._deeds.append((deed, False))
+            self._channel.delete(deed.tx_queue)
+            return
         self._counters.add("tx_queues_opened" if deed.deed == OPEN_QUEUE else "tx_queues_dropped")
 
     def _on_confirmed(self, number: int, multiple: bool) -> None:
@@ -148,13 +159,15 @@ class _Share:
 
     def _on_closed(self, reason: str) -> None:
         """The broker refused a deed, or the exchange of an invitation is gone; nothing that came after it was done."""
-        if reason != self._last_reason:
-            log.warning("queue of a transaction refused", reason=reason)
-        self._last_reason = reason
-        self._counters.add("tx_queues_refused")
-        if self._deeds:
-            # If that one was a queue to be dropped, it is left to expire: it would be refused for ever.
-            self._deeds.popleft()
+        # If that one was a queue to be dropped, it is left to expire: it would be refused for ever.
+        is_look = self._deeds.popleft()[1] if self._deeds else False
+        if is_look:
+            self._counters.add("tx_queues_left")
+        else:
+            if reason != self._last_reason:
+                log.warning("queue of a transaction refused", reason=reason)
+            self._last_reason = reason
+            self._counters.add("tx_queues_refused")
         self.give_up()
 
 
@@ -173,6 +186,7 @@ class TxWriter:
     |---|---|---|---|
     | answers, confirms | done | done | done |
     | refuses, or finds no queue | counted; its channel is opened again | counted | counted, left to expire |
+    | is at another node than the queue | - | - | asked first whether it is there; if not, as its node may be down, left to expire |
     | is lost | counted | counted | dropped on the next connection |
 
     Invariants: nothing here waits; what has no answer yet is bounded; lost events are for the protocol to send again, and a
@@ -235,8 +249,13 @@ class WriterSession:
         settle: Callable[[list[ClientTag]], None],
         config: TransportConfig,
         counters: Counters,
+        *,
+        is_first: bool,
     ) -> None:
-        """Declare what is published to, and switch confirms on. Raises what py-amqp raises."""
+        """Declare what is published to, and switch confirms on. Raises what py-amqp raises.
+
+        Only the first session of a node waits for that: the queue of what is rejected may have its leader at a broker node that is down.
+        """
         self._outbox = outbox
         self._state = state
         self._settle = settle
@@ -249,8 +268,8 @@ class WriterSession:
         self._wire: Any = connection.connection
         self._frames: Any = self._wire.transport
         self._channel: Any = connection.channel()
-        declare(self._channel, topology.to_publish())
-        self._channel.confirm_select()
+        declare(self._channel, topology.to_publish(), nowait=not is_first)
+        self._channel.confirm_select(nowait=not is_first)
         self._plain: Any = connection.channel()
         self._pulse = Pulse(self._plain.ask, config.answer_within_s)
         self._plain.events["basic_return"].add(self._on_return)

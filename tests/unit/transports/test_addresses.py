@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokerha.model.errors import ConfigurationError
-from brokerha.transports.config import TransportConfig
+from brokerha.transports.config import ELSEWHERE_WITHIN_S, TransportConfig
 from brokerha.transports.rabbitmq.addresses import Address, embedded_name, is_embedded, parse_addresses
 
 
@@ -77,3 +77,11 @@ def test_a_broker_gives_a_silent_connection_up_before_its_node_comes_back():
     """Else the node is refused its inbox, because of itself: after a cut of 14 s that took 14 s more."""
     config = TransportConfig()
     assert 2 * config.heartbeat_s * 1000 <= config.tcp_user_timeout_ms <= 10_000
+
+
+def test_where_the_broker_has_other_nodes_one_that_says_nothing_is_left_soon():
+    config = TransportConfig()
+    alone, one_of_three = config.for_nodes(1), config.for_nodes(3)
+    assert alone == config
+    for name in ("connect_timeout_s", "answer_within_s"):
+        assert getattr(one_of_three, name) == ELSEWHERE_WITHIN_S < getattr(config, name)

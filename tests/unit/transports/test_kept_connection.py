@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,3 +85,30 @@ def test_a_connection_that_the_broker_closes_is_lost_and_opened_again(monkeypatc
         woken.clear()
         kept.serve(time.monotonic())
         assert (len(opened), opened[-1].is_released) == (number, True)
+
+
+@pytest.mark.parametrize(("lasts_s", "pauses"), [(0.1, [0, 50, 100, 200]), (60.0, [0, 0, 0, 0])])
+def test_a_connection_that_does_not_last_is_tried_less_and_less_often(
+    lasts_s: float, pauses: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [1_000.0]
+    woken = threading.Event()
+    monkeypatch.setattr(kept_connection, "open_connection", lambda *_arguments, **_options: KombuConnection())
+    monkeypatch.setattr(kept_connection, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(Wire, "fill", lambda _wire: None)
+    monkeypatch.setattr(Wire, "next_frame", lambda _wire: None, raising=False)
+    monkeypatch.setattr(Wire, "heartbeat_tick", lambda _wire, rate: rate, raising=False)
+    monkeypatch.setattr(Wire, "flush", lambda _wire: None, raising=False)
+    addresses = parse_addresses("amqp://u:p@127.0.0.1:1/v;amqp://u:p@127.0.0.1:2/v")
+    identity, state = Identity("m1 master in", "master"), LinkState(("in",))
+    kept = KeptConnection(identity, "in", addresses, lambda _: Session(), woken.set, state, TransportConfig(), Counters())
+    for pause_ms in pauses:
+        kept.serve(now_s[0])
+        assert woken.wait(10)
+        woken.clear()
+        kept.serve(now_s[0])
+        assert state.read()[0] == "connected"
+        now_s[0] += lasts_s
+        kept.leave()
+        assert pause_ms / 2 <= (kept.due_s - now_s[0]) * 1000 <= pause_ms + 1e-6
+        now_s[0] = kept.due_s

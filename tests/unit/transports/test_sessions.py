@@ -60,6 +60,9 @@ class FakeChannel:
     def asked(self, name: str) -> list[tuple[Any, ...]]:
         return [given for called, given, _ in self.calls if called == name]
 
+    def named(self, name: str) -> list[dict[str, Any]]:
+        return [named for called, _, named in self.calls if called == name]
+
 
 class FakeConnection:
     """Gives channels and remembers them."""
@@ -97,7 +100,7 @@ class Writing:
         connection: Any = self.connection
         topology = topology_of("m1", "master")
         return WriterSession(
-            connection, topology, self.outbox, self.state, self.settled.extend, self.config, self.counters
+            connection, topology, self.outbox, self.state, self.settled.extend, self.config, self.counters, is_first=True
         )
 
     @property
@@ -283,7 +286,7 @@ class TestWriting:
 class Reading:
     """A reader session on a fake connection; its channels are control, sync, data, clients."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_first: bool = True, **limits: Any) -> None:
         monkeypatch.setattr("brokerha.transports.rabbitmq.reader.time.monotonic", lambda: 0.0)
         config = TransportConfig(**limits)
         self.inbox = Inbox({SYNC_LANE: config.inbox_sync, DATA_LANE: config.inbox_data})
@@ -307,6 +310,7 @@ class Reading:
             self.counters,
             set(),
             Sightings(),
+            is_first=is_first,
         )
         self.control, self.sync, self.data, self.clients = connection.channels
 
@@ -316,6 +320,16 @@ class Reading:
 
 
 class TestReading:
+    @pytest.mark.parametrize("is_first", [True, False])
+    def test_a_connection_after_the_first_hears_nodes_before_queues_of_apps_are_answered_for(self, monkeypatch, is_first):
+        reading = Reading(monkeypatch, is_first=is_first)
+        declared = [named["queue"] for named in reading.control.named("queue_declare")]
+        assert ("brokerha.writes.any" in declared) is is_first
+        assert {"brokerha.m1.sync", "brokerha.m1.data"} <= set(declared)
+        on_the_way = [named for named in reading.clients.named("queue_declare") if named["nowait"]]
+        assert ("brokerha.writes.any" in [named["queue"] for named in on_the_way]) is not is_first
+        assert {consumer["nowait"] for consumer in reading.clients.consumers.values()} == {not is_first}
+
     def test_shared_writes_are_consumed_only_while_their_door_is_open(self, monkeypatch):
         reading = Reading(monkeypatch)
         assert "brokerha.writes.any" in reading.clients.consumers

@@ -44,6 +44,9 @@ class FakeChannel:
     def delete(self, queue: str) -> None:
         self.calls.append(("delete", queue))
 
+    def look(self, queue: str) -> None:
+        self.calls.append(("look", queue))
+
     def confirm_select(self, nowait: bool) -> None:
         assert nowait
 
@@ -176,23 +179,43 @@ class TestWriting:
 
     def test_a_refused_queue_costs_its_channel_and_drops_behind_it_are_repeated(self):
         writing = Writing()
-        writing.turn(deed(OPEN_QUEUE, "refused"), event("lost", "other"), deed(DROP_QUEUE, "other"))
+        writing.turn(deed(OPEN_QUEUE, "refused"), event("lost", "other"), deed(OPEN_QUEUE, "other"), deed(DROP_QUEUE, "other"))
         refused = writing.channel
+        assert refused.calls[-1] == ("delete", "other")
         refused.close("not with these arguments")
         assert writing.tx.is_idle()
         writing.turn(deed(OPEN_QUEUE, "next"))
         assert writing.channel is not refused
-        assert writing.channel.calls == [("delete", "other"), ("declare", "next")]
+        assert writing.channel.calls == [("look", "other"), ("declare", "next")]
         counters = writing.counters.read()
-        assert (counters["tx_queues_refused"], counters["unconfirmed"]) == (1, 1)
+        assert (counters["tx_queues_refused"], counters["unconfirmed"]) == (1, 2)
 
     def test_a_drop_that_is_refused_itself_is_not_repeated_for_ever(self):
         writing = Writing()
-        writing.turn(deed(DROP_QUEUE, "q"))
+        writing.turn(deed(OPEN_QUEUE, "q"), deed(DROP_QUEUE, "q"))
+        writing.channel.answer("q")
         writing.channel.close("not allowed")
         writing.turn()
         assert len(writing.channels.made) == 1
         assert len(writing.outbox) == 0
+        assert writing.counters.read()["tx_queues_refused"] == 1
+
+    def test_a_queue_that_another_connection_opened_is_deleted_if_it_is_there(self):
+        writing = Writing()
+        writing.turn(deed(DROP_QUEUE, "there"), deed(DROP_QUEUE, "down"), deed(DROP_QUEUE, "also there"))
+        first = writing.channel
+        first.answer("there")
+        assert first.calls == [("look", "there"), ("look", "down"), ("look", "also there"), ("delete", "there")]
+        first.close("its home node is down")
+        writing.turn()
+        # What had no answer yet is done again on another channel, what is down is left to expire.
+        assert writing.channel.calls == [("look", "also there"), ("look", "there")]
+        for queue in ("also there", "there", "also there", "there"):
+            assert not writing.tx.is_idle()
+            writing.channel.answer(queue)
+        assert writing.tx.is_idle()
+        assert writing.channel.calls[2:] == [("delete", "also there"), ("delete", "there")]
+        assert writing.counters.read() == {"tx_queues_left": 1, "tx_queues_dropped": 2}
 
     def test_drops_survive_the_connection_and_the_rest_is_for_the_protocol(self):
         writing = Writing()
@@ -201,7 +224,7 @@ class TestWriting:
         writing.tx.end()
         writing.tx = writing.connect()
         writing.turn()
-        assert writing.channel.calls == [("delete", "b"), ("delete", "c")]
+        assert writing.channel.calls == [("look", "b"), ("look", "c")]
         assert writing.counters.read()["unconfirmed"] == 1
 
 

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from brokerha.nodes.observing.hearing import GREETED_MS, IN, MOST_MS, OUT, PATIENCE_MS, MasterHearing, WorkerHearing
-from tests.unit.master.one_of_three import OneOfThree
+from brokerha.model.wire.messages import Post
+from brokerha.nodes.observing.hearing import (
+    GREETED_MS,
+    IN,
+    MOST_MS,
+    OUT,
+    PATIENCE_MS,
+    BackupHearing,
+    MasterHearing,
+    WorkerHearing,
+)
+from tests.unit.master.one_of_three import ROW, OneOfThree
 
 EVERY_MS = 500
 
@@ -44,12 +56,12 @@ def test_a_way_out_over_which_one_is_not_heard_is_given_up_after_a_while_and_the
     given_up = bench.look(200_000, m2=("m3",), m3=("m2",))
     first = EVERY_MS
     assert given_up == [(at + first, (OUT,)) for at in (5_000, 15_000, 35_000, 75_000, 135_000, 195_000)]
-    assert bench.hearing.reason == "m2, m3: heard, and not heard by them through the broker node of m1"
+    assert bench.hearing.reason == "m2, m3: heard of, and m1 is not heard by them through its broker node"
 
 
 def test_one_who_does_not_hear_is_enough_if_it_hears_others(bench: Bench) -> None:
     assert bench.look(8_000, m2=("m1", "m3"), m3=("m2",)) == [(PATIENCE_MS + EVERY_MS, (OUT,))]
-    assert bench.hearing.reason == "m3: heard, and not heard by it through the broker node of m1"
+    assert bench.hearing.reason == "m3: heard of, and m1 is not heard by it through its broker node"
 
 
 def test_of_one_who_hears_nobody_the_fault_is_its_own(bench: Bench) -> None:
@@ -115,3 +127,27 @@ def test_a_worker_that_is_greeted_after_a_start_of_its_master_is_heard() -> None
     # Lines are sent only to who is heard.
     assert asked([0, 4_000, 8_000], lines_ms=(4_500, 8_500)) == []
     assert asked([0, 4_000, 8_000, 12_000, 16_000], lines_ms=(8_500,)) == []
+
+
+def test_who_is_heard_of_through_others_only_may_say_so_too(bench: Bench) -> None:
+    # m2 and m3 do not hear each other's messages to m1 any more: m2 alone comes through, and passes on what m3 says.
+    for _ in range(10):
+        bench.ms += EVERY_MS
+        bench.number += 1
+        of_m3 = replace(ROW, node="m3", journal="journal-of-m3", number=bench.number, heard=("m2",))
+        bench.number += 1
+        of_m2 = replace(ROW, node="m2", journal="journal-of-m2", number=bench.number, heard=("m1", "m3"))
+        bench.say("m2", Post(of_m2, (of_m3,), ()))
+        assert bench.hearing.look(bench.core.sync, bench.now(), is_connected=True) == ()
+    bench.ms += EVERY_MS
+    assert bench.hearing.look(bench.core.sync, bench.now(), is_connected=True) == (OUT,)
+    assert bench.hearing.reason == "m3: heard of, and m1 is not heard by it through its broker node"
+
+
+def test_a_backup_that_waits_for_a_primary_leaves_both_ways() -> None:
+    hearing, left = BackupHearing(), []
+    for at_ms in range(0, 40_000, 100):
+        if directions := hearing.look(lambda at_ms=at_ms: 1_000 <= at_ms < 25_000, 50_000 + at_ms):  # type: ignore[misc]
+            assert directions == (OUT, IN)
+            left.append(at_ms)
+    assert left == [6_000, 16_000]
