@@ -195,7 +195,7 @@ class ReadResult:
 
 @dataclass(frozen=True, slots=True)
 class StatusRequest:
-    """Master to peer, or master to worker: what is your state? Answered with `StatusReport`."""
+    """Any node to another one: what is your state? Answered with `StatusReport`."""
 
     CHANNEL: ClassVar[str] = SYNC
     request: str

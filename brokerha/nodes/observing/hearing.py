@@ -10,6 +10,7 @@ another node of the broker ends it.
     nobody, although there are masters    nobody knows                      out and in
 
     a worker is greeted again             its master does not hear it       out
+    a worker asked, and hears nothing     nobody knows                      out and in
     a backup waits for a primary          nobody knows                      out and in
 
 What a master does not hear itself of another one, others pass on: two masters that hear each other no more only through a third learn it so.
@@ -34,6 +35,8 @@ MOST_MS: Final = 60_000
 """Patience doubles up to this, and begins anew once all was well for so long."""
 LISTEN_MS: Final = 500
 """How often it is looked."""
+ASK_MS: Final = 3_000
+"""A worker that has heard nothing of its master for so long asks it something, again and again."""
 GREETED_MS: Final = 20_000
 """A worker whose last greeting is longer ago is heard: its master greets it every few seconds while it is not."""
 
@@ -82,9 +85,16 @@ class MasterHearing:
 
 
 class WorkerHearing:
-    """Of one worker: its master asks with an empty `Apply` where it stands, once at its start, and again while it does not hear it."""
+    """Of one worker: its master asks with an empty `Apply` where it stands, once at its start, and again while it does not hear it.
 
-    def __init__(self) -> None:
+    A master that has nothing to say to a worker is asked something, so that its silence means something.
+    """
+
+    def __init__(self, mono_ms: int) -> None:
+        self.heard_ms = mono_ms
+        """When anything came of the master; the owner sets it."""
+        self._asked_ms = mono_ms
+        self._of_silence = _Patience()
         self._patience = _Patience()
         self._greeted_ms = -GREETED_MS
         self.is_greeted = False
@@ -97,6 +107,19 @@ class WorkerHearing:
         if is_greeting:
             self._greeted_ms = mono_ms
         return (OUT,) if self._patience.is_over(mono_ms, is_well=not is_again) else ()
+
+
+    def is_to_ask(self, mono_ms: int) -> bool:
+        """Whether the master is to be asked something now, as it has been silent for a while."""
+        if mono_ms - max(self.heard_ms, self._asked_ms) < ASK_MS:
+            return False
+        self._asked_ms = mono_ms
+        return True
+
+    def look(self, mono_ms: int) -> tuple[str, ...]:
+        """The directions to be left now, as nothing comes of the master: none, or both."""
+        is_well = mono_ms - self.heard_ms < 2 * ASK_MS
+        return (OUT, IN) if self._of_silence.is_over(mono_ms, is_well=is_well) else ()
 
 
 class BackupHearing:

@@ -190,7 +190,7 @@ class WorkerNode:
         self.loop = NodeLoop(f"{config.node} loop", self._turn, transport.wake)
         self._reported = ("", "")
         self._load_watch = LoadWatch()
-        self._hearing = WorkerHearing()
+        self._hearing = WorkerHearing(clock.now().mono_ms)
         self._journal = store.journal
         self.guard = Guard(guard or GuardLimits(), config.node)
         self.view = WorkerView(
@@ -276,6 +276,7 @@ class WorkerNode:
         if core.trouble:
             self._distrusted_at = self.reads.opening
         if self.guard.is_due(now_s):
+            self._listen()
             core.free_bytes = self.store.free_bytes()
             left = self.reads.running_before(self._distrusted_at)
             self.guard.look(now_s, Seen(bool(core.trouble), self._threads.store_busy_s, self._threads.idle_s, left))
@@ -326,6 +327,8 @@ class WorkerNode:
 
     def _on_node(self, envelope: Envelope, now: Instant) -> bool:
         message = envelope.message
+        if envelope.sender == self.config.master:
+            self._hearing.heard_ms = now.mono_ms
         if isinstance(message, Apply | Execute):
             # For the core, too.
             if (self._hearing.is_greeted or not message.items) and envelope.sender == self.config.master:
@@ -351,9 +354,20 @@ class WorkerNode:
         return False
 
     def _on_lines(self, message: Apply | Execute, now: Instant) -> None:
-        """Leave a node of the broker over which the master does not hear this worker."""
-        if directions := self._hearing.on_lines(now.mono_ms, is_greeting=not message.items):
-            log.warning("not heard", node=self.config.node, reason=f"{self.config.master} asks again and again where it stands")
+        directions = self._hearing.on_lines(now.mono_ms, is_greeting=not message.items)
+        self._leave_broker_node(directions, f"{self.config.master} asks again and again where it stands")
+
+    def _listen(self) -> None:
+        now_ms = self.clock.now().mono_ms
+        if self._hearing.is_to_ask(now_ms):
+            self.transport.send([Outgoing(self.config.master, StatusRequest(f"{self.config.node} listens"))])
+        if self.transport.status().state == "connected":
+            self._leave_broker_node(self._hearing.look(now_ms), f"nothing is heard of {self.config.master}")
+
+    def _leave_broker_node(self, directions: tuple[str, ...], reason: str) -> None:
+        """For another one, over which the master may hear this worker, and be heard."""
+        if directions:
+            log.warning("not heard", node=self.config.node, reason=reason, directions=" ".join(directions))
             self.transport.leave_broker_node(directions)
 
     # ---- Front

@@ -8,6 +8,7 @@ import pytest
 
 from brokerha.model.wire.messages import Post
 from brokerha.nodes.observing.hearing import (
+    ASK_MS,
     GREETED_MS,
     IN,
     MOST_MS,
@@ -109,7 +110,7 @@ def test_two_masters_of_which_one_does_not_hear_the_other() -> None:
 
 def asked(times_ms: list[int], lines_ms: tuple[int, ...] = ()) -> list[int]:
     """When a worker leaves its way out that was greeted then, and was sent lines then."""
-    hearing, left = WorkerHearing(), []
+    hearing, left = WorkerHearing(0), []
     for at_ms, is_greeting in sorted([(at, True) for at in times_ms] + [(at, False) for at in lines_ms]):
         if directions := hearing.on_lines(100_000 + at_ms, is_greeting=is_greeting):
             assert directions == (OUT,)
@@ -151,3 +152,19 @@ def test_a_backup_that_waits_for_a_primary_leaves_both_ways() -> None:
             assert directions == (OUT, IN)
             left.append(at_ms)
     assert left == [6_000, 16_000]
+
+
+def test_a_worker_asks_a_silent_master_something_and_leaves_both_ways_when_nothing_comes() -> None:
+    hearing, asked, left = WorkerHearing(0), [], []
+    for at_ms in range(0, 60_000, 1_000):
+        if at_ms < 20_000 and at_ms % 4_000 == 1_000:
+            # It has something to say, or answers.
+            hearing.heard_ms = at_ms
+        if hearing.is_to_ask(at_ms):
+            asked.append(at_ms)
+        if directions := hearing.look(at_ms):
+            assert directions == (OUT, IN)
+            left.append(at_ms)
+    assert asked[:6] == [4_000, 8_000, 12_000, 16_000, 20_000, 23_000]
+    silent_from_ms = 17_000 + 2 * ASK_MS
+    assert left == [silent_from_ms + after_ms for after_ms in (5_000, 15_000, 35_000)]
