@@ -373,7 +373,7 @@ def explain(error: BaseException, address: Address) -> str:
     if isinstance(error, OSError):
         return explain_os_error(error, address)
     if isinstance(error, LedNowhere):
-        return f"what goes over {address.host}:{address.port} leads nowhere: the next node of the broker is tried"
+        return f"what goes over {address.host}:{address.port} leads nowhere: another node of the broker is tried"
     if isinstance(error, ResourceLocked):
         # Half open: after a silent cut the broker keeps our last connection until it misses two heartbeats.
         return (

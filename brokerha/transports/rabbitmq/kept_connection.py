@@ -155,6 +155,8 @@ class KeptConnection:
         self._attempts = 0
         self._pause_ms = 0
         self._up_s = 0.0
+        self._left = 0
+        """How many addresses it was aimed at after it had left others."""
         self._was_up = False
         self._last_reason = ""
         self._lock = threading.Lock()
@@ -211,10 +213,21 @@ class KeptConnection:
                 self._lose(error)
 
     def leave(self) -> None:
-        """Give up a connection that lives and leads nowhere, for the next address; nothing happens where there is only one."""
-        if self._session is not None and len(self._addresses) > 1:
-            self._counters.add("left_broker_nodes")
-            self._lose(LedNowhere())
+        """Give up a connection that lives and leads nowhere, for another address; nothing happens where there is only one.
+
+        All nodes go through the addresses in the same order: at one broker node together they need nothing of the others.
+        """
+        if self._session is None or len(self._addresses) < 2:
+            return
+        self._counters.add("left_broker_nodes")
+        here, together = self._address(), sorted(self._addresses, key=str)
+        aim = together[self._left % len(together)]
+        if aim == here:
+            self._left += 1
+            aim = together[self._left % len(together)]
+        self._left += 1
+        self._lose(LedNowhere())
+        self._attempts = self._addresses.index(aim)
 
     def end(self) -> None:
         """Say goodbye, and open no other one. Idempotent."""

@@ -14,7 +14,7 @@ from brokerha.transports.config import TransportConfig
 from brokerha.transports.lanes.parcels import Counters
 from brokerha.transports.link import LinkState
 from brokerha.transports.rabbitmq import kept_connection
-from brokerha.transports.rabbitmq.addresses import parse_addresses
+from brokerha.transports.rabbitmq.addresses import Address, parse_addresses
 from brokerha.transports.rabbitmq.identity import Identity
 from brokerha.transports.rabbitmq.kept_connection import KeptConnection
 
@@ -112,3 +112,29 @@ def test_a_connection_that_does_not_last_is_tried_less_and_less_often(
         kept.leave()
         assert pause_ms / 2 <= (kept.due_s - now_s[0]) * 1000 <= pause_ms + 1e-6
         now_s[0] = kept.due_s
+
+
+def test_who_leaves_goes_through_the_addresses_in_the_order_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    aimed: list[int] = []
+    woken = threading.Event()
+
+    def opens(address: Address, *_arguments: Any, **_options: Any) -> KombuConnection:
+        aimed.append(address.port)
+        return KombuConnection()
+
+    monkeypatch.setattr(kept_connection, "open_connection", opens)
+    monkeypatch.setattr(Wire, "fill", lambda _wire: None)
+    monkeypatch.setattr(Wire, "next_frame", lambda _wire: None, raising=False)
+    monkeypatch.setattr(Wire, "heartbeat_tick", lambda _wire, rate: rate, raising=False)
+    monkeypatch.setattr(Wire, "flush", lambda _wire: None, raising=False)
+    addresses = parse_addresses(";".join(f"amqp://u:p@127.0.0.1:{port}/v" for port in (2, 3, 1)))
+    identity, state = Identity("m1 master in", "master"), LinkState(("in",))
+    config = TransportConfig(retry_first_ms=1, retry_most_ms=1)
+    kept = KeptConnection(identity, "in", addresses, lambda _: Session(), woken.set, state, config, Counters())
+    for _ in range(6):
+        kept.serve(kept.due_s)
+        assert woken.wait(10)
+        woken.clear()
+        kept.serve(kept.due_s)
+        kept.leave()
+    assert aimed == [2, 1, 2, 3, 1, 2]
