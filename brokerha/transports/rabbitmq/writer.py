@@ -96,6 +96,10 @@ class _Share:
         """How much has no answer yet."""
         return len(self._deeds) + len(self._window)
 
+    def has_opened(self, queue: str) -> bool:
+        """Whether it opened this queue, and did not drop it since."""
+        return queue in self._opened
+
     def carry_out(self, publication: Publication, now_s: float) -> None:
         """Write it to the channel, which is opened if need be."""
         if not len(self):
@@ -197,7 +201,9 @@ class TxWriter:
         """Nothing is opened before it is needed."""
         self._outbox = outbox
         self._config = config
-        self._shares = [_Share(open_channel, outbox.put_back, config, counters) for _ in range(config.tx_channels)]
+        made = [_Share(open_channel, outbox.put_back, config, counters) for _ in range(config.tx_channels + 1)]
+        *self._shares, self._finding = self._all = made
+        """The last one drops what another connection opened: it may not be there, which ends the channel, and nothing else goes over that."""
         self._is_waiting = False
         """Whether some answer was due at the end of the last turn."""
 
@@ -205,13 +211,13 @@ class TxWriter:
         """Carry out as much as the window takes; return when the next turn is wanted at the latest."""
         if not self._outbox and not self._is_waiting:
             return now_s + _FAR_S
-        waiting = [share for share in self._shares if len(share)]
+        waiting = [share for share in self._all if len(share)]
         room = self._config.window_tx_messages - sum(map(len, waiting))
         room_bytes = self._config.window_bytes - sum(share.size_bytes() for share in waiting)
         if room > 0:
             for publication in self._outbox.take((TX_LANE,), room, room_bytes):
-                self._share_of(publication.tx_queue).carry_out(publication, now_s)
-        deadlines = [share.heard_s + self._config.confirm_timeout_s for share in self._shares if len(share)]
+                self._share_of(publication).carry_out(publication, now_s)
+        deadlines = [share.heard_s + self._config.confirm_timeout_s for share in self._all if len(share)]
         self._is_waiting = bool(deadlines)
         if not deadlines:
             return now_s + _FAR_S
@@ -221,20 +227,22 @@ class TxWriter:
 
     def pause(self, now_s: float) -> None:
         """The broker takes nothing now: no answer is due."""
-        for share in self._shares:
+        for share in self._all:
             share.heard_s = now_s
 
     def is_idle(self) -> bool:
         """Whether everything is answered."""
-        return not any(len(share) for share in self._shares)
+        return not any(len(share) for share in self._all)
 
     def end(self) -> None:
         """The connection is gone: what must be done on the next one goes back to the outbox."""
-        for share in self._shares:
+        for share in self._all:
             share.give_up()
 
-    def _share_of(self, queue: str) -> _Share:
-        return self._shares[zlib.crc32(queue.encode()) % len(self._shares)]
+    def _share_of(self, publication: Publication) -> _Share:
+        share = self._shares[zlib.crc32(publication.tx_queue.encode()) % len(self._shares)]
+        is_elsewhere = publication.deed == DROP_QUEUE and not share.has_opened(publication.tx_queue)
+        return self._finding if is_elsewhere else share
 
 
 class WriterSession:

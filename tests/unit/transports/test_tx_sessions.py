@@ -185,8 +185,8 @@ class TestWriting:
         refused.close("not with these arguments")
         assert writing.tx.is_idle()
         writing.turn(deed(OPEN_QUEUE, "next"))
-        assert writing.channel is not refused
-        assert writing.channel.calls == [("look", "other"), ("declare", "next")]
+        _, of_drops, again = writing.channels.made
+        assert (of_drops.calls, again.calls) == ([("look", "other")], [("declare", "next")])
         counters = writing.counters.read()
         assert (counters["tx_queues_refused"], counters["unconfirmed"]) == (1, 2)
 
@@ -217,10 +217,20 @@ class TestWriting:
         assert writing.channel.calls[2:] == [("delete", "also there"), ("delete", "there")]
         assert writing.counters.read() == {"tx_queues_left": 1, "tx_queues_dropped": 2}
 
+    def test_to_look_for_a_queue_in_vain_costs_no_events_of_others(self):
+        writing = Writing()
+        writing.turn(deed(DROP_QUEUE, "gone"), event("a", "q"))
+        of_drops, of_events = writing.channels.made
+        of_drops.close("no queue 'gone'")
+        assert of_events.calls == [("publish", "", "q", "a")]
+        of_events.tell("basic_ack", 1, False)
+        assert writing.tx.is_idle()
+        assert writing.counters.read() == {"sent": 1, "tx_queues_left": 1}
+
     def test_drops_survive_the_connection_and_the_rest_is_for_the_protocol(self):
         writing = Writing()
         writing.turn(deed(OPEN_QUEUE, "a"), event("x", "a"), deed(DROP_QUEUE, "b"), deed(DROP_QUEUE, "c"))
-        writing.channel.answer("q")
+        writing.channels.made[0].answer("a")
         writing.tx.end()
         writing.tx = writing.connect()
         writing.turn()
