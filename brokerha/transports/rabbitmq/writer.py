@@ -63,8 +63,41 @@ log = structlog.get_logger(__name__)
 _NODE_LANES = (SYNC_LANE, DATA_LANE, BULK_LANE)
 _FAR_S = 3600.0
 _NACK_PAUSE_S = 1.0
+HOMES_LIMIT = 10_000
+"""Open queues of which it is known where they were opened; above what may be open at once."""
 _UNSENDABLE = (FrameSyntaxError, struct.error, TypeError, ValueError)
 """What py-amqp raises, before it writes anything, for properties that AMQP cannot carry."""
+
+
+class TxHomes:
+    """At which address each open queue was opened, over all connections of a node: RabbitMQ 4 ends the connection that deletes one whose node is down."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, str] = {}
+        self._repeated: set[str] = set()
+
+    def opens(self, queue: str, address: str) -> None:
+        """It is opened there."""
+        self._places[queue] = address
+        if len(self._places) > HOMES_LIMIT:
+            # Of one that another process was to drop.
+            del self._places[next(iter(self._places))]
+
+    def may_be_down(self, queue: str, address: str) -> bool:
+        """It is to be dropped from there, and forgotten: whether it was opened elsewhere."""
+        return self._places.pop(queue, address) != address
+
+    def is_repeated(self, queue: str) -> bool:
+        """The connection ended before its drop was answered: whether the drop is done again, which is so once."""
+        if queue in self._repeated:
+            self._repeated.remove(queue)
+            return False
+        self._repeated.add(queue)
+        return True
+
+    def dropped(self, queue: str) -> None:
+        """Its drop was answered."""
+        self._repeated.discard(queue)
 
 
 class _Share:
@@ -76,17 +109,19 @@ class _Share:
         put_back: Callable[[list[Publication]], None],
         config: TransportConfig,
         counters: Counters,
+        homes: TxHomes,
+        address: str,
     ) -> None:
+        self._homes = homes
+        self._address = address
         self._put_back = put_back
         self._open_channel = open_channel
         self._expires_ms = config.tx_queue_expires_ms
         self._limits = (config.window_tx_messages, config.window_bytes, config.window_bytes)
         self._counters = counters
         self._channel: QuietChannel | None = None
-        self._deeds: deque[tuple[Publication, bool]] = deque()
-        """Asked for and not answered, in order, and whether it is only looked whether the queue is there."""
-        self._opened: set[str] = set()
-        """Queues that were opened through this connection: they are at the broker node that it goes to."""
+        self._deeds: deque[Publication] = deque()
+        """Asked for and not answered, in order."""
         self._window = Unconfirmed(*self._limits)
         self._last_reason = ""
         self.heard_s = 0.0
@@ -96,26 +131,22 @@ class _Share:
         """How much has no answer yet."""
         return len(self._deeds) + len(self._window)
 
-    def has_opened(self, queue: str) -> bool:
-        """Whether it opened this queue, and did not drop it since."""
-        return queue in self._opened
-
     def carry_out(self, publication: Publication, now_s: float) -> None:
         """Write it to the channel, which is opened if need be."""
         if not len(self):
             self.heard_s = now_s
         channel = self._channel or self._open()
         if publication.deed == OPEN_QUEUE:
-            self._opened.add(publication.tx_queue)
-            self._deeds.append((publication, False))
+            self._homes.opens(publication.tx_queue, self._address)
+            self._deeds.append(publication)
             channel.declare(publication.tx_queue, tx_queue_row(publication.tx_queue, self._expires_ms).arguments)
             return
         if publication.deed:
-            # RabbitMQ 4 ends the connection that deletes a queue whose node is down.
-            is_elsewhere = publication.tx_queue not in self._opened
-            self._opened.discard(publication.tx_queue)
-            self._deeds.append((publication, is_elsewhere))
-            (channel.look if is_elsewhere else channel.delete)(publication.tx_queue)
+            if self._homes.may_be_down(publication.tx_queue, self._address):
+                self._counters.add("tx_queues_left")
+                return
+            self._deeds.append(publication)
+            channel.delete(publication.tx_queue)
             return
         message = RepeatedMessage(publication.body, **publication.properties)
         channel.basic_publish(message, publication.exchange, publication.routing_key, mandatory=True)
@@ -123,10 +154,12 @@ class _Share:
         self._counters.add("sent")
 
     def give_up(self) -> None:
-        """Put back the queues of which the broker never said that they are gone; the rest is counted."""
-        drops = [deed for deed, _ in self._deeds if deed.deed == DROP_QUEUE]
+        """Put back, once, the queues of which the broker never said that they are gone; the rest is counted."""
+        drops = [deed for deed in self._deeds if deed.deed == DROP_QUEUE]
+        again = [deed for deed in drops if self._homes.is_repeated(deed.tx_queue)]
+        self._counters.add("tx_queues_left", len(drops) - len(again))
         self._counters.add("unconfirmed", len(self) - len(drops))
-        self._put_back(drops)
+        self._put_back(again)
         self._deeds.clear()
         self._window = Unconfirmed(*self._limits)
         self._channel = None
@@ -145,11 +178,8 @@ class _Share:
 
     def _on_answer(self, _what: str) -> None:
         self.heard_s = time.monotonic()
-        deed, is_look = self._deeds.popleft()
-        if is_look and self._channel is not None:
-            self._deeds.append((deed, False))
-            self._channel.delete(deed.tx_queue)
-            return
+        deed = self._deeds.popleft()
+        self._homes.dropped(deed.tx_queue)
         self._counters.add("tx_queues_opened" if deed.deed == OPEN_QUEUE else "tx_queues_dropped")
 
     def _on_confirmed(self, number: int, multiple: bool) -> None:
@@ -163,15 +193,13 @@ class _Share:
 
     def _on_closed(self, reason: str) -> None:
         """The broker refused a deed, or the exchange of an invitation is gone; nothing that came after it was done."""
-        # If that one was a queue to be dropped, it is left to expire: it would be refused for ever.
-        is_look = self._deeds.popleft()[1] if self._deeds else False
-        if is_look:
-            self._counters.add("tx_queues_left")
-        else:
-            if reason != self._last_reason:
-                log.warning("queue of a transaction refused", reason=reason)
-            self._last_reason = reason
-            self._counters.add("tx_queues_refused")
+        if reason != self._last_reason:
+            log.warning("queue of a transaction refused", reason=reason)
+        self._last_reason = reason
+        self._counters.add("tx_queues_refused")
+        if self._deeds:
+            # If that one was a queue to be dropped, it is left to expire: it would be refused for ever.
+            self._homes.dropped(self._deeds.popleft().tx_queue)
         self.give_up()
 
 
@@ -190,20 +218,22 @@ class TxWriter:
     |---|---|---|---|
     | answers, confirms | done | done | done |
     | refuses, or finds no queue | counted; its channel is opened again | counted | counted, left to expire |
-    | is at another node than the queue | - | - | asked first whether it is there; if not, as its node may be down, left to expire |
-    | is lost | counted | counted | dropped on the next connection |
+    | is another node than the one that opened the queue, which may be down | - | - | left to expire |
+    | is lost | counted | counted | dropped on the next connection, once |
 
     Invariants: nothing here waits; what has no answer yet is bounded; lost events are for the protocol to send again, and a
     queue that nobody could drop any more expires.
     """
 
-    def __init__(self, open_channel: OpenChannel, outbox: Outbox, config: TransportConfig, counters: Counters) -> None:
-        """Nothing is opened before it is needed."""
+    def __init__(
+        self, open_channel: OpenChannel, outbox: Outbox, config: TransportConfig, counters: Counters, homes: TxHomes, address: str
+    ) -> None:
+        """Nothing is opened before it is needed; ``address`` is that of the broker node."""
         self._outbox = outbox
         self._config = config
-        made = [_Share(open_channel, outbox.put_back, config, counters) for _ in range(config.tx_channels + 1)]
-        *self._shares, self._finding = self._all = made
-        """The last one drops what another connection opened: it may not be there, which ends the channel, and nothing else goes over that."""
+        self._shares = [
+            _Share(open_channel, outbox.put_back, config, counters, homes, address) for _ in range(config.tx_channels)
+        ]
         self._is_waiting = False
         """Whether some answer was due at the end of the last turn."""
 
@@ -211,13 +241,13 @@ class TxWriter:
         """Carry out as much as the window takes; return when the next turn is wanted at the latest."""
         if not self._outbox and not self._is_waiting:
             return now_s + _FAR_S
-        waiting = [share for share in self._all if len(share)]
+        waiting = [share for share in self._shares if len(share)]
         room = self._config.window_tx_messages - sum(map(len, waiting))
         room_bytes = self._config.window_bytes - sum(share.size_bytes() for share in waiting)
         if room > 0:
             for publication in self._outbox.take((TX_LANE,), room, room_bytes):
-                self._share_of(publication).carry_out(publication, now_s)
-        deadlines = [share.heard_s + self._config.confirm_timeout_s for share in self._all if len(share)]
+                self._share_of(publication.tx_queue).carry_out(publication, now_s)
+        deadlines = [share.heard_s + self._config.confirm_timeout_s for share in self._shares if len(share)]
         self._is_waiting = bool(deadlines)
         if not deadlines:
             return now_s + _FAR_S
@@ -227,22 +257,20 @@ class TxWriter:
 
     def pause(self, now_s: float) -> None:
         """The broker takes nothing now: no answer is due."""
-        for share in self._all:
+        for share in self._shares:
             share.heard_s = now_s
 
     def is_idle(self) -> bool:
         """Whether everything is answered."""
-        return not any(len(share) for share in self._all)
+        return not any(len(share) for share in self._shares)
 
     def end(self) -> None:
         """The connection is gone: what must be done on the next one goes back to the outbox."""
-        for share in self._all:
+        for share in self._shares:
             share.give_up()
 
-    def _share_of(self, publication: Publication) -> _Share:
-        share = self._shares[zlib.crc32(publication.tx_queue.encode()) % len(self._shares)]
-        is_elsewhere = publication.deed == DROP_QUEUE and not share.has_opened(publication.tx_queue)
-        return self._finding if is_elsewhere else share
+    def _share_of(self, queue: str) -> _Share:
+        return self._shares[zlib.crc32(queue.encode()) % len(self._shares)]
 
 
 class WriterSession:
@@ -257,6 +285,8 @@ class WriterSession:
         settle: Callable[[list[ClientTag]], None],
         config: TransportConfig,
         counters: Counters,
+        homes: TxHomes,
+        address: str,
         *,
         is_first: bool,
     ) -> None:
@@ -284,7 +314,7 @@ class WriterSession:
         self._channel.events["basic_ack"].add(self._on_ack)
         self._channel.events["basic_nack"].add(self._on_nack)
         self._channel.events["basic_return"].add(self._on_return)
-        self._tx = TxWriter(partial(QuietChannel, self._wire), outbox, config, counters)
+        self._tx = TxWriter(partial(QuietChannel, self._wire), outbox, config, counters, homes, address)
         stale_s = time.monotonic() - config.stale_after_ms / 1000
         counters.add("stale", sum(outbox.drop_older(lane, stale_s) for lane in _NODE_LANES))
 

@@ -24,7 +24,7 @@ from brokerha.transports.lanes.parcels import (
 )
 from brokerha.transports.rabbitmq.reader import QUEUES_A_CHANNEL, TxReader
 from brokerha.transports.rabbitmq.reader_wishes import Followed
-from brokerha.transports.rabbitmq.writer import TxWriter
+from brokerha.transports.rabbitmq.writer import TxHomes, TxWriter
 
 
 class FakeChannel:
@@ -43,9 +43,6 @@ class FakeChannel:
 
     def delete(self, queue: str) -> None:
         self.calls.append(("delete", queue))
-
-    def look(self, queue: str) -> None:
-        self.calls.append(("look", queue))
 
     def confirm_select(self, nowait: bool) -> None:
         assert nowait
@@ -98,10 +95,11 @@ class Writing:
         self.outbox = Outbox(dict.fromkeys(PUBLICATION_LANES, LaneLimit(1000, 10_000)))
         self.counters = Counters()
         self.channels = Channels()
+        self.homes = TxHomes()
         self.tx = self.connect()
 
-    def connect(self) -> TxWriter:
-        return TxWriter(self.channels, self.outbox, self.config, self.counters)
+    def connect(self, address: str = "a") -> TxWriter:
+        return TxWriter(self.channels, self.outbox, self.config, self.counters, self.homes, address)
 
     @property
     def channel(self) -> FakeChannel:
@@ -185,8 +183,8 @@ class TestWriting:
         refused.close("not with these arguments")
         assert writing.tx.is_idle()
         writing.turn(deed(OPEN_QUEUE, "next"))
-        _, of_drops, again = writing.channels.made
-        assert (of_drops.calls, again.calls) == ([("look", "other")], [("declare", "next")])
+        assert writing.channel is not refused
+        assert writing.channel.calls == [("delete", "other"), ("declare", "next")]
         counters = writing.counters.read()
         assert (counters["tx_queues_refused"], counters["unconfirmed"]) == (1, 2)
 
@@ -200,41 +198,38 @@ class TestWriting:
         assert len(writing.outbox) == 0
         assert writing.counters.read()["tx_queues_refused"] == 1
 
-    def test_a_queue_that_another_connection_opened_is_deleted_if_it_is_there(self):
+    def test_a_queue_that_was_opened_at_another_broker_node_is_left_to_expire(self):
         writing = Writing()
-        writing.turn(deed(DROP_QUEUE, "there"), deed(DROP_QUEUE, "down"), deed(DROP_QUEUE, "also there"))
-        first = writing.channel
-        first.answer("there")
-        assert first.calls == [("look", "there"), ("look", "down"), ("look", "also there"), ("delete", "there")]
-        first.close("its home node is down")
-        writing.turn()
-        # What had no answer yet is done again on another channel, what is down is left to expire.
-        assert writing.channel.calls == [("look", "also there"), ("look", "there")]
-        for queue in ("also there", "there", "also there", "there"):
-            assert not writing.tx.is_idle()
-            writing.channel.answer(queue)
-        assert writing.tx.is_idle()
-        assert writing.channel.calls[2:] == [("delete", "also there"), ("delete", "there")]
-        assert writing.counters.read() == {"tx_queues_left": 1, "tx_queues_dropped": 2}
+        writing.turn(deed(OPEN_QUEUE, "q"), deed(OPEN_QUEUE, "r"))
+        writing.tx.end()
+        writing.tx = writing.connect("b")
+        writing.turn(deed(DROP_QUEUE, "q"), deed(OPEN_QUEUE, "s"), deed(DROP_QUEUE, "s"), deed(DROP_QUEUE, "of another process"))
+        assert writing.channel.calls == [("declare", "s"), ("delete", "s"), ("delete", "of another process")]
+        writing.tx.end()
+        writing.tx = writing.connect("a")
+        writing.turn(deed(DROP_QUEUE, "r"))
+        assert ("delete", "r") in writing.channel.calls
+        assert writing.counters.read()["tx_queues_left"] == 1
 
-    def test_to_look_for_a_queue_in_vain_costs_no_events_of_others(self):
+    def test_a_drop_with_which_the_connection_ends_is_repeated_once(self):
         writing = Writing()
-        writing.turn(deed(DROP_QUEUE, "gone"), event("a", "q"))
-        of_drops, of_events = writing.channels.made
-        of_drops.close("no queue 'gone'")
-        assert of_events.calls == [("publish", "", "q", "a")]
-        of_events.tell("basic_ack", 1, False)
-        assert writing.tx.is_idle()
-        assert writing.counters.read() == {"sent": 1, "tx_queues_left": 1}
+        writing.turn(deed(DROP_QUEUE, "q"))
+        for calls in ([("delete", "q")], []):
+            writing.tx.end()
+            writing.tx = writing.connect()
+            made = len(writing.channels.made)
+            writing.turn()
+            assert [call for channel in writing.channels.made[made:] for call in channel.calls] == calls
+        assert writing.counters.read()["tx_queues_left"] == 1
 
     def test_drops_survive_the_connection_and_the_rest_is_for_the_protocol(self):
         writing = Writing()
         writing.turn(deed(OPEN_QUEUE, "a"), event("x", "a"), deed(DROP_QUEUE, "b"), deed(DROP_QUEUE, "c"))
-        writing.channels.made[0].answer("a")
+        writing.channel.answer("q")
         writing.tx.end()
         writing.tx = writing.connect()
         writing.turn()
-        assert writing.channel.calls == [("look", "b"), ("look", "c")]
+        assert writing.channel.calls == [("delete", "b"), ("delete", "c")]
         assert writing.counters.read()["unconfirmed"] == 1
 
 
