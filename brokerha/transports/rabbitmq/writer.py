@@ -63,41 +63,30 @@ log = structlog.get_logger(__name__)
 _NODE_LANES = (SYNC_LANE, DATA_LANE, BULK_LANE)
 _FAR_S = 3600.0
 _NACK_PAUSE_S = 1.0
-HOMES_LIMIT = 10_000
-"""Open queues of which it is known where they were opened; above what may be open at once."""
 _UNSENDABLE = (FrameSyntaxError, struct.error, TypeError, ValueError)
 """What py-amqp raises, before it writes anything, for properties that AMQP cannot carry."""
 
 
-class TxHomes:
-    """At which address each open queue was opened, over all connections of a node: RabbitMQ 4 ends the connection that deletes one whose node is down."""
+class RepeatedDrops:
+    """Drops that are done for the second time, over all connections of a node.
+
+    RabbitMQ 4 ends the connection that deletes a queue whose node is being stopped, for as long as the node is down.
+    """
 
     def __init__(self) -> None:
-        self._places: dict[str, str] = {}
-        self._repeated: set[str] = set()
+        self._queues: set[str] = set()
 
-    def opens(self, queue: str, address: str) -> None:
-        """It is opened there."""
-        self._places[queue] = address
-        if len(self._places) > HOMES_LIMIT:
-            # Of one that another process was to drop.
-            del self._places[next(iter(self._places))]
-
-    def may_be_down(self, queue: str, address: str) -> bool:
-        """It is to be dropped from there, and forgotten: whether it was opened elsewhere."""
-        return self._places.pop(queue, address) != address
-
-    def is_repeated(self, queue: str) -> bool:
-        """The connection ended before its drop was answered: whether the drop is done again, which is so once."""
-        if queue in self._repeated:
-            self._repeated.remove(queue)
+    def repeat(self, queue: str) -> bool:
+        """The connection ended before its drop was answered: whether it is done again, which is so once."""
+        if queue in self._queues:
+            self._queues.remove(queue)
             return False
-        self._repeated.add(queue)
+        self._queues.add(queue)
         return True
 
-    def dropped(self, queue: str) -> None:
-        """Its drop was answered."""
-        self._repeated.discard(queue)
+    def is_over(self, queue: str) -> None:
+        """Its drop was answered, or refused."""
+        self._queues.discard(queue)
 
 
 class _Share:
@@ -109,11 +98,9 @@ class _Share:
         put_back: Callable[[list[Publication]], None],
         config: TransportConfig,
         counters: Counters,
-        homes: TxHomes,
-        address: str,
+        repeated: RepeatedDrops,
     ) -> None:
-        self._homes = homes
-        self._address = address
+        self._repeated = repeated
         self._put_back = put_back
         self._open_channel = open_channel
         self._expires_ms = config.tx_queue_expires_ms
@@ -136,17 +123,12 @@ class _Share:
         if not len(self):
             self.heard_s = now_s
         channel = self._channel or self._open()
-        if publication.deed == OPEN_QUEUE:
-            self._homes.opens(publication.tx_queue, self._address)
-            self._deeds.append(publication)
-            channel.declare(publication.tx_queue, tx_queue_row(publication.tx_queue, self._expires_ms).arguments)
-            return
         if publication.deed:
-            if self._homes.may_be_down(publication.tx_queue, self._address):
-                self._counters.add("tx_queues_left")
-                return
             self._deeds.append(publication)
-            channel.delete(publication.tx_queue)
+            if publication.deed == OPEN_QUEUE:
+                channel.declare(publication.tx_queue, tx_queue_row(publication.tx_queue, self._expires_ms).arguments)
+            else:
+                channel.delete(publication.tx_queue)
             return
         message = RepeatedMessage(publication.body, **publication.properties)
         channel.basic_publish(message, publication.exchange, publication.routing_key, mandatory=True)
@@ -156,7 +138,7 @@ class _Share:
     def give_up(self) -> None:
         """Put back, once, the queues of which the broker never said that they are gone; the rest is counted."""
         drops = [deed for deed in self._deeds if deed.deed == DROP_QUEUE]
-        again = [deed for deed in drops if self._homes.is_repeated(deed.tx_queue)]
+        again = [deed for deed in drops if self._repeated.repeat(deed.tx_queue)]
         self._counters.add("tx_queues_left", len(drops) - len(again))
         self._counters.add("unconfirmed", len(self) - len(drops))
         self._put_back(again)
@@ -179,7 +161,7 @@ class _Share:
     def _on_answer(self, _what: str) -> None:
         self.heard_s = time.monotonic()
         deed = self._deeds.popleft()
-        self._homes.dropped(deed.tx_queue)
+        self._repeated.is_over(deed.tx_queue)
         self._counters.add("tx_queues_opened" if deed.deed == OPEN_QUEUE else "tx_queues_dropped")
 
     def _on_confirmed(self, number: int, multiple: bool) -> None:
@@ -199,7 +181,7 @@ class _Share:
         self._counters.add("tx_queues_refused")
         if self._deeds:
             # If that one was a queue to be dropped, it is left to expire: it would be refused for ever.
-            self._homes.dropped(self._deeds.popleft().tx_queue)
+            self._repeated.is_over(self._deeds.popleft().tx_queue)
         self.give_up()
 
 
@@ -218,21 +200,20 @@ class TxWriter:
     |---|---|---|---|
     | answers, confirms | done | done | done |
     | refuses, or finds no queue | counted; its channel is opened again | counted | counted, left to expire |
-    | is another node than the one that opened the queue, which may be down | - | - | left to expire |
-    | is lost | counted | counted | dropped on the next connection, once |
+    | is lost | counted | counted | dropped on the next connection, once; then left to expire |
 
     Invariants: nothing here waits; what has no answer yet is bounded; lost events are for the protocol to send again, and a
     queue that nobody could drop any more expires.
     """
 
     def __init__(
-        self, open_channel: OpenChannel, outbox: Outbox, config: TransportConfig, counters: Counters, homes: TxHomes, address: str
+        self, open_channel: OpenChannel, outbox: Outbox, config: TransportConfig, counters: Counters, repeated: RepeatedDrops
     ) -> None:
-        """Nothing is opened before it is needed; ``address`` is that of the broker node."""
+        """Nothing is opened before it is needed."""
         self._outbox = outbox
         self._config = config
         self._shares = [
-            _Share(open_channel, outbox.put_back, config, counters, homes, address) for _ in range(config.tx_channels)
+            _Share(open_channel, outbox.put_back, config, counters, repeated) for _ in range(config.tx_channels)
         ]
         self._is_waiting = False
         """Whether some answer was due at the end of the last turn."""
@@ -285,8 +266,7 @@ class WriterSession:
         settle: Callable[[list[ClientTag]], None],
         config: TransportConfig,
         counters: Counters,
-        homes: TxHomes,
-        address: str,
+        repeated: RepeatedDrops,
         *,
         is_first: bool,
     ) -> None:
@@ -314,7 +294,7 @@ class WriterSession:
         self._channel.events["basic_ack"].add(self._on_ack)
         self._channel.events["basic_nack"].add(self._on_nack)
         self._channel.events["basic_return"].add(self._on_return)
-        self._tx = TxWriter(partial(QuietChannel, self._wire), outbox, config, counters, homes, address)
+        self._tx = TxWriter(partial(QuietChannel, self._wire), outbox, config, counters, repeated)
         stale_s = time.monotonic() - config.stale_after_ms / 1000
         counters.add("stale", sum(outbox.drop_older(lane, stale_s) for lane in _NODE_LANES))
 

@@ -24,7 +24,7 @@ from brokerha.transports.lanes.parcels import (
 )
 from brokerha.transports.rabbitmq.reader import QUEUES_A_CHANNEL, TxReader
 from brokerha.transports.rabbitmq.reader_wishes import Followed
-from brokerha.transports.rabbitmq.writer import TxHomes, TxWriter
+from brokerha.transports.rabbitmq.writer import RepeatedDrops, TxWriter
 
 
 class FakeChannel:
@@ -95,11 +95,11 @@ class Writing:
         self.outbox = Outbox(dict.fromkeys(PUBLICATION_LANES, LaneLimit(1000, 10_000)))
         self.counters = Counters()
         self.channels = Channels()
-        self.homes = TxHomes()
+        self.repeated = RepeatedDrops()
         self.tx = self.connect()
 
-    def connect(self, address: str = "a") -> TxWriter:
-        return TxWriter(self.channels, self.outbox, self.config, self.counters, self.homes, address)
+    def connect(self) -> TxWriter:
+        return TxWriter(self.channels, self.outbox, self.config, self.counters, self.repeated)
 
     @property
     def channel(self) -> FakeChannel:
@@ -197,19 +197,6 @@ class TestWriting:
         assert len(writing.channels.made) == 1
         assert len(writing.outbox) == 0
         assert writing.counters.read()["tx_queues_refused"] == 1
-
-    def test_a_queue_that_was_opened_at_another_broker_node_is_left_to_expire(self):
-        writing = Writing()
-        writing.turn(deed(OPEN_QUEUE, "q"), deed(OPEN_QUEUE, "r"))
-        writing.tx.end()
-        writing.tx = writing.connect("b")
-        writing.turn(deed(DROP_QUEUE, "q"), deed(OPEN_QUEUE, "s"), deed(DROP_QUEUE, "s"), deed(DROP_QUEUE, "of another process"))
-        assert writing.channel.calls == [("declare", "s"), ("delete", "s"), ("delete", "of another process")]
-        writing.tx.end()
-        writing.tx = writing.connect("a")
-        writing.turn(deed(DROP_QUEUE, "r"))
-        assert ("delete", "r") in writing.channel.calls
-        assert writing.counters.read()["tx_queues_left"] == 1
 
     def test_a_drop_with_which_the_connection_ends_is_repeated_once(self):
         writing = Writing()
