@@ -26,6 +26,7 @@ from amqp.exceptions import ConsumerCancelled
 from kombu import Connection
 
 from brokerha.model.ids import NodeId
+from brokerha.model.wire.tx_queues import invitations_in
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.declaring import LANE_OF_KIND, declare
 from brokerha.transports.lanes.inbox import Inbox
@@ -60,7 +61,8 @@ _TOGETHER_S = 1.0
 class _Shelf:
     """One channel with the number of queues that it reads."""
 
-    def __init__(self, owner: TxReader, open_channel: OpenChannel) -> None:
+    def __init__(self, owner: TxReader, open_channel: OpenChannel, invitations: int) -> None:
+        self.invitations = invitations
         self.asked: dict[str, str] = {}
         """Queues by the tags of readers of which the broker has not said yet that they read."""
         self.channel = open_channel(lambda tag: owner.began(self, tag), lambda reason: owner.closed(self, reason))
@@ -176,9 +178,12 @@ class TxReader:
             self._reading[queue] = reader
             reader.shelf.queues += 1
             return
-        shelf = next((shelf for shelf in self._shelves if shelf.queues < QUEUES_A_CHANNEL), None)
+        # To leave a queue whose node is down stops its channel for seconds; the queue to which one was invited instead has another one.
+        invitations = invitations_in(queue)
+        fit = (each for each in self._shelves if each.invitations == invitations and each.queues < QUEUES_A_CHANNEL)
+        shelf = next(fit, None)
         if shelf is None:
-            shelf = _Shelf(self, self._open_channel)
+            shelf = _Shelf(self, self._open_channel, invitations)
             self._shelves.append(shelf)
         # The same queue may be left and followed again: what is said of the old reader must not meet the new one.
         tag = f"{consumer_tag(self._node, queue)} {next(self._numbers)}"

@@ -260,6 +260,15 @@ class TestReading:
         assert len(reading.channels.made) == 2
         assert reading.gone() == 1
 
+    def test_a_queue_that_one_was_invited_to_again_is_read_over_another_channel_than_the_one_that_is_left(self):
+        reading = Reading()
+        reading.follow("q.m1b", "r.m1b")
+        reading.followed.leave("q.m1b")
+        reading.follow("q.m1b+1", "r.m1b+1")
+        first, again = reading.channels.made
+        assert set(first.readers) == {"q.m1b", "r.m1b"}
+        assert set(again.readers) == {"q.m1b+1", "r.m1b+1"}
+
     def test_no_two_readers_have_the_same_tag(self):
         reading = Reading()
         reading.follow("q")
