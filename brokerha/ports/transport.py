@@ -90,10 +90,14 @@ class Transport(Protocol):
         a connection of our own that is so young that others may still be on their way, a master with several processes.
         """
 
-    def leave_broker_node(self, directions: Sequence[str]) -> None:
-        """Connect ``in`` or ``out`` anew, at the next address of the broker; does nothing where there is only one.
+    @property
+    def has_other_nodes(self) -> bool:
+        """Whether the broker has a node to go to beside the one of a connection."""
 
-        For a way that leads nowhere although its connection lives.
+    def leave_broker_node(self, directions: Sequence[str]) -> None:
+        """Connect ``in`` or ``out`` anew, at another node of the broker: for a way that leads nowhere although its connection lives.
+
+        Does nothing where there is no other one.
         """
 
     def reply(self, replies: Sequence[ClientReply]) -> None:

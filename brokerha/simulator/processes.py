@@ -296,6 +296,8 @@ class SimTransport:
         for master in masters:
             world.at(world.now_us + LOOK_US, self._answer, master)
 
+    has_other_nodes = False
+
     def leave_broker_node(self, directions: Sequence[str]) -> None:
         """There is no broker, and ways lead nowhere as long as they are cut."""
 

@@ -137,8 +137,13 @@ class KombuTransport:
         if masters:
             self._link.look(masters)
 
+    @property
+    def has_other_nodes(self) -> bool:
+        """Whether there is more than one address."""
+        return self._link.has_other_nodes
+
     def leave_broker_node(self, directions: Sequence[str]) -> None:
-        """Connect anew at the next address, where there is another one."""
+        """Connect anew at another address, where there is one."""
         self._link.leave_broker_node(directions)
 
     def receive(self, limit: int, timeout_ms: int) -> list[Inbound]:

@@ -55,8 +55,12 @@ class Link(Protocol):
     def look(self, masters: Iterable[NodeId]) -> None:
         """Ask for the inboxes of masters; an arrival of `ABSENCE_LANE` for each that was there and is gone."""
 
+    @property
+    def has_other_nodes(self) -> bool:
+        """Whether there is more than one address of the broker."""
+
     def leave_broker_node(self, directions: Iterable[str]) -> None:
-        """Connect ``in`` or ``out`` anew, at the next address of the broker, where there is another one."""
+        """Connect ``in`` or ``out`` anew, at another address of the broker, where there is one."""
 
     def waiting(self) -> int:
         """How many publications wait to be published."""

@@ -26,4 +26,5 @@ def tx_queue_name(master: NodeId, txid: TxId, backup: NodeId, invitations: int =
 
 def invitations_in(queue: str) -> int:
     """After how many invitations in vain a queue of a transaction was opened."""
-    return int(queue.rpartition("+")[2]) if queue.rpartition("+")[2].isdigit() else 0
+    number = queue.rpartition("+")[2]
+    return int(number) if number.isdigit() else 0

@@ -214,8 +214,13 @@ class AddressedTransport:
         """Ask the broker about one process of the own master."""
         self._transport.look([process])
 
+    @property
+    def has_other_nodes(self) -> bool:
+        """Whether the broker has a node to go to beside the one of a connection."""
+        return self._transport.has_other_nodes
+
     def leave_broker_node(self, directions: Sequence[str]) -> None:
-        """Connect anew at the next address of the broker."""
+        """Connect anew at another node of the broker."""
         self._transport.leave_broker_node(directions)
 
     def receive(self, limit: int, timeout_ms: int) -> list[Inbound]:

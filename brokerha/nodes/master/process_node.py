@@ -42,7 +42,7 @@ from brokerha.nodes.master.orders import Orders
 from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.master.settings import told_by
-from brokerha.nodes.observing.hearing import BackupHearing
+from brokerha.nodes.observing.hearing import BackupHearing, is_judged
 from brokerha.nodes.observing.status import StatusGathering, summary
 from brokerha.nodes.observing.wire_metrics import wire_metrics
 from brokerha.nodes.reads.routing import RoutingLimits
@@ -159,8 +159,7 @@ class ProcessNode:
         """Leave a node of the broker over which no primary is heard."""
 
         def is_waiting() -> bool:
-            is_connected = self.transport.status().state == "connected"
-            return is_connected and self.runner.state()[0] == states.WAITING_FOR_PRIMARY
+            return is_judged(self.transport) and self.runner.state()[0] == states.WAITING_FOR_PRIMARY
 
         if directions := self._hearing.look(is_waiting, self.clock.now().mono_ms):
             log.warning("not heard", node=self.config.process, reason="no primary is heard", directions=" ".join(directions))

@@ -15,7 +15,8 @@ another node of the broker ends it.
 
 What a master does not hear itself of another one, others pass on: two masters that hear each other no more only through a third learn it so.
 
-One that was left in vain, as the others are really gone, costs little: each time it is waited twice as long.
+A way that was left in vain, as the others are really gone, costs little: each time it is waited twice as long. Where the broker has no other node
+nothing is judged.
 
 Must never: change anything but the connection, or leave it sooner than a broker that lost a node takes to answer.
 """
@@ -26,6 +27,7 @@ from collections.abc import Callable
 from typing import Final
 
 from brokerha.model.ids import Instant, NodeId
+from brokerha.ports.transport import Transport
 from brokerha.sync.core import SyncCore
 
 IN, OUT = "in", "out"
@@ -39,6 +41,11 @@ ASK_MS: Final = 3_000
 """A worker that has heard nothing of its master for so long asks it something, again and again."""
 GREETED_MS: Final = 20_000
 """A worker whose last greeting is longer ago is heard: its master greets it every few seconds while it is not."""
+
+
+def is_judged(transport: Transport) -> bool:
+    """Whether the ways of a node are judged now: it is connected, and the broker has another node."""
+    return transport.has_other_nodes and transport.status().state == "connected"
 
 
 class _Patience:
@@ -76,9 +83,9 @@ class MasterHearing:
         """Which way leads nowhere, for the status; empty while none does, or while that may pass."""
         self._patience = _Patience()
 
-    def look(self, sync: SyncCore, now: Instant, *, is_connected: bool) -> tuple[str, ...]:
-        """The directions to be left now: none, `OUT`, or both. Without a connection no way is judged."""
-        ways, reason = _lost_ways(sync, now.mono_ms) if is_connected else ((), "")
+    def look(self, sync: SyncCore, now: Instant, *, is_judged: bool) -> tuple[str, ...]:
+        """The directions to be left now: none, `OUT`, or both."""
+        ways, reason = _lost_ways(sync, now.mono_ms) if is_judged else ((), "")
         is_left = self._patience.is_over(now.mono_ms, is_well=not ways)
         self.reason = reason if self._patience.lasts_ms(now.mono_ms) >= PATIENCE_MS else ""
         return ways if is_left else ()
@@ -94,8 +101,7 @@ class WorkerHearing:
         self.heard_ms = mono_ms
         """When anything came of the master; the owner sets it."""
         self._asked_ms = mono_ms
-        self._of_silence = _Patience()
-        self._patience = _Patience()
+        self._of_silence, self._of_greetings = _Patience(), _Patience()
         self._greeted_ms = -GREETED_MS
         self.is_greeted = False
         """Whether a greeting was the last thing that came: until lines come, which only those get who are heard."""
@@ -106,8 +112,7 @@ class WorkerHearing:
         self.is_greeted = is_greeting
         if is_greeting:
             self._greeted_ms = mono_ms
-        return (OUT,) if self._patience.is_over(mono_ms, is_well=not is_again) else ()
-
+        return (OUT,) if self._of_greetings.is_over(mono_ms, is_well=not is_again) else ()
 
     def is_to_ask(self, mono_ms: int) -> bool:
         """Whether the master is to be asked something now, as it has been silent for a while."""

@@ -24,7 +24,7 @@ from brokerha.model.ids import Instant, NodeId
 from brokerha.model.numbers import Numbers
 from brokerha.nodes.master.known_masters import KnownMasters
 from brokerha.nodes.master.runner import MasterRunner
-from brokerha.nodes.observing.hearing import LISTEN_MS
+from brokerha.nodes.observing.hearing import LISTEN_MS, is_judged
 from brokerha.nodes.observing.master_view import MasterView
 from brokerha.nodes.observing.staleness import Staleness
 from brokerha.ports.transport import Transport
@@ -83,8 +83,7 @@ class Watching:
     def _listen(self, core: MasterCore, now: Instant) -> None:
         """Leave a node of the broker over which this master is not heard, or hears nobody."""
         self._hear_at_ms = now.mono_ms + LISTEN_MS
-        is_connected = self._transport.status().state == "connected"
-        if directions := self.hearing.look(core.sync, now, is_connected=is_connected):
+        if directions := self.hearing.look(core.sync, now, is_judged=is_judged(self._transport)):
             log.warning("not heard", node=core.sync.node, reason=self.hearing.reason, directions=" ".join(directions))
             self._transport.leave_broker_node(directions)
 

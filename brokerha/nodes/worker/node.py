@@ -42,7 +42,7 @@ from brokerha.model.wire.messages import Apply, Envelope, Execute, Outgoing, Rea
 from brokerha.nodes.front.checking import check_read
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.master.runner import IDLE_MS
-from brokerha.nodes.observing.hearing import WorkerHearing
+from brokerha.nodes.observing.hearing import WorkerHearing, is_judged
 from brokerha.nodes.observing.load_watch import LoadWatch
 from brokerha.nodes.observing.status import StatusGathering
 from brokerha.nodes.observing.worker_view import WorkerView
@@ -359,14 +359,17 @@ class WorkerNode:
 
     def _listen(self) -> None:
         now_ms = self.clock.now().mono_ms
+        if not is_judged(self.transport):
+            # Silence counts from the time when there is a connection again.
+            self._hearing.heard_ms = now_ms
+            return
         if self._hearing.is_to_ask(now_ms):
             self.transport.send([Outgoing(self.config.master, StatusRequest(f"{self.config.node} listens"))])
-        if self.transport.status().state == "connected":
-            self._leave_broker_node(self._hearing.look(now_ms), f"nothing is heard of {self.config.master}")
+        self._leave_broker_node(self._hearing.look(now_ms), f"nothing is heard of {self.config.master}")
 
     def _leave_broker_node(self, directions: tuple[str, ...], reason: str) -> None:
         """For another one, over which the master may hear this worker, and be heard."""
-        if directions:
+        if directions and is_judged(self.transport):
             log.warning("not heard", node=self.config.node, reason=reason, directions=" ".join(directions))
             self.transport.leave_broker_node(directions)
 

@@ -140,6 +140,8 @@ class DirectLink:
                 if not self._inboxes.queue_declare(sync_queue(master), passive=True).consumer_count:
                     self._arrived.append(absence_of(master))
 
+    has_other_nodes = False
+
     def leave_broker_node(self, directions: Iterable[str]) -> None:
         """There is only one."""
 

@@ -66,6 +66,7 @@ class LoopLink:
         self._config = config
         self._counters = counters
         self._generations = itertools.count(1)
+        self.has_other_nodes = len(addresses) > 1
         self._is_closed = self._has_read = self._has_written = False
         self._settled = Settled()
         self._doors = Doors(is_serving=role == MASTER_ROLE)

@@ -49,6 +49,8 @@ class Wire:
     def look(self, masters: Sequence[str]) -> None:
         """Nobody is there to be asked."""
 
+    has_other_nodes = False
+
     def leave_broker_node(self, directions: Sequence[str]) -> None:
         """There is no broker."""
 

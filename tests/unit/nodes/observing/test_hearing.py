@@ -29,7 +29,7 @@ class Bench(OneOfThree):
     def __init__(self, members: tuple[str, ...] = ("m1", "m2", "m3")) -> None:
         super().__init__(members)
         self.hearing = MasterHearing()
-        self.is_connected = True
+        self.is_judged = True
 
     def look(self, for_ms: int, **heard: tuple[str, ...]) -> list[tuple[int, tuple[str, ...]]]:
         """Time passes while these say whom they hear; (ms since the beginning of it, directions given up)."""
@@ -39,7 +39,7 @@ class Bench(OneOfThree):
             for sender, names in heard.items():
                 self.post(sender, heard=names)
             self.run()
-            if directions := self.hearing.look(self.core.sync, self.now(), is_connected=self.is_connected):
+            if directions := self.hearing.look(self.core.sync, self.now(), is_judged=self.is_judged):
                 given_up.append((self.ms - began_ms, directions))
         return given_up
 
@@ -83,9 +83,9 @@ def test_a_master_that_is_left_out_is_heard_as_long_as_a_member_names_it(bench: 
 
 
 def test_nothing_is_given_up_while_there_is_no_connection(bench: Bench) -> None:
-    bench.is_connected = False
+    bench.is_judged = False
     assert bench.look(60_000) == []
-    bench.is_connected = True
+    bench.is_judged = True
     assert bench.look(PATIENCE_MS) == []
     assert len(bench.look(2 * EVERY_MS)) == 1
 
@@ -139,9 +139,9 @@ def test_who_is_heard_of_through_others_only_may_say_so_too(bench: Bench) -> Non
         bench.number += 1
         of_m2 = replace(ROW, node="m2", journal="journal-of-m2", number=bench.number, heard=("m1", "m3"))
         bench.say("m2", Post(of_m2, (of_m3,), ()))
-        assert bench.hearing.look(bench.core.sync, bench.now(), is_connected=True) == ()
+        assert bench.hearing.look(bench.core.sync, bench.now(), is_judged=True) == ()
     bench.ms += EVERY_MS
-    assert bench.hearing.look(bench.core.sync, bench.now(), is_connected=True) == (OUT,)
+    assert bench.hearing.look(bench.core.sync, bench.now(), is_judged=True) == (OUT,)
     assert bench.hearing.reason == "m3: heard of, and m1 is not heard by it through its broker node"
 
 
