@@ -1,7 +1,7 @@
 """What a transaction asks for (operations), and what it really changed (its effect).
 
 A transaction's **body** is the msgpack list of its operations. Masters carry it as opaque bytes; only admission and the
-workers look inside. Each operation is a list whose first item names it:
+workers look inside. Each operation is a list whose first item names it; unpacked, it is a NamedTuple of that kind below:
 
     ["update", repository, sparql]           a SPARQL 1.1 update request (one or more operations)
     ["add", repository, nquads]              quads to add, as N-Quads text; blank node labels are kept as they are
@@ -118,6 +118,11 @@ class Put(NamedTuple):
     key: bytes
     value: bytes
 
+    @property
+    def after(self) -> bytes | None:
+        """What the key holds then."""
+        return self.value
+
 
 class Delete(NamedTuple):
     """A key goes; also a change."""
@@ -125,6 +130,11 @@ class Delete(NamedTuple):
     kind: Literal["delete"]
     table: str
     key: bytes
+
+    @property
+    def after(self) -> bytes | None:
+        """None: there is no such key then."""
+        return None
 
 
 class MakeSnapshot(tuple[str, ...]):

@@ -110,7 +110,7 @@ class Model:
         if quads:
             changes.append(QuadsChanged("quads", "main", (), tuple(quads)))
         keys = {_row_key(each.table, each.key): each for each in operations if isinstance(each, (Put, Delete))}
-        changes += [each for key, each in keys.items() if self.keys.get(key) != _value_after(each)]
+        changes += [each for key, each in keys.items() if self.keys.get(key) != each.after]
         changes += [each for each in operations if isinstance(each, Accept)]
         for place, each in enumerate(operations, 1):
             if isinstance(each, Publish):
@@ -144,7 +144,7 @@ class Model:
             case Accept():
                 self._accept(operation.queue, operation.message_id)
             case Put() | Delete():
-                self._put(_row_key(operation.table, operation.key), _value_after(operation))
+                self._put(_row_key(operation.table, operation.key), operation.after)
 
     def _add(self, text: str) -> None:
         quad = _quad(text)
@@ -217,10 +217,6 @@ def _items(operations: list[Checked], *, writes: bool = False) -> set[tuple[str,
             case ExpectKey() if not writes:
                 items.add(("key", operation.table, operation.key))
     return items
-
-
-def _value_after(operation: Put | Delete) -> bytes | None:
-    return operation.value if isinstance(operation, Put) else None
 
 
 def _quad(text: str) -> str:

@@ -97,7 +97,7 @@ class Undoing:
                 if change.table in KEPT_TABLES:
                     self.kept_tables.add(change.table)
                 else:
-                    self._values[change.table, change.key] = change.value if isinstance(change, Put) else None
+                    self._values[change.table, change.key] = change.after
             case Published():
                 message = Message(change.message_id, change.content_type, change.body)
                 self._published.setdefault(change.queue, {})[message.id] = message

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from brokerha.model.control import KEY, Check
 from brokerha.model.errors import Rejected
 from brokerha.model.invariants import invariant
-from brokerha.model.operations import OnKey, Put
+from brokerha.model.operations import OnKey
 from brokerha.stores.control import keys as control_keys
 from brokerha.stores.control.suite import Suite
 from brokerha.stores.execution.evaluation import Evaluation
@@ -75,7 +75,7 @@ def judge_evaluation(
         operation = keys.get(row_key)
         if operation is None:
             return stored(row_key)
-        return operation.value if isinstance(operation, Put) else None
+        return operation.after
 
     def problems_of(repository: str, checks: list[Check]) -> dict[str, str]:
         invariant(evaluation is not None, "keys touch no repository")

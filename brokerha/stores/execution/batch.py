@@ -221,7 +221,7 @@ class Batch:
         after = self._suite
         for row_key, operation in keys.items():
             before = self._stored(row_key)
-            if before != (operation.value if isinstance(operation, Put) else None):
+            if before != operation.after:
                 changes.append(operation)
         if evaluation is not None:
             changes += evaluation.changes

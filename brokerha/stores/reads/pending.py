@@ -67,8 +67,7 @@ class Pending:
         for number, operation in enumerate(operations, 1):
             match operation:
                 case Put() | Delete():
-                    after = operation.value if isinstance(operation, Put) else None
-                    self.keys[row_key_of(operation.table, operation.key)] = after
+                    self.keys[row_key_of(operation.table, operation.key)] = operation.after
                 case Publish() | Accept():
                     self._on_queue(number, operation)
                 case CreateRepository() | RemoveRepository() | Update() | Add() | Remove():

@@ -227,7 +227,7 @@ class _SnapshotChange:
         size_bytes = copied_bytes = 0
         for row_key, operation in keys.items():
             table, key = operation.table, operation.key
-            after = operation.value if isinstance(operation, Put) else None
+            after = operation.after
             value = self._content.value_of(row_key)
             if value == after:
                 continue

@@ -279,7 +279,7 @@ class MemoryStore:
             self._prepared.judge_snapshot(tables)
         for row_key, operation in keys.items():
             before = self._image.keys.get(row_key)
-            if before != (operation.value if isinstance(operation, Put) else None):
+            if before != operation.after:
                 changes.append(operation)
         self._judge(control, keys, changes)
         changes += [*control.changes(), *queues, *snapshots]
@@ -314,7 +314,7 @@ class MemoryStore:
             operation = keys.get(row_key)
             if operation is None:
                 return self._image.keys.get(row_key)
-            return operation.value if isinstance(operation, Put) else None
+            return operation.after
 
         def problems_of(_repository: str, _checks: list[Check]) -> dict[str, str]:
             raise Rejected(NO_SPARQL)

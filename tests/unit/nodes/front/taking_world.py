@@ -59,7 +59,7 @@ class World:
         assert expectation.table == change.table == TABLE
         if not self.is_careless and expectation.etag != ("" if self.row is None else etags.etag_of(self.row)):
             return Reply(1, "claim", REJECTED_STATUS, self.lsn, "", "conflict: key 'q'")
-        self.row = change.value if isinstance(change, Put) else None
+        self.row = change.after
         return Reply(1, "claim", APPLIED_LEVEL, self.lsn)
 
     def claimed(self, master: str) -> tuple[str, ...]:
