@@ -6,12 +6,12 @@ Passwords and tokens are in it as hashes only: a token is shown once.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,9 +27,9 @@ from brokerha.cli.common.output import columns
 from brokerha.model.errors import ConfigurationError, NotFound
 
 if TYPE_CHECKING:
-    from brokerha.http.guard.users import User
+    from brokerha.http.guard.users import Store, User
 
-COLUMNS = columns("name=USER", "role", "password", "tokens", "expires=LAST TOKEN ENDS", "in=IN REPOSITORIES")
+COLUMNS = columns("name=USER", "role", "password", "tokens", "expires=LAST TOKEN ENDS", "in=IN SINGLE STORES")
 TOKEN_BYTES = 32
 PASSWORD_LEAST = 12
 DEFAULT_HOURS = 12.0
@@ -99,11 +99,13 @@ def add(
     users_file: UsersFile,
     name: NameArgument,
     role: Annotated[
-        str, typer.Option("--role", metavar="none|read|write|admin", help="Each role includes the ones before it; none: only what --repository says.")
+        str, typer.Option("--role", metavar="none|read|write|admin", help="Each role includes the ones before it; none: only what is said of single stores.")
     ],
     repository: Annotated[
         list[str] | None, typer.Option("--repository", metavar="NAME=ROLE", help="The role in one repository instead; again for each.")
     ] = None,
+    table: Annotated[list[str] | None, typer.Option("--table", metavar="NAME=ROLE", help="The same of a key-value table.")] = None,
+    queue: Annotated[list[str] | None, typer.Option("--queue", metavar="NAME=ROLE", help="The same of a queue.")] = None,
     token: Annotated[bool, typer.Option("--token", help="Make a token, and print it; without it: read a password.")] = False,
     expires_h: Annotated[
         float, typer.Option("--expires-h", metavar="HOURS", min=0.01, max=YEAR_HOURS, help="With --token: how long it is good for.")
@@ -111,16 +113,18 @@ def add(
 ) -> None:
     """Add a user, or give one that is there other roles, another password or one more token.
 
-    The roles are those of this command: roles by repository from before are forgotten.
+    The roles are those of this command: what was said before of single repositories, tables and queues is forgotten.
     The password is read from standard input; at a terminal it is asked for. The token is written to standard output, this once.
     """
     from brokerha.http.guard.users import NONE, ROLES, Token, User, hash_password, hash_token
+    from brokerha.model.operations import GRAPH, QUEUE, TABLE
 
     if role not in ROLES:
         raise typer.BadParameter(f"--role {role}: write one of {', '.join(ROLES)}")
-    repositories = dict(_right(each, ROLES) for each in repository or [])
-    if role == NONE and not repositories:
-        raise typer.BadParameter("--role none: name what this user may, with --repository NAME=ROLE")
+    given = {"--repository": (GRAPH, repository), "--table": (TABLE, table), "--queue": (QUEUE, queue)}
+    stores = dict(_right(option, kind, each) for option, (kind, named) in given.items() for each in named or [])
+    if role == NONE and not stores:
+        raise typer.BadParameter("--role none: name what this user may, with --repository, --table or --queue NAME=ROLE")
     users = users_file.read()
     known = users.get(name, User(name, role))
     now_s, made = time.time(), ""
@@ -128,11 +132,11 @@ def add(
     if token:
         made = secrets.token_urlsafe(TOKEN_BYTES)
         live = (*live, Token(hash_token(made), now_s + expires_h * 3600))
-        users[name] = User(name, role, known.password, live, repositories)
+        users[name] = User(name, role, known.password, live, stores)
     else:
-        users[name] = User(name, role, hash_password(_password()), live, repositories)
+        users[name] = User(name, role, hash_password(_password()), live, stores)
     users_file.write(users)
-    exits.say(f"{name} has the role {role} in {users_file.path}" + (f", and {_listed(repositories)}" if repositories else ""))
+    exits.say(f"{name} has the role {role} in {users_file.path}" + (f", and {_listed(stores)}" if stores else ""))
     if made:
         print(made)
 
@@ -141,8 +145,9 @@ def add(
 def list_(users_file: UsersFile) -> Answer:
     """Who there is, with which role; no secret is shown, as none is kept."""
     now_s = time.time()
-    rows = [_row(user, now_s) for _, user in sorted(users_file.read().items())]
-    shown = [{**row, "in": _listed(row["repositories"])} for row in rows]
+    users = [user for _, user in sorted(users_file.read().items())]
+    rows = [_row(user, now_s) for user in users]
+    shown = [{**row, "in": _listed(user.stores)} for row, user in zip(rows, users, strict=True)]
     return Answer({"users": rows}, shown, COLUMNS)
 
 
@@ -163,33 +168,45 @@ def remove(users_file: UsersFile, name: NameArgument) -> None:
 def _row(user: User, now_s: float) -> dict[str, Any]:
     live = [each.expires_s for each in user.tokens if each.expires_s > now_s]
     last = datetime.fromtimestamp(max(live), UTC).isoformat(timespec="seconds") if live else None
-    return {"name": user.name, "role": user.role, "password": bool(user.password), "tokens": len(live), "expires": last, "repositories": user.repositories}
+    return {"name": user.name, "role": user.role, "password": bool(user.password), "tokens": len(live), "expires": last, **_by_kind(user)}
 
 
-def _right(given: str, roles: Sequence[str]) -> tuple[str, str]:
-    from brokerha.model.ids import is_repository_id
+def _by_kind(user: User) -> dict[str, dict[str, str]]:
+    from brokerha.http.guard.users import STORES
 
-    name, _, role = given.partition("=")
-    if not is_repository_id(name) or role not in roles:
-        raise typer.BadParameter(f"--repository {given}: write NAME=ROLE, with one of {', '.join(roles)}")
-    return name, role
+    return {word: {name: role for (of, name), role in sorted(user.stores.items()) if of == kind} for word, kind in STORES.items()}
 
 
-def _listed(repositories: dict[str, str]) -> str:
-    return ", ".join(f"{name}={role}" for name, role in sorted(repositories.items()))
+def _right(option: str, kind: str, given: str) -> tuple[Store, str]:
+    from brokerha.http.guard.users import ROLES, is_right
+
+    name, _, role = given.rpartition("=")
+    if not is_right(kind, name, role) or not name.isprintable():
+        raise typer.BadParameter(f"{option} {given}: write NAME=ROLE, with one of {', '.join(ROLES)}")
+    return (kind, name), role
+
+
+def _listed(stores: dict[Store, str]) -> str:
+    from brokerha.model.operations import GRAPH
+
+    return ", ".join(f"{'repository' if kind == GRAPH else kind} {name}={role}" for (kind, name), role in sorted(stores.items()))
 
 
 def _table(user: User) -> str:
     lines = [f"[users.{_quoted(user.name)}]", f'role = "{user.role}"']
-    if user.repositories:
-        named = ", ".join(f'"{name}" = "{role}"' for name, role in sorted(user.repositories.items()))
-        lines.append(f"repositories = {{ {named} }}")
+    for word, rights in _by_kind(user).items():
+        if rights:
+            lines.append(f"{word} = {{ {', '.join(f'{_toml_text(name)} = {_toml_text(role)}' for name, role in rights.items())} }}")
     if user.password:
         lines.append(f'password = "{user.password}"')
     if user.tokens:
         listed = ", ".join(f'{{ sha256 = "{each.sha256}", expires = {int(each.expires_s)} }}' for each in user.tokens)
         lines.append(f"tokens = [{listed}]")
     return "\n".join([*lines, "", ""])
+
+
+def _toml_text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _quoted(name: str) -> str:

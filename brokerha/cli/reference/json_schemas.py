@@ -262,7 +262,7 @@ OUTPUTS: Final[dict[str, Output]] = {
         {
             "users": [
                 {
-                    "name": "text", "role": "text", "repositories": {"*": "text"}, "password": "boolean",
+                    "name": "text", "role": "text", "repositories": {"*": "text"}, "tables": {"*": "text"}, "queues": {"*": "text"}, "password": "boolean",
                     "tokens": "integer", "expires": "text?",
                 }
             ]

@@ -8,14 +8,17 @@ place in the order, with ``If-None-Match: *`` only if there is no such key; else
 
 from __future__ import annotations
 
+import json
+
 from brokerha.http.data.key_forms import group_of_json, group_of_msgpack, range_as_json
 from brokerha.http.door.answer import JSON, MSGPACK, Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import age_of, begin_write, done, read, result, write
+from brokerha.http.guard.rights import demand_operations, only_readable
 from brokerha.model.errors import CONFLICT, InvalidRequest, Rejected
 from brokerha.model.etags import etag_of, is_etag
 from brokerha.model.ids import TxId
-from brokerha.model.operations import Operation
+from brokerha.model.operations import TABLE, Operation
 
 OCTETS = "application/octet-stream"
 
@@ -53,8 +56,11 @@ async def delete(call: Call) -> Answer:
 
 
 async def listed(call: Call) -> Answer:
-    """The names of all tables."""
-    return result(await read(call, "tables", "", {}))
+    """The names of all tables that the caller may read."""
+    outcome = await read(call, "tables", "", {})
+    if call.user is not None:
+        outcome = outcome._replace(body=json.dumps(only_readable(call, TABLE, json.loads(outcome.body))).encode())
+    return result(outcome)
 
 
 async def get_range(call: Call) -> Answer:
@@ -98,6 +104,7 @@ def is_failed_condition(error: Rejected) -> bool:
 
 
 async def _write(call: Call, operations: list[Operation], txid: TxId) -> Answer:
+    demand_operations(call, operations)
     try:
         return done(await write(call, operations, txid))
     except Rejected as error:
@@ -122,14 +129,16 @@ def _condition(call: Call, table: str, key: bytes) -> list[Operation]:
 
 async def put_snapshot(call: Call) -> Answer:
     """Make a snapshot of each ``table`` that is named, or of all. Rejected when there is one of that name."""
-    txid = begin_write(call)
-    return done(await write(call, [("snapshot", call.path_text("name"), *call.parameters().all("table"))], txid))
+    return await _write_named(call, ("snapshot", call.path_text("name"), *call.parameters().all("table")))
 
 
 async def drop_snapshot(call: Call) -> Answer:
     """Drop a snapshot. Rejected when there is none of that name."""
-    txid = begin_write(call)
-    return done(await write(call, [("drop-snapshot", call.path_text("name"))], txid))
+    return await _write_named(call, ("drop-snapshot", call.path_text("name")))
+
+
+async def _write_named(call: Call, operation: Operation) -> Answer:
+    return await _write(call, [operation], begin_write(call))
 
 
 async def listed_snapshots(call: Call) -> Answer:

@@ -27,6 +27,7 @@ from brokerha.http.door.call import Call, Parameters, natural
 from brokerha.http.guard.rights import demand_operations
 from brokerha.http.guard.users import ADMIN, READ, WRITE
 from brokerha.model.errors import InvalidRequest, NotFound
+from brokerha.model.operations import QUEUE
 from brokerha.model.outside.isolation import READ_COMMITTED, checked_isolation
 
 WAIT_MOST_S = 3600.0
@@ -96,11 +97,11 @@ async def _operations(call: Call, txid: str, parameters: Parameters) -> Answer:
 
 
 async def _accept(call: Call, txid: str, parameters: Parameters) -> Answer:
-    call.demand(WRITE, None)
-    stepping.message_type(call)
     queue = parameters.one("queue")
     if not queue:
         raise InvalidRequest("name the queue to take from: ?queue=")
+    call.demand(WRITE, (QUEUE, queue))
+    stepping.message_type(call)
     wait_ms = stepping.seconds(parameters, "wait-s", WAIT_MOST_S)
     arguments = {
         "first": _first(parameters), "queue": queue, "count": parameters.number("count", 1), "wait_ms": wait_ms,

@@ -12,6 +12,7 @@ left to them, and the next ones are taken.
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Final
 
 import msgpack
@@ -22,8 +23,9 @@ from brokerha.http.door import answer
 from brokerha.http.door.answer import JSON, Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import age_of, begin_write, facts_of, read, write
+from brokerha.http.guard.rights import only_readable
 from brokerha.model.errors import Aborted, BrokerhaError
-from brokerha.model.operations import message_id
+from brokerha.model.operations import QUEUE, message_id
 
 OCTETS: Final = "application/octet-stream"
 ABORTS_LIMIT: Final = 5
@@ -101,9 +103,12 @@ async def get(call: Call) -> Answer:
 
 
 async def listed(call: Call) -> Answer:
-    """All queues with their numbers."""
+    """All queues that the caller may read, with their numbers."""
     outcome = await read(call, "queues", "", {})
-    return Answer(200, outcome.body + b"\n", JSON, age_of(outcome))
+    if call.user is None:
+        return Answer(200, outcome.body + b"\n", JSON, age_of(outcome))
+    numbers = json.loads(outcome.body)
+    return answer.as_json({name: numbers[name] for name in only_readable(call, QUEUE, numbers)}, 200, age_of(outcome))
 
 
 def _rows(packed: bytes) -> list[tuple[str, str, bytes]]:

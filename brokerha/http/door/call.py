@@ -20,12 +20,12 @@ from urllib.parse import unquote_to_bytes
 from pyoxigraph import NamedNode
 
 from brokerha.http.door.door import Door
-from brokerha.http.guard.users import User
+from brokerha.http.guard.users import Store, User
 from brokerha.ingress.content_codings import ACCEPTED, inflater_of
 from brokerha.ingress.rdf_bodies import utf8
 from brokerha.model.errors import InvalidRequest, NotAcceptable, NotAllowed, NotReady, TooLarge, UnsupportedType
 from brokerha.model.ids import Lsn, TxId, is_tx_id
-from brokerha.model.operations import TOO_LARGE
+from brokerha.model.operations import GRAPH, TOO_LARGE
 from brokerha.model.outside.levels import parse_ack, parse_apart, parse_min_lsn
 from brokerha.model.requests import APPLIED_LEVEL
 from brokerha.ports.front import Front
@@ -50,8 +50,8 @@ class Call:
         "front",
         "held_bytes",
         "method",
-        "repository",
         "scope",
+        "store",
         "transaction",
         "user",
         "whole_body",
@@ -70,8 +70,8 @@ class Call:
         """Status of an error that means something else here than everywhere; 0 for the usual one."""
         self.transaction: TxId = ""
         """The open transaction that reads show, where the path names it."""
-        self.repository: str | None = None
-        """The repository that the path is about, if it is about one."""
+        self.store: Store | None = None
+        """What the path is about, if that is one store; set at a door with users."""
         self.user: User | None = None
         """Who sent it; None at a door without users."""
         self.whole_body: bytes | None = None
@@ -80,14 +80,14 @@ class Call:
         self._headers: dict[bytes, bytes] | None = None
         self._parameters: Parameters | None = None
 
-    def may(self, role: str, repository: str | None) -> bool:
-        """Whether the caller has this role in a repository; None for everything else."""
-        return self.user is None or self.user.may(role, repository)
+    def may(self, role: str, store: Store | None) -> bool:
+        """Whether the caller has this role in a store; None for everything else."""
+        return self.user is None or self.user.may(role, store)
 
-    def demand(self, role: str, repository: str | None) -> None:
+    def demand(self, role: str, store: Store | None) -> None:
         """Refuse, with 403, a user who has not this role there."""
-        if self.user is not None and not self.may(role, repository):
-            raise NotAllowed(lacks(self.user, role, repository))
+        if self.user is not None and not self.may(role, store):
+            raise NotAllowed(lacks(self.user, role, store))
 
     # ---- headers
 
@@ -283,10 +283,10 @@ class Call:
         return Parameters(await self.body()).joined(self.parameters())
 
 
-def lacks(user: User, role: str, repository: str | None) -> str:
+def lacks(user: User, role: str, store: Store | None) -> str:
     """Why a user is refused, in one sentence."""
-    where = f" in repository {repository}" if repository is not None else ""
-    return f"this needs the role {role}{where}: user {user.name} has {user.role_in(repository)}"
+    where = "" if store is None else f" in {'repository' if store[0] == GRAPH else store[0]} {store[1]}"
+    return f"this needs the role {role}{where}: user {user.name} has {user.role_in(store)}"
 
 
 class Parameters:

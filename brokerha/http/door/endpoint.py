@@ -17,7 +17,7 @@ from brokerha.http.door import answer as answers
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.door import Door
-from brokerha.http.guard.guard import Guard, Place, is_foreign, place_of
+from brokerha.http.guard.guard import Guard, is_foreign, place_of, store_of
 from brokerha.model.errors import BrokerhaError, NotReady
 from brokerha.model.faults import fault_fields
 
@@ -35,6 +35,7 @@ class Endpoint:
         self._path = path
         self._roles = {method: role for method, (role, _) in methods.items()}
         self._place = place_of(path)
+        self._store = store_of(path)
         self._guard = guard
         handlers = self._handlers = {method: handler for method, (_, handler) in methods.items()}
         if "GET" in handlers:
@@ -94,9 +95,10 @@ class Endpoint:
         if door.requests > door.limits.requests_limit:
             raise NotReady(f"{door.requests - 1} requests are under way at {door.front.node_id} already: try again")
         method = "GET" if call.method == "HEAD" else call.method
-        if self._place is Place.REPOSITORY:
-            call.repository = call.path_text("id")
         if self._guard is not None:
+            if self._store is not None:
+                kind, parameter = self._store
+                call.store = kind, call.path_text(parameter)
             refusal = await self._guard.refusal(call, self._roles[method], self._place)
             if refusal is not None:
                 return refusal

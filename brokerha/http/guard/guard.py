@@ -22,6 +22,7 @@ from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call, lacks
 from brokerha.http.guard.users import Failures, User, Users
 from brokerha.model.errors import NotAllowed
+from brokerha.model.operations import GRAPH, QUEUE, TABLE
 
 SAFE = frozenset({"GET", "HEAD"})
 OPEN = ""
@@ -33,21 +34,32 @@ class Place(Enum):
     """What a path is about."""
 
     ALL = "all"
-    """The cluster, tables, queues: the role for everything counts."""
-    REPOSITORY = "repository"
-    """The repository in the path: the role there counts."""
+    """The cluster: the role for everything counts."""
+    STORE = "store"
+    """The repository, table or queue in the path: the role there counts."""
     NAMED = "named"
     """Stores that the request names: who has the role anywhere may come in, and is asked for each of them (rights.py)."""
 
 
-_NAMED = frozenset({"/tx", "/tx/batch", "/tx/{id}", "/tx/{id}/{action}", "/together", "/repositories", "/protocol"})
+_NAMED = frozenset(
+    {"/tx", "/tx/batch", "/tx/{id}", "/tx/{id}/{action}", "/together", "/repositories", "/kv", "/queues", "/snapshots/{name}", "/protocol"}
+)
+_STORES = {"/repositories/{id}": GRAPH, "/kv/{table}": TABLE, "/queues/{name}": QUEUE}
 
 
 def place_of(path: str) -> Place:
     """What a path is about."""
     if path in _NAMED:
         return Place.NAMED
-    return Place.REPOSITORY if path.startswith("/repositories/{id}") else Place.ALL
+    return Place.ALL if store_of(path) is None else Place.STORE
+
+
+def store_of(path: str) -> tuple[str, str] | None:
+    """The kind of the store that a path is about, and which of its parameters names it; None if it is about no single one."""
+    for beginning, kind in _STORES.items():
+        if path.startswith(beginning):
+            return kind, beginning[beginning.index("{") + 1 : -1]
+    return None
 
 
 class Guard:
@@ -79,8 +91,8 @@ class Guard:
                 return _unknown(call, "this user, password or token is not known, or has expired")
             self._failures.succeeded(address)
         call.user = known
-        if not (known.may_somewhere(role) if place is Place.NAMED else known.may(role, call.repository)):
-            return _refusal(call, lacks(known, role, call.repository), 403, {})
+        if not (known.may_somewhere(role) if place is Place.NAMED else known.may(role, call.store)):
+            return _refusal(call, lacks(known, role, call.store), 403, {})
         return None
 
     def _known(self, scheme: str, given: str, now_s: float) -> User | None:

@@ -6,10 +6,12 @@ nor change one that he may only read. Each operation and each read is asked here
     update, add, remove                        write in its repository
     create-repository, remove-repository       admin in it
     control-add, control-remove                admin
-    put, delete, publish, accept               write
-    snapshot, drop-snapshot                    write
-    expectations                               read, of a graph in that repository
-    a read of a repository                     read in it; of settings: admin; every other read: read
+    put, delete                                write in the table; of what is kept about a repository (about.py): as its own path
+    publish, accept                            write in the queue
+    snapshot                                   write in each table that it names; of all tables: write
+    drop-snapshot                              write
+    expectations                               read in that repository, table or queue; of all content: read
+    a read of a repository, table or queue     read in it; of settings: admin; every other read: read
 
 What has not the right shape needs nothing: the node refuses it, and says why.
 """
@@ -21,18 +23,22 @@ from typing import Any
 
 from brokerha.http.door.call import Call
 from brokerha.http.guard.users import ADMIN, READ, WRITE
+from brokerha.model import about
 from brokerha.model.errors import InvalidRequest, TooLarge
-from brokerha.model.operations import GRAPH, Operation, unpack_operations
+from brokerha.model.operations import GRAPH, QUEUE, TABLE, Operation, unpack_operations
 
-_IN_REPOSITORY = {
-    "update": WRITE, "add": WRITE, "remove": WRITE, "create-repository": ADMIN, "remove-repository": ADMIN,
+_IN_STORES = {
+    "update": (GRAPH, WRITE), "add": (GRAPH, WRITE), "remove": (GRAPH, WRITE),
+    "create-repository": (GRAPH, ADMIN), "remove-repository": (GRAPH, ADMIN),
+    "put": (TABLE, WRITE), "delete": (TABLE, WRITE), "expect-key": (TABLE, READ), "expect-range": (TABLE, READ),
+    "publish": (QUEUE, WRITE), "accept": (QUEUE, WRITE),
 }  # fmt: skip
-_ELSEWHERE = {
-    "put": WRITE, "delete": WRITE, "publish": WRITE, "accept": WRITE, "snapshot": WRITE, "drop-snapshot": WRITE,
-    "control-add": ADMIN, "control-remove": ADMIN, "expect-key": READ, "expect-range": READ, "expect-fingerprint": READ,
+_ELSEWHERE = {"drop-snapshot": WRITE, "control-add": ADMIN, "control-remove": ADMIN, "expect-fingerprint": READ}
+_READS = {
+    "query": GRAPH, "statements": GRAPH, "size": GRAPH, "contexts": GRAPH, "about": GRAPH, "get": TABLE, "range": TABLE, "queue": QUEUE,
 }  # fmt: skip
-_READS_OF_REPOSITORIES = frozenset({"query", "statements", "size", "contexts", "about"})
-_OF_ADMINS = (b"-repository", b"control-")
+_CHANGES_OF_KEYS = frozenset({"put", "delete"})
+_OF_ADMINS = (b"-repository", b"control-", about.TABLE.encode())
 """Bytes without which no packed transaction has an operation that needs `ADMIN`."""
 
 
@@ -41,14 +47,27 @@ def demand_operations(call: Call, operations: Iterable[Operation]) -> None:
     if _may_everything(call):
         return
     for operation in operations:
-        name = operation[0] if operation else None
-        store = operation[1] if len(operation) > 1 and isinstance(operation[1], str) else ""
-        if name in _IN_REPOSITORY:
-            call.demand(_IN_REPOSITORY[name], store)
-        elif name == "expect-since":
-            call.demand(READ, operation[2] if store == GRAPH and len(operation) > 2 else None)
-        elif name in _ELSEWHERE:
-            call.demand(_ELSEWHERE[name], None)
+        kind, *names = [each if isinstance(each, str) else "" for each in operation[:3]] or [""]
+        if kind in _CHANGES_OF_KEYS and names[:1] == [about.TABLE]:
+            _demand_about(call, operation[2] if len(operation) > 2 else b"")
+        elif kind in _IN_STORES:
+            store, role = _IN_STORES[kind]
+            call.demand(role, (store, names[0] if names else ""))
+        elif kind == "snapshot":
+            for table in operation[2:]:
+                call.demand(WRITE, (TABLE, table) if isinstance(table, str) else None)
+            if len(operation) < 3:
+                call.demand(WRITE, None)
+        elif kind == "expect-since":
+            call.demand(READ, (names[0], names[1]) if len(names) > 1 else None)
+        elif kind in _ELSEWHERE:
+            call.demand(_ELSEWHERE[kind], None)
+
+
+def _demand_about(call: Call, key: Any) -> None:
+    repository, _, rest = key.partition(b"/") if isinstance(key, bytes) else (b"", b"", b"")
+    is_setting = not rest.startswith(about.NAMESPACE.encode())
+    call.demand(ADMIN if is_setting else WRITE, (GRAPH, repository.decode(errors="replace")))
 
 
 def demand_packed(call: Call, body: bytes) -> None:
@@ -70,13 +89,18 @@ def demand_reads(call: Call, wanted: Iterable[Any]) -> None:
         if isinstance(each, (list, tuple)) and len(each) > 1:
             if each[0] == "settings":
                 call.demand(ADMIN, None)
-            is_named = each[0] in _READS_OF_REPOSITORIES and isinstance(each[1], str) and each[1]
-            call.demand(READ, each[1] if is_named else None)
+            kind, name = (one if isinstance(one, str) else "" for one in each[:2])
+            call.demand(READ, (_READS[kind], name) if kind in _READS and name else None)
+
+
+def only_readable(call: Call, kind: str, names: Iterable[str]) -> list[str]:
+    """Those of the stores of a kind that the caller may read."""
+    return [name for name in names if call.may(READ, (kind, name))]
 
 
 def _may_everything(call: Call) -> bool:
-    return call.user is None or (call.user.role == ADMIN and not call.user.repositories)
+    return call.user is None or (call.user.role == ADMIN and not call.user.stores)
 
 
 def _may_write_all(call: Call) -> bool:
-    return call.user is not None and call.user.may(WRITE) and not call.user.repositories
+    return call.user is not None and call.user.may(WRITE) and not call.user.stores

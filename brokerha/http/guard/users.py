@@ -5,6 +5,8 @@ A users file is TOML, one table for each user:
     [users.app]
     role = "write"                            # none < read < write < admin
     repositories = { books = "read" }         # in these repositories this role instead
+    tables = { prices = "write" }             # the same of key-value tables
+    queues = { jobs = "none" }                # and of queues
     password = "scrypt$<salt>$<hash>"         # for Basic; both in hexadecimal digits
     tokens = [{ sha256 = "<digest>", expires = 1790000000 }]   # for Bearer; expires in seconds of the wall clock
 
@@ -23,18 +25,25 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import structlog
 
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import is_repository_id
+from brokerha.model.operations import GRAPH, QUEUE, TABLE, name_problem
 
 log = structlog.get_logger()
 
 NONE, READ, WRITE, ADMIN = "none", "read", "write", "admin"
 ROLES = (NONE, READ, WRITE, ADMIN)
-"""Each role includes the ones before it; the first is for users who only have roles by repository."""
-REPOSITORIES_LIMIT = 1000
+"""Each role includes the ones before it; the first is for users who only have roles in single stores."""
+Store = tuple[str, str]
+"""A kind (`GRAPH`, `TABLE`, `QUEUE`) and a name; the graph of that kind is a repository."""
+STORES: Final = {"repositories": GRAPH, "tables": TABLE, "queues": QUEUE}
+"""Words of the file, and what kind of store each is about."""
+STORES_LIMIT = 1000
+"""Of each kind."""
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**14, 8, 1
 SCRYPT_MEMORY_BYTES = 32 * 1024 * 1024
 SECRET_LIMIT = 1024
@@ -61,23 +70,23 @@ class User:
 
     name: str
     role: str
-    """For everything but the repositories that are named."""
+    """For everything but the stores that are named."""
     password: str = ""
     tokens: tuple[Token, ...] = ()
-    repositories: dict[str, str] = field(default_factory=dict)
-    """The role in each repository that is named."""
+    stores: dict[Store, str] = field(default_factory=dict)
+    """The role in each store that is named."""
 
-    def role_in(self, repository: str | None) -> str:
-        """The role in a repository; None for everything else."""
-        return self.role if repository is None else self.repositories.get(repository, self.role)
+    def role_in(self, store: Store | None) -> str:
+        """The role in a store; None for everything else."""
+        return self.role if store is None else self.stores.get(store, self.role)
 
-    def may(self, role: str, repository: str | None = None) -> bool:
+    def may(self, role: str, store: Store | None = None) -> bool:
         """Whether this user may what a role may, there."""
-        return ROLES.index(self.role_in(repository)) >= ROLES.index(role)
+        return ROLES.index(self.role_in(store)) >= ROLES.index(role)
 
     def may_somewhere(self, role: str) -> bool:
         """Whether there is anything where this user may what a role may."""
-        return any(ROLES.index(held) >= ROLES.index(role) for held in (self.role, *self.repositories.values()))
+        return any(ROLES.index(held) >= ROLES.index(role) for held in (self.role, *self.stores.values()))
 
 
 def hash_password(password: str, salt: bytes | None = None) -> str:
@@ -110,13 +119,16 @@ def parse_users(text: str, path: str) -> dict[str, User]:
 
 
 def _user(name: str, table: object, path: str) -> User:
-    if not isinstance(table, dict) or set(table) - {"role", "repositories", "password", "tokens"}:
-        raise ConfigurationError(f"{path}: user {name} has role, repositories, password and tokens, and nothing else")
+    if not isinstance(table, dict) or set(table) - {"role", *STORES, "password", "tokens"}:
+        raise ConfigurationError(f"{path}: user {name} has role, {', '.join(STORES)}, password and tokens, and nothing else")
     if table.get("role") not in ROLES:
         raise ConfigurationError(f"{path}: user {name} has no role: write one of {', '.join(ROLES)}")
-    repositories = table.get("repositories", {})
-    if not isinstance(repositories, dict) or len(repositories) > REPOSITORIES_LIMIT or not all(map(_is_right, repositories.items())):
-        raise ConfigurationError(f'{path}: repositories of user {name} are names with a role each: {{ books = "write" }}')
+    stores: dict[Store, str] = {}
+    for word, kind in STORES.items():
+        rights = table.get(word, {})
+        if not isinstance(rights, dict) or len(rights) > STORES_LIMIT or not all(is_right(kind, *right) for right in rights.items()):
+            raise ConfigurationError(f'{path}: {word} of user {name} are names with a role each: {{ books = "write" }}')
+        stores |= {(kind, store): role for store, role in rights.items()}
     password, tokens = table.get("password", ""), table.get("tokens", [])
     if not isinstance(password, str) or (password and not _is_hash(password)):
         raise ConfigurationError(f"{path}: the password of user {name} is not hashed: scrypt$SALT$HASH, in hexadecimal")
@@ -125,11 +137,12 @@ def _user(name: str, table: object, path: str) -> User:
     if ":" in name or not name:
         raise ConfigurationError(f"{path}: a user's name is not empty and has no colon")
     held = tuple(Token(one["sha256"], one["expires"]) for one in tokens)
-    return User(name, table["role"], password, held, repositories)
+    return User(name, table["role"], password, held, stores)
 
 
-def _is_right(right: tuple[str, object]) -> bool:
-    return is_repository_id(right[0]) and right[1] in ROLES
+def is_right(kind: str, name: str, role: object) -> bool:
+    """Whether a role in a store of that name can be given."""
+    return role in ROLES and (is_repository_id(name) if kind == GRAPH else not name_problem(kind, name))
 
 
 def _is_hash(text: str) -> bool:

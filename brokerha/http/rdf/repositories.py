@@ -19,7 +19,7 @@ from brokerha.ingress import rdf_bodies
 from brokerha.ingress.rdf_bodies import context_text, contexts_of, quads_of
 from brokerha.model import about
 from brokerha.model.errors import InvalidRequest, UnsupportedType
-from brokerha.model.operations import Operation
+from brokerha.model.operations import GRAPH, Operation
 
 UNION_SETTING: Final = "urn:brokerha:config#union-default-graph"
 _REP, _SAIL = "http://www.openrdf.org/config/repository#", "http://www.openrdf.org/config/sail#"
@@ -172,10 +172,10 @@ async def listed(call: Call) -> Answer:
     rows = [
         (
             NamedNode(address + name), Literal(name), Literal(title_of(name, kept["settings"])),
-            Literal(True), Literal(is_master and call.may(WRITE, name)),
+            Literal(True), Literal(is_master and call.may(WRITE, (GRAPH, name))),
         )
         for name, kept in json.loads(outcome.body).items()
-        if call.may(READ, name)
+        if call.may(READ, (GRAPH, name))
     ]  # fmt: skip
     return table(call, ("uri", "id", "title", "readable", "writable"), rows, age_of(outcome))
 

@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from brokerha.cli.cluster.user import app
 from brokerha.http.guard.users import Users, parse_users
+from brokerha.model.operations import GRAPH, QUEUE, TABLE
 
 
 @pytest.fixture
@@ -19,6 +20,9 @@ def file(tmp_path: Path) -> Path:
 
 def run(file: Path, *words: str, given: str | None = None) -> Result:
     return CliRunner().invoke(app, [*words, "--file", str(file)], input=given, standalone_mode=False)
+
+
+BOOKS = (GRAPH, "books")
 
 
 def users(file: Path) -> Users:
@@ -31,14 +35,14 @@ def token_of(result: Result) -> str:
 
 
 def test_a_token_lets_in_with_the_role_for_all_and_those_in_single_repositories(file: Path) -> None:
-    token = token_of(
-        run(file, "add", "app", "--role", "read", "--repository", "books=write", "--repository", "drafts=none", "--token")
-    )
+    stores = ["--repository", "books=write", "--repository", "drafts=none", "--table", 'a=b "c"=write', "--queue", "jobs=none"]
+    token = token_of(run(file, "add", "app", "--role", "read", *stores, "--token"))
     user = users(file).by_token(token, 0.0)
     assert user is not None
     assert (user.may("read"), user.may("write")) == (True, False)
-    assert (user.may("write", "books"), user.may("admin", "books")) == (True, False)
-    assert (user.may("read", "drafts"), user.may("read", "main")) == (False, True)
+    assert (user.may("write", BOOKS), user.may("admin", BOOKS)) == (True, False)
+    assert (user.may("read", (GRAPH, "drafts")), user.may("read", (GRAPH, "main"))) == (False, True)
+    assert (user.may("write", (TABLE, 'a=b "c"')), user.may("write", (TABLE, "books")), user.may("read", (QUEUE, "jobs"))) == (True, False, False)
 
 
 def test_roles_are_those_of_the_last_command_and_tokens_stay(file: Path) -> None:
@@ -46,16 +50,17 @@ def test_roles_are_those_of_the_last_command_and_tokens_stay(file: Path) -> None
     assert run(file, "add", "app", "--role", "read", given="a long password\n").return_value == 0
     user = users(file).by_token(token, 0.0)
     assert user is not None
-    assert user is users(file).by_password("app", "a long password") or user.repositories == {}
-    assert (user.may("read"), user.may("write", "books")) == (True, False)
+    assert user is users(file).by_password("app", "a long password") or user.stores == {}
+    assert (user.may("read"), user.may("write", BOOKS)) == (True, False)
 
 
 def test_the_list_shows_where_each_may_what_and_no_secret(file: Path) -> None:
-    token = token_of(run(file, "add", "app", "--role", "none", "--repository", "books=write", "--token"))
+    token = token_of(run(file, "add", "app", "--role", "none", "--repository", "books=write", "--table", "prices=read", "--token"))
     (row,) = json.loads(run(file, "list", "-o", "json").stdout)["users"]
     assert (row["name"], row["role"], row["repositories"]) == ("app", "none", {"books": "write"})
     shown = run(file, "list").stdout
-    assert "books=write" in shown
+    assert (row["tables"], row["queues"]) == ({"prices": "read"}, {})
+    assert "repository books=write" in shown
     assert token not in shown + file.read_text("utf-8")
 
 
@@ -67,6 +72,8 @@ def test_the_list_shows_where_each_may_what_and_no_secret(file: Path) -> None:
         (["--role", "read", "--repository", "books"], "write NAME=ROLE"),
         (["--role", "read", "--repository", "books=owner"], "write NAME=ROLE"),
         (["--role", "read", "--repository", "b/c=read"], "write NAME=ROLE"),
+        (["--role", "read", "--table", "=read"], "write NAME=ROLE"),
+        (["--role", "read", "--queue", "jobs"], "write NAME=ROLE"),
     ],
 )
 def test_wrong_roles_are_refused_and_nothing_is_written(file: Path, words: list[str], says: str) -> None:

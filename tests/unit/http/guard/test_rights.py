@@ -1,4 +1,4 @@
-"""Roles in single repositories, and what a transaction over many stores needs of each of them."""
+"""Roles in single repositories, tables and queues, and what a transaction over many stores needs of each of them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,24 @@ import pytest
 
 from brokerha.http.app import PATHS
 from brokerha.http.guard.guard import OPEN, Guard, Place, place_of
-from brokerha.http.guard.users import NONE, ROLES, Users, hash_token, parse_users
+from brokerha.http.guard.users import NONE, ROLES, STORES, Users, hash_token, parse_users
+from brokerha.model import about
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.wire.client_wire import WRITES_TYPE, encode_writes
 from tests.unit.http.asking import JSON, MSGPACK, Asked, Node
 
+
+def in_each(role: str) -> str:
+    """A role in each store that a path of `target` names."""
+    return f'repositories = {{ id = "{role}" }}\ntables = {{ table = "{role}" }}\nqueues = {{ name = "{role}" }}'
+
+
 TEXT = "".join(
-    f'[users.{name}]\nrole = "{role}"\nrepositories = {{ {named} }}\ntokens = [{{ sha256 = "{hash_token(name)}", expires = 100 }}]\n'
-    for name, role, named in [
-        *((f"only-{role}", NONE, f'id = "{role}"') for role in ROLES),
-        *((f"not-{role}", "admin", f'id = "{role}"') for role in ROLES),
-        ("reader", "read", 'books = "write", drafts = "none"'),
+    f'[users.{name}]\nrole = "{role}"\n{stores}\ntokens = [{{ sha256 = "{hash_token(name)}", expires = 100 }}]\n'
+    for name, role, stores in [
+        *((f"{kind}-{role}", of_all, in_each(role)) for role in ROLES for kind, of_all in (("only", NONE), ("not", "admin"))),
+        ("reader", "read", 'repositories = { books = "write", drafts = "none" }\ntables = { t2 = "write", t3 = "none" }\nqueues = { q2 = "write", q3 = "none" }'),
         ("writer", "write", ""),
         ("admin", "admin", ""),
     ]
@@ -43,7 +49,7 @@ def target(path: str) -> str:
 
 
 @pytest.mark.parametrize(("path", "method"), ROWS)
-def test_a_role_in_one_repository_counts_there_and_nowhere_else(path: str, method: str) -> None:
+def test_a_role_in_one_store_counts_there_and_nowhere_else(path: str, method: str) -> None:
     door, needed, place = node(), PATHS[path][method][0], place_of(path)
     if needed == OPEN:
         return
@@ -58,9 +64,9 @@ def test_a_role_in_one_repository_counts_there_and_nowhere_else(path: str, metho
         has = {role: ROLES.index(role) >= ROLES.index(needed) for role in ROLES}
         expected = {f"{kind}-{role}": has[role] for role in ROLES for kind in ("only", "not")}
         if place is Place.NAMED:
-            # Who may it anywhere comes in; the list of all open transactions names no store.
-            is_list = (path, method) == ("/tx", "GET")
-            expected = {name: name.startswith("not") or (may and not is_list) for name, may in expected.items()}
+            # Who may it anywhere comes in; neither the list of all open transactions nor a snapshot of all tables names a store.
+            is_of_all = (path, method) == ("/tx", "GET") or path == "/snapshots/{name}"
+            expected = {name: name.startswith("not") or (may and not is_of_all) for name, may in expected.items()}
     assert is_let_in == expected
 
 
@@ -72,7 +78,18 @@ OPERATIONS: list[tuple[Operation, set[str]]] = [
     (("put", "t", b"k", b"v"), {"writer", "admin"}),
     (("delete", "t", b"k"), {"writer", "admin"}),
     (("publish", "q", "text/plain", b"v"), {"writer", "admin"}),
+    (("put", "t2", b"k", b"v"), {"reader", "writer", "admin"}),
+    (("delete", "t2", b"k"), {"reader", "writer", "admin"}),
+    (("put", about.TABLE, about.namespace_key("books", "p"), b"urn:p"), {"reader", "writer", "admin"}),
+    (("put", about.TABLE, about.namespace_key("drafts", "p"), b"urn:p"), {"writer", "admin"}),
+    (("put", about.TABLE, about.setting_key("books", about.TITLE), b"Books"), {"admin"}),
+    (("delete", about.TABLE, about.setting_key("books", about.TITLE)), {"admin"}),
+    (("publish", "q2", "text/plain", b"v"), {"reader", "writer", "admin"}),
+    (("accept", "q2", "tx.1"), {"reader", "writer", "admin"}),
+    (("snapshot", "s"), {"writer", "admin"}),
     (("snapshot", "s", "t"), {"writer", "admin"}),
+    (("snapshot", "s", "t2"), {"reader", "writer", "admin"}),
+    (("snapshot", "s", "t2", "t3"), {"writer", "admin"}),
     (("drop-snapshot", "s"), {"writer", "admin"}),
     (("accept", "q", "tx.1"), {"writer", "admin"}),
     (("create-repository", "books"), {"admin"}),
@@ -82,6 +99,9 @@ OPERATIONS: list[tuple[Operation, set[str]]] = [
     (("expect-since", "graph", "drafts", 3), {"writer", "admin"}),
     (("expect-since", "graph", "books", 3), {"reader", "writer", "admin"}),
     (("expect-since", "table", "t", 3), {"reader", "writer", "admin"}),
+    (("expect-since", "table", "t3", 3), {"writer", "admin"}),
+    (("expect-since", "queue", "q3", 3), {"writer", "admin"}),
+    (("expect-key", "t3", b"k", ""), {"writer", "admin"}),
     (("expect-key", "t", b"k", ""), {"reader", "writer", "admin"}),
     (("expect-fingerprint", "1:" + 32 * "0"), {"reader", "writer", "admin"}),
 ]
@@ -135,9 +155,13 @@ def test_nothing_of_a_batch_is_handed_in_when_one_of_it_is_refused() -> None:
         ([["query", "books", {}], ["query", "drafts", {}]], True),
         ([["statements", "drafts", {}]], True),
         ([["about", "", {}]], False),
+        ([["get", "t", {}], ["range", "t2", {}], ["queue", "q", {}], ["tables", "", {}]], False),
+        ([["get", "t3", {}]], True),
+        ([["range", "t3", {}]], True),
+        ([["queue", "q3", {}]], True),
     ],
 )
-def test_reads_of_one_moment_need_the_role_in_each_repository(wanted: list[object], is_refused: bool) -> None:
+def test_reads_of_one_moment_need_the_role_in_each_store(wanted: list[object], is_refused: bool) -> None:
     asked = node().ask("POST", "/together", msgpack.packb(wanted), MSGPACK | {"Authorization": bearer("reader")})
 
     assert (asked.status == 403) == is_refused
@@ -174,9 +198,38 @@ def test_only_what_may_be_read_is_listed() -> None:
     assert names["only-read"] <= {"id"}
 
 
-@pytest.mark.parametrize("named", ['books = "owner"', '"b/c" = "read"', "books = 3", '"" = "read"'])
-def test_a_wrong_role_in_a_repository_is_one_clear_error(named: str) -> None:
-    text = f'[users.a]\nrole = "none"\nrepositories = {{ {named} }}\n'
+@pytest.mark.parametrize("word", STORES)
+@pytest.mark.parametrize("named", ['books = "owner"', f'"{"b/" * 40}" = "read"', "books = 3", '"" = "read"'])
+def test_a_wrong_role_in_a_store_is_one_clear_error(word: str, named: str) -> None:
+    text = f'[users.a]\nrole = "none"\n{word} = {{ {named} }}\n'
 
-    with pytest.raises(ConfigurationError, match="repositories of user a are names with a role each"):
+    with pytest.raises(ConfigurationError, match=f"{word} of user a are names with a role each"):
         parse_users(text, "users.toml")
+
+
+@pytest.mark.parametrize(("path", "name"), [("/kv/t3/k", "table t3"), ("/kv/t3", "table t3"), ("/queues/q3", "queue q3")])
+def test_who_may_read_all_tables_and_queues_but_one_may_not_read_that_one(path: str, name: str) -> None:
+    door = node()
+    asked = door.get(path, Authorization=bearer("reader"))
+
+    assert (asked.status, asked.text.strip()) == (403, f"this needs the role read in {name}: user reader has none")
+    assert door.get(path.replace("3", "1"), Authorization=bearer("reader")).status not in REFUSED
+
+
+@pytest.mark.parametrize(("queue", "status"), [("q", 403), ("q2", None), ("q3", 403)])
+def test_messages_are_taken_by_who_may_write_in_their_queue(queue: str, status: int | None) -> None:
+    for path in (f"/tx/t-1/accept?queue={queue}", f"/queues/{queue}/accept"):
+        asked = node().ask("POST", path, Authorization=bearer("reader"))
+
+        assert asked.status == status if status else asked.status not in REFUSED
+
+
+def test_tables_and_queues_that_one_may_not_read_are_not_listed() -> None:
+    door = node()
+    written = [("put", table, "k", "v") for table in ("t", "t2", "t3")] + [("publish", queue, "text/plain", "v") for queue in ("q", "q3")]
+    assert door.ask("POST", "/tx", json.dumps(written), JSON | {"Authorization": bearer("admin")}).status == 201
+
+    assert door.get("/kv", Authorization=bearer("reader")).json == ["t", "t2"]
+    assert list(door.get("/queues", Authorization=bearer("reader")).json) == ["q"]
+    assert door.get("/kv", Authorization=bearer("admin")).json == ["t", "t2", "t3"]
+    assert list(door.get("/queues", Authorization=bearer("admin")).json) == ["q", "q3"]
