@@ -18,6 +18,10 @@ workers look inside. Each operation is a list whose first item names it; unpacke
     ["publish", queue, content_type, body]   a message at the tail; its id is "<txid>.<place of the operation, from 1>"
     ["accept", queue, message_id]            takes that message away; rejects the transaction when it is not there
 
+who wrote it, as the last operation, which only the door adds that it came through:
+
+    ["by", user]                             changes nothing, and is the last change of the effect, of a rejected transaction too
+
 and expectations about the state before the transaction, which change nothing and reject all of it when they fail:
 
     ["expect-key", table, key, etag]         the key has this ETag (etags.py); "" = there is no such key
@@ -32,9 +36,10 @@ An **effect** is what executing it changed, at the smallest grain, so that apply
     ["create-repository", repository] ["remove-repository", repository]
     ["control-add", name, kind, target, text, expected] ["control-remove", name]
     ["publish", queue, message_id, content_type, body] ["accept", queue, message_id]
+    ["by", user]
 
-Applying an effect twice is the same as applying it once. A transaction that changes nothing has an empty effect.
-A rejected transaction has none.
+Applying an effect twice is the same as applying it once. The effect of a transaction that changes nothing, or is rejected, says at most
+who wrote it; without that it is empty.
 """
 
 from __future__ import annotations
@@ -64,6 +69,8 @@ KEY_LIMIT_BYTES = control.KEY_LIMIT_BYTES
 TABLE_LIMIT_BYTES = control.TABLE_LIMIT_BYTES
 
 QUEUE_LIMIT_BYTES = TABLE_LIMIT_BYTES
+USER_LIMIT_BYTES = 255
+"""As RabbitMQ has it for its users."""
 CONTENT_TYPE_LIMIT_BYTES = 255
 
 APPLIED = "applied"
@@ -211,6 +218,13 @@ class Accept(NamedTuple):
     message_id: str
 
 
+class By(NamedTuple):
+    """Who wrote the transaction, as the door found out that it came through; also a change, which changes nothing."""
+
+    kind: Literal["by"]
+    user: str
+
+
 class ExpectKey(NamedTuple):
     """A key has this ETag."""
 
@@ -273,9 +287,9 @@ OfQueue = Published | Accept
 OnControl = ControlAdd | ControlRemove
 OnSnapshot = MakeSnapshot | DropSnapshot
 Expectation = ExpectKey | ExpectRange | ExpectSince | ExpectFingerprint
-Checked = OnQuads | OnKey | OnSnapshot | CreateRepository | RemoveRepository | OnControl | Publish | Accept | Expectation
+Checked = OnQuads | OnKey | OnSnapshot | CreateRepository | RemoveRepository | OnControl | Publish | Accept | By | Expectation
 """An operation whose shape was checked."""
-Change = QuadsChanged | OnKey | CreateRepository | RemoveRepository | OnControl | Published | Accept
+Change = QuadsChanged | OnKey | CreateRepository | RemoveRepository | OnControl | Published | Accept | By
 """Of an effect."""
 
 _SHAPES: Final[dict[str, tuple[type[Checked], tuple[type, ...]]]] = {
@@ -292,6 +306,7 @@ _SHAPES: Final[dict[str, tuple[type[Checked], tuple[type, ...]]]] = {
     "control-remove": (ControlRemove, (str,)),
     "publish": (Publish, (str, str, bytes)),
     "accept": (Accept, (str, str)),
+    "by": (By, (str,)),
     "expect-key": (ExpectKey, (str, bytes, str)),
     "expect-range": (ExpectRange, (str, bytes, bytes, bytes)),
     "expect-since": (ExpectSince, (str, str, int)),
@@ -308,6 +323,7 @@ _CHANGES: Final[dict[str, type[Change]]] = {
     "control-remove": ControlRemove,
     "publish": Published,
     "accept": Accept,
+    "by": By,
 }
 ON_KEYS: Final = (Put, Delete)
 ON_SNAPSHOTS: Final = (MakeSnapshot, DropSnapshot)
@@ -371,6 +387,44 @@ def unpack_operations(body: bytes) -> list[Checked]:
         raise InvalidRequest(message)
     _check(operations, _problem)
     return typed_operations(operations)
+
+
+def signed(body: bytes, user: str) -> bytes:
+    """The body with who wrote it at its end. Raises TooLarge."""
+    if not user:
+        return body
+    number, head = _items_of(body)
+    if number >= OPERATIONS_LIMIT:
+        raise TooLarge(f"the transaction has {number} operations; with who writes it the limit is {OPERATIONS_LIMIT - 1}: {TOO_LARGE}")
+    longer: bytes = msgpack.Packer().pack_array_header(number + 1) + body[head:] + packed_by(user)
+    if len(longer) > BODY_LIMIT_BYTES:
+        raise TooLarge(f"the transaction has {len(longer)} bytes; the limit is {BODY_LIMIT_BYTES}: {TOO_LARGE}")
+    return longer
+
+
+def packed_by(user: str) -> bytes:
+    """The operation that says who wrote a transaction."""
+    packed: bytes = msgpack.packb(("by", user))
+    return packed
+
+
+def author_in(operations: Sequence[Any]) -> str:
+    """Who wrote a transaction, by its operations, or its effect by its changes; empty when nobody says."""
+    return operations[-1].user if operations and isinstance(operations[-1], By) else ""
+
+
+def taken_author(listed: list[Any]) -> list[By]:
+    """Take who wrote a transaction out of its operations, or out of the changes of its effect; nothing when nobody says."""
+    return [listed.pop()] if listed and isinstance(listed[-1], By) else []
+
+
+def _items_of(body: bytes) -> tuple[int, int]:
+    """How many items a packed list has, and how many bytes its head."""
+    first = body[0]
+    if first < 0xDC:
+        return first & 0x0F, 1
+    end = 3 if first == 0xDC else 5
+    return int.from_bytes(body[1:end], "big"), end
 
 
 NO_OPERATIONS: Final = b"\x90"
@@ -447,6 +501,8 @@ def _problem(operation: Any) -> str:
         return "" if control.is_check_name(arguments[0]) else f"{arguments[0]!r} is no name of a check"
     if name in _OF_QUEUES:
         return _queue_problem(name, arguments)
+    if name == "by":
+        return user_problem(arguments[0])
     return _expectation_problem(name, arguments)
 
 
@@ -465,6 +521,12 @@ def name_problem(kind: str, name: str) -> str:
     if not name or "\0" in name or len(name.encode()) > TABLE_LIMIT_BYTES:
         return f"a {kind} name has 1 to {TABLE_LIMIT_BYTES} bytes and no NUL"
     return ""
+
+
+def user_problem(name: str) -> str:
+    """What is wrong with the name of a user; empty when nothing is."""
+    is_name = 1 <= len(name.encode()) <= USER_LIMIT_BYTES and name.isprintable()
+    return "" if is_name else f"a user name has 1 to {USER_LIMIT_BYTES} bytes, all of them printable"
 
 
 def _repository_problem(name: str) -> str:

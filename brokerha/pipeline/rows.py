@@ -12,6 +12,7 @@
 | `timestamp` | timestamp(us, UTC) | when it was stamped |
 | `epoch` | int32 | null where the source does not know |
 | `outcome`, `reason` | string | `applied` or `rejected`, and why |
+| `user` | string | who wrote it; null where its door did not know |
 | `store` | string | `graph`, `table`, `queue`, `control`; null for operation 0 |
 | `name` | string | repository, table, queue, check |
 | `kind` | string | `add`, `remove` (a quad), `put`, `delete`, `publish`, `accept`, `create`, `drop` (a repository), `check`, `uncheck` |
@@ -60,6 +61,7 @@ SCHEMA: Final[pa.Schema] = pa.schema([
     ("epoch", pa.int32()),
     ("outcome", pa.string()),
     ("reason", pa.string()),
+    ("user", pa.string()),
     ("store", pa.string()),
     ("name", pa.string()),
     ("kind", pa.string()),
@@ -112,11 +114,12 @@ def table_of(
 
 def _rows_of(
     kept: list[LogEntry], is_hashed: bool, stores: frozenset[str] | None
-) -> tuple[list[int], list[bytes], list[_Row]]:
-    """How many rows each entry has, the hash of each entry, and the rows."""
+) -> tuple[list[int], list[bytes], list[str | None], list[_Row]]:
+    """How many rows each entry has, the hash of each entry, who wrote it, and the rows."""
     rows: list[_Row] = []
     counts: list[int] = []
     hashes: list[bytes] = []
+    users: list[str | None] = []
     pack = msgpack.Packer().pack if is_hashed else None
     makers = _makers(stores)
     beginnings: dict[str, Any] = {}
@@ -125,11 +128,16 @@ def _rows_of(
             hashes.append(sha256(pack((lsn, txid, timestamp, outcome, reason, effect, fingerprint))).digest())
         before = len(rows)
         try:
-            if not effect:
+            changes = msgpack.unpackb(effect, use_list=False) if effect else ()
+            user = None
+            if changes and changes[-1][0] == "by":
+                _, user = changes[-1]
+                changes = changes[:-1]
+            users.append(user)
+            if not changes and (user is not None or not effect):
                 makers[""](rows, 0, (), beginnings)
-            else:
-                for operation, change in enumerate(msgpack.unpackb(effect, use_list=False), 1):
-                    makers[change[0]](rows, operation, change, beginnings)
+            for operation, change in enumerate(changes, 1):
+                makers[change[0]](rows, operation, change, beginnings)
         except (ValueError, KeyError, IndexError, TypeError, msgpack.UnpackException) as error:
             raise ProtocolError(
                 f"the effect of LSN {lsn} is not one that this version knows ({type(error).__name__}: {error})"
@@ -137,7 +145,7 @@ def _rows_of(
         if len(rows) == before and stores is None:
             raise ProtocolError(f"the effect of LSN {lsn} holds no change")
         counts.append(len(rows) - before)
-    return counts, hashes, rows
+    return counts, hashes, users, rows
 
 
 @contextlib.contextmanager
@@ -178,7 +186,12 @@ def _grouped(entries: Iterable[LogEntry], rows: int) -> Iterator[list[LogEntry]]
 
 
 def _assembled(
-    entries: list[LogEntry], counts: list[int], hashes: list[bytes], rows: list[_Row], columns: Sequence[str]
+    entries: list[LogEntry],
+    counts: list[int],
+    hashes: list[bytes],
+    users: list[str | None],
+    rows: list[_Row],
+    columns: Sequence[str],
 ) -> pa.Table:
     schema = pa.schema([SCHEMA.field(name) for name in columns])
     if not rows:
@@ -188,7 +201,7 @@ def _assembled(
         "origin": [name or None for name in of_entry["origin"]],
         "epoch": [n or None for n in of_entry["epoch"]],
     }
-    of_entry["entry_hash"] = hashes
+    of_entry |= {"entry_hash": hashes, "user": users}
     of_row = dict(zip(_OF_CHANGE, zip(*rows, strict=True), strict=True))
     # Most entries have one row, and then nothing is to be repeated.
     places = None if counts.count(1) == len(counts) else pa.array(np.repeat(np.arange(len(counts)), counts))
@@ -334,18 +347,18 @@ def entries_of(table: pa.Table) -> list[LogEntry]:
     So ``entry_hash(entry)`` differs from the column `entry_hash` where a row is not what was written. Raises ProtocolError for rows
     that no entry has.
     """
-    names = ("lsn", "txid", "origin", "timestamp", "epoch", "outcome", "reason", "fingerprint", *_OF_CHANGE[:-2])
+    names = ("lsn", "txid", "origin", "timestamp", "epoch", "outcome", "reason", "user", "fingerprint", *_OF_CHANGE[:-2])
     columns = [(table[name].cast(pa.int64()) if name == "timestamp" else table[name]).to_pylist() for name in names]
     found: list[LogEntry] = []
     changes: list[list[Any]] = []
     head: tuple[Any, ...] = ()
-    for lsn, txid, origin, timestamp, epoch, outcome, reason, fingerprint, operation, *row in zip(
+    for lsn, txid, origin, timestamp, epoch, outcome, reason, user, fingerprint, operation, *row in zip(
         *columns, strict=True
     ):
         if not head or lsn != head[0]:
             if head:
                 found.append(_entry(head, changes))
-            head, changes = (lsn, txid, origin, timestamp, epoch, outcome, reason, fingerprint), []
+            head, changes = (lsn, txid, origin, timestamp, epoch, outcome, reason, user, fingerprint), []
         if operation:
             _take_back(changes, lsn, operation, row)
     if head:
@@ -380,7 +393,9 @@ def whole_entries(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.T
 
 
 def _entry(head: tuple[Any, ...], changes: list[list[Any]]) -> LogEntry:
-    lsn, txid, origin, timestamp, epoch, outcome, reason, fingerprint = head
+    lsn, txid, origin, timestamp, epoch, outcome, reason, user, fingerprint = head
+    if user is not None:
+        changes.append(["by", user])
     effect: bytes = msgpack.packb(changes) if changes else b""
     return LogEntry(
         lsn, txid, origin or UNKNOWN_ORIGIN, timestamp, epoch or UNKNOWN_EPOCH, outcome, reason, effect, fingerprint

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 APPLICATION: Final = "brokerha"
 """Of the application transaction, and the key of our metadata."""
 BLOCK: Final = 1000
-FORMAT: Final = 2
-_DICTIONARY: Final = ["origin", "outcome", "reason", "store", "name", "kind", "predicate", "graph", "content_type"]
+FORMAT: Final = 3
+_DICTIONARY: Final = ["origin", "outcome", "reason", "user", "store", "name", "kind", "predicate", "graph", "content_type"]
 """Columns with few values each; in the others a dictionary would be built and thrown away again."""
 _STATISTICS: Final = ["lsn", "timestamp", "store", "name", "kind"]
 _ORDER: Final = ("lsn", "operation", "part")
@@ -527,10 +527,10 @@ class LogTable:
             for commit in table.history(limit):
                 if APPLICATION in commit:
                     fields: dict[str, Any] = json.loads(commit[APPLICATION])
-                    if fields.get("format") != FORMAT:
-                        raise StoreError(
-                            f"the archive in {self.where} has format {fields.get('format')}, this program knows {FORMAT}: use a later brokerha"
-                        )
+                    if (found := fields.get("format")) != FORMAT:
+                        is_older = isinstance(found, int) and found < FORMAT
+                        todo = "archive the log again into another folder" if is_older else "use a later brokerha"
+                        raise StoreError(f"the archive in {self.where} has format {found}, this program knows {FORMAT}: {todo}")
                     return Head(**fields)
         raise StoreDamaged(
             f"the table in {self.where} is no archive of brokerha: none of its commits says what it holds"

@@ -72,8 +72,11 @@ class Front(Protocol):
         copies: int = 1,
         timeout_ms: int = 30_000,
         apart: str = WAIT,
+        user: str = "",
     ) -> Future[Reply]:
         """Hand in a write: operations, or a body that is packed already. An empty ``txid`` makes a new one.
+
+        ``user`` is who writes, as the door knows; empty where it does not.
 
         ``apart`` is what becomes of it at a master that cannot agree with the others now: ``wait`` (taken in, and answered at the
         latest when its time is over) or ``refuse`` (ReadOnly at once; nothing of it is kept).

@@ -25,6 +25,8 @@ class PublishedChange:
     """``<store>.<name>.<kind>``, for topic bindings."""
     body: bytes
     """The packed change; empty when it is too large for a message (it stands in the stream)."""
+    user: str = ""
+    """Who wrote the transaction; empty where the door did not know."""
 
 
 @dataclass(frozen=True, slots=True)

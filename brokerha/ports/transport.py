@@ -37,6 +37,8 @@ class ClientMessage:
     redelivered: bool = False
     headers: dict[str, Any] = field(default_factory=dict)
     routing_key: str = ""
+    user: str = ""
+    """Who published it, by the word of the broker; empty when he did not say so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ class Collecting:
         if len(book.table) >= config.open_limit:
             raise NotReady(f"{config.open_limit} transactions are open: finish some, or try again later")
         reads = None if isolation == READ_COMMITTED else ReadSet(isolation)
-        book.add(Transaction(txid, xid, session, timeout_ms, now.mono_ms, reads=reads))
+        book.add(Transaction(txid, xid, session, timeout_ms, now.mono_ms, reads=reads, user=text(command, "user")))
         book.presumption.on_begin(txid)
         book.dirty[txid] = None
         book.counts["begun"] += 1

@@ -2,7 +2,7 @@
 
 | action | arguments | answer |
 |---|---|---|
-| begin | xid (text, empty for a transaction of one client), timeout_ms (0 for the default), session, isolation (model/outside/isolation.py) | txid, timeout_ms |
+| begin | xid (text, empty for a transaction of one client), timeout_ms (0 for the default), session, isolation (model/outside/isolation.py), user (who writes; empty where the door does not know) | txid, timeout_ms |
 | operations | first (number of the first of these, from 0), operations | count (so far) |
 | take | first, queue, candidates (message ids in order), count | taken (ids, in order) |
 | pending | | body (packed operations so far, empty for none), count; of an isolated one seen (what it has read, in the same form) and lsn (of its last read) |

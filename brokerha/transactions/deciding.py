@@ -18,7 +18,7 @@ from collections.abc import Callable
 from brokerha.model import branches
 from brokerha.model.errors import Aborted, InvalidRequest, NotFound, NotReady, WrongState, aborted, error_named
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
-from brokerha.model.operations import REJECTED, ResultRow
+from brokerha.model.operations import REJECTED, ResultRow, packed_by
 from brokerha.model.records import TxDecided, TxForgotten, TxPrepared
 from brokerha.model.requests import APPLIED_LEVEL, LEVELS, TxCommand
 from brokerha.transactions.book import Book
@@ -161,6 +161,8 @@ class Deciding:
         transaction.is_two_phase = is_two_phase
         if transaction.reads is not None:
             add_pieces(book, transaction, transaction.reads.demands(transaction.pieces))
+        if transaction.user:
+            add_pieces(book, transaction, [packed_by(transaction.user)])
         transaction.close(now.mono_ms, now.wall_us)
         if not is_two_phase and not transaction.participants:
             self._decide(transaction, now)

@@ -16,7 +16,7 @@ import msgpack
 
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import NodeId, TxId
-from brokerha.model.operations import BODY_LIMIT_BYTES, OPERATIONS_LIMIT, TOO_LARGE, Operation
+from brokerha.model.operations import BODY_LIMIT_BYTES, OPERATIONS_LIMIT, TOO_LARGE, Operation, packed_by
 from brokerha.transactions.read_set import ReadSet
 from brokerha.transactions.states import Phase
 from brokerha.transactions.tx_feed import TxFeed
@@ -72,6 +72,8 @@ class Transaction:
     """From its closing on, until it is decided or the order has it."""
     reads: ReadSet | None = None
     """What it has read; None under read-committed."""
+    user: str = ""
+    """Who began it, which its last operation says; empty where the door does not know."""
     takes: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """What each ``take`` got, by the number of its first operation: the same call again gets the same."""
     feed: TxFeed | None = None
@@ -94,6 +96,8 @@ class Transaction:
         count, size = self.count + len(pieces), self.size + sum(map(len, pieces))
         if self.reads is not None:
             count, size = count + len(self.reads), size + self.reads.size
+        if self.user:
+            count, size = count + 1, size + len(packed_by(self.user))
         if count > OPERATIONS_LIMIT:
             raise TooLarge(f"the transaction would have {count} operations; the limit is {OPERATIONS_LIMIT}: {TOO_LARGE}")
         if size + HEAD_BYTES > BODY_LIMIT_BYTES:

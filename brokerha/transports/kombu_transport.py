@@ -25,6 +25,7 @@ from typing import Any
 
 from brokerha.model.errors import ProtocolError
 from brokerha.model.ids import NodeId
+from brokerha.model.operations import user_problem
 from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, OpenTxQueue, TxQueueDecision
 from brokerha.model.requests import Absence
 from brokerha.model.wire.channels import SYNC
@@ -49,7 +50,7 @@ from brokerha.transports.lanes.parcels import (
     Publication,
 )
 from brokerha.transports.link import Link
-from brokerha.transports.rabbitmq.addresses import is_embedded, parse_addresses
+from brokerha.transports.rabbitmq.addresses import NOBODY, is_embedded, parse_addresses
 from brokerha.transports.rabbitmq.loop_link import LoopLink
 from brokerha.transports.rabbitmq.rejecting import FOREIGN_CLUSTER, UNDECODABLE, Sparing, rejected
 from brokerha.transports.senders import Senders
@@ -328,7 +329,12 @@ def _client_message(arrival: Arrival) -> ClientMessage:
         redelivered=arrival.redelivered,
         headers=dict(properties.get("application_headers") or {}),
         routing_key=arrival.routing_key,
+        user=_user_of(properties.get("user_id") or ""),
     )
+
+
+def _user_of(user_id: str) -> str:
+    return "" if user_id == NOBODY or user_problem(user_id) else user_id
 
 
 def _reply(reply: ClientReply, now_s: float) -> Publication:

@@ -19,6 +19,7 @@ from brokerha.stores.comparing.fingerprint import key_digest
 from brokerha.stores.control import keys as control_keys
 from brokerha.stores.execution.worker_store import WorkerStore
 from tests.contracts.store_about_contract import StoreAboutContract, namespace
+from tests.contracts.store_author_contract import StoreAuthorContract
 from tests.contracts.store_claims_contract import StoreClaimsContract
 from tests.contracts.store_contract import StoreContract, lines, logged, quads, rows, run
 from tests.contracts.store_control_contract import StoreControlContract
@@ -92,6 +93,7 @@ class Everything(
     StorePreparedContract,
     StoreSettingsContract,
     StoreClaimsContract,
+    StoreAuthorContract,
 ):
     """What begins with an empty store."""
 

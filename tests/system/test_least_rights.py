@@ -20,6 +20,7 @@ import pytest
 
 import brokerha
 from brokerha.cli.main import main
+from brokerha.model.errors import Rejected
 from brokerha.model.wire.tx_queues import tx_queue_name
 from brokerha.transports.topology import data_queue, log_stream, sync_queue, writes_queue
 from tests.support.broker_source import BrokerSource
@@ -106,8 +107,9 @@ def test_a_follower_reads_the_log_and_the_changes_and_nothing_else(site: LeastSi
         channel.queue_bind(mine, "brokerha.changes", "table.prices.*")
         written = db.put("prices", b"sku-3", b"1").lsn
         changes: list[object] = []
-        for method, _, body in channel.consume(mine, inactivity_timeout=30):
+        for method, properties, body in channel.consume(mine, inactivity_timeout=30):
             assert method is not None, changes
+            assert properties.headers["user"] == urlsplit(site.url_of(APP)).username
             changes.append(msgpack.unpackb(body))
             if ["put", "prices", b"sku-3", b"1"] in changes:
                 break
@@ -122,6 +124,25 @@ def test_a_follower_reads_the_log_and_the_changes_and_nothing_else(site: LeastSi
         streamed.close()
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="ACCESS_REFUSED"):
             channel.basic_get(data_queue("m1"))
+
+
+def test_the_log_names_who_wrote_what_by_the_word_of_the_broker(site: LeastSite) -> None:
+    app = str(urlsplit(site.url_of(APP)).username)
+    with brokerha.connect(site.url_of(APP)) as db:
+        first = db.put("owners", b"k", b"1").lsn
+        with db.transaction() as tx:
+            tx.put("owners", b"l", b"2")
+        with pytest.raises(Rejected):
+            db.write([("expect-key", "owners", b"k", ""), ("put", "owners", b"k", b"3")])
+    with site.client() as unnamed:
+        last = unnamed.put("owners", b"m", b"4").lsn
+
+    lines = [json.loads(line) for line in site.run("log", "show", "--from", str(first), "--to", str(last), "-o", "json").splitlines()]
+    assert [(line["user"], line["kind"], line["outcome"]) for line in lines] == [
+        (app, "put", "applied"), (app, "put", "applied"), (app, "transaction", "rejected"), (None, "put", "applied"),
+    ]  # fmt: skip
+    hers = site.run("log", "show", "--from", str(first), "--user", app, "-o", "json").splitlines()
+    assert [json.loads(line)["lsn"] for line in hers] == [line["lsn"] for line in lines[:3]]
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,13 @@ if TYPE_CHECKING:
 
 POLL_S = 20.0
 """How long one question of ``tail`` waits for something new."""
-COLUMNS = columns("lsn", "txid", "origin", "timestamp=TIME", "kind", "operations", "outcome", "effect_digest=EFFECT")
+COLUMNS = columns("lsn", "txid", "origin", "timestamp=TIME", "user", "kind", "operations", "outcome", "effect_digest=EFFECT")
 AGREED = ("txid", "timestamp", "origin")
 """Fields that the masters agree on before they add a line."""
 RESULTS = ("outcome", "effect_digest")
 """Fields that each site finds out by itself, and that must be equal once they are known."""
+
+UserOption = Annotated[str | None, typer.Option("--user", metavar="NAME", help="Only what this user wrote.")]
 
 app = Group("The synchronised queue: show, tail, verify, pins, pin, unpin.")
 
@@ -50,13 +52,15 @@ def show(
     last: Annotated[
         int | None, typer.Option("--to", min=1, metavar="LSN", help="Last line; the newest without it.")
     ] = None,
+    user: UserOption = None,
     chosen: FormatOption = Format.TABLE,
 ) -> None:
     """Show lines of the log: with -o json one object a line.
 
-    Fields: lsn, txid, origin, timestamp (microseconds), epoch, lineage (0 until the log goes back after a split), kind, outcome, reason, operations, effect_digest.
+    Fields: lsn, txid, origin, timestamp (microseconds), epoch, lineage (0 until the log goes back after a split), user (who wrote it; null where the door did
+    not know), kind, outcome, reason, operations, effect_digest.
     """
-    write, place = _Writer(chosen), _Place(cluster)
+    write, place = _Writer(chosen, user), _Place(cluster)
     for lines in chunks(cluster, first or 1, last):
         if first is not None:
             _say_what_is_gone(first, lines)
@@ -72,10 +76,11 @@ def tail(
     first: Annotated[
         int | None, typer.Option("--from", min=1, metavar="LSN", help="First line; only new ones without it.")
     ] = None,
+    user: UserOption = None,
     chosen: FormatOption = Format.TABLE,
 ) -> None:
     """Show lines of the log as they come, until Ctrl-C."""
-    write, place = _Writer(chosen), _Place(cluster)
+    write, place = _Writer(chosen, user), _Place(cluster)
     following = first if first is not None else newest(cluster.client.status()) + 1
     with suppress(KeyboardInterrupt):
         while True:
@@ -144,13 +149,18 @@ class _Place:
 
 
 class _Writer:
-    """Writes chunks of lines one after the other; a head only before the first."""
+    """Writes chunks of lines one after the other, those of one user or all; a head only before the first."""
 
-    def __init__(self, chosen: Format) -> None:
+    def __init__(self, chosen: Format, user: str | None) -> None:
         self._chosen = chosen
+        self._user = user
         self._is_first = True
 
     def __call__(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        if self._user is not None:
+            lines = [line for line in lines if line["user"] == self._user]
+            if not lines:
+                return
         if self._chosen is Format.JSON:
             for line in lines:
                 print(json.dumps(line, ensure_ascii=False))

@@ -118,7 +118,7 @@ OUTPUTS: Final[dict[str, Output]] = {
         ("log show", "log tail"),
         "One line of the log.",
         {
-            "lsn": "integer", "txid": "text", "origin": "text", "timestamp": "integer", "epoch": "integer", "lineage": "integer",
+            "lsn": "integer", "txid": "text", "origin": "text", "timestamp": "integer", "epoch": "integer", "lineage": "integer", "user": "text?",
             "kind": "text", "outcome": "text?", "reason": "text", "operations": "integer", "effect_digest": "text?",
         },
         is_lines=True,

@@ -53,7 +53,7 @@ async def begin(
     call: Call, xid: str = "", timeout_ms: int = 0, txid: TxId = "", isolation: str = READ_COMMITTED
 ) -> dict[str, Any]:
     """Open a transaction; the master names it unless an id is given."""
-    arguments = {"xid": xid, "timeout_ms": timeout_ms, "session": session(call), "isolation": isolation}
+    arguments = {"xid": xid, "timeout_ms": timeout_ms, "session": session(call), "isolation": isolation, "user": call.user_name()}
     return await step(call, "begin", txid, arguments)
 
 

@@ -86,7 +86,7 @@ async def post_batch(call: Call) -> Answer:
         demand_packed(call, packed)
     (level, copies), apart = call.ack(), call.apart()
     timeout_ms = call.timeout_ms()
-    hand_in = partial(call.front.submit, level=level, copies=copies, timeout_ms=timeout_ms, apart=apart)
+    hand_in = partial(call.front.submit, level=level, copies=copies, timeout_ms=timeout_ms, apart=apart, user=call.user_name())
 
     def submit_all() -> list[Future[Reply] | Reply]:
         return [_submit(hand_in, txid, packed) for txid, packed in writes]

@@ -80,6 +80,10 @@ class Call:
         self._headers: dict[bytes, bytes] | None = None
         self._parameters: Parameters | None = None
 
+    def user_name(self) -> str:
+        """Who sent it; empty at a door without users."""
+        return "" if self.user is None else self.user.name
+
     def may(self, role: str, store: Store | None) -> bool:
         """Whether the caller has this role in a store; None for everything else."""
         return self.user is None or self.user.may(role, store)

@@ -48,6 +48,7 @@ async def write(call: Call, operations: Sequence[Operation] | bytes, txid: TxId,
         copies=copies,
         timeout_ms=timeout_ms,
         apart=call.apart(),
+        user=call.user_name(),
     )
     try:
         reply = await call.door.settled(future, timeout_ms)

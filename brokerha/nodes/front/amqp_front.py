@@ -26,7 +26,7 @@ from brokerha.master.command_arguments import NAMED_BY_DOORS
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut, UnsupportedType
 from brokerha.model.ids import Instant, TxId
 from brokerha.model.numbers import Numbers
-from brokerha.model.operations import Checked, Operation, pack_operations, typed_operations, unpack_operations
+from brokerha.model.operations import Checked, Operation, pack_operations, signed, typed_operations, unpack_operations
 from brokerha.model.outside.shapes import MAP, TEXT, TIMEOUT, Shapes, check_shapes, needed
 from brokerha.model.requests import ACCEPTED, REFUSED, WAIT, Reply, Submit, doubtful
 from brokerha.model.wire import client_wire
@@ -396,6 +396,8 @@ class AmqpFront:
             return
         txid, arguments = asked.get("txid") or "", asked.get("arguments") or {}
         timeout_ms = asked.get("timeout_ms") or client_wire.DEFAULT_TIMEOUT_MS
+        if asked["action"] == "begin":
+            arguments = {**arguments, "user": message.user}
         self._lanes.take(
             # Steps of one transaction stay in order.
             ("step", txid),
@@ -453,10 +455,10 @@ def _checked(batch: _Batch, items: list[_Item]) -> list[_Item]:
     """Those of the writes that can be executed. Raises InvalidRequest of a message that nobody waits for, NotReady."""
     found: list[_Item] = []
     for item in items:
-        txid, _, operations = item
+        txid, body, operations = item
         try:
             check_texts(operations)
-            found.append(item)
+            found.append((txid, signed(body, batch.message.user), operations))
         except InvalidRequest as error:
             batch.refuse(txid, error)
     return found

@@ -19,12 +19,14 @@ from brokerha.model.ids import Lsn, is_tx_id, maker_of
 from brokerha.model.operations import (
     ON_KEYS,
     Add,
+    By,
     Checked,
     ControlAdd,
     Operation,
     Remove,
     Update,
     pack_operations,
+    signed,
     typed_operations,
     unpack_operations,
 )
@@ -66,8 +68,8 @@ _DATA: Final = frozenset({"add", "remove"})
 _PARSED: Final = _DATA | {"update", "control-add"}
 
 
-def checked_body(operations: Sequence[Operation] | bytes) -> bytes:
-    """Return the body of a transaction whose every operation was checked. Raises InvalidRequest and its kinds, NotReady.
+def checked_body(operations: Sequence[Operation] | bytes, user: str = "") -> bytes:
+    """Return the body of a transaction whose every operation was checked, with who wrote it. Raises InvalidRequest and its kinds, NotReady.
 
     What is not plain is parsed in a parser process, for which this waits.
     """
@@ -77,7 +79,7 @@ def checked_body(operations: Sequence[Operation] | bytes) -> bytes:
         body = pack_operations(operations)
         listed = typed_operations(operations)
     check_texts(listed)
-    return body
+    return signed(body, user)
 
 
 def check_texts(operations: Iterable[Checked]) -> None:
@@ -87,6 +89,8 @@ def check_texts(operations: Iterable[Checked]) -> None:
             raise InvalidRequest(f"table {settings.TABLE} is brokerha's own: settings are changed by brokerha settings, and PUT /cluster/settings/NAME")
         if isinstance(operation, ON_KEYS) and operation.table == claims.TABLE:
             raise InvalidRequest(f"table {claims.TABLE} is brokerha's own: take messages with accept, in a transaction")
+        if isinstance(operation, By):
+            raise InvalidRequest("who writes is said by the door that a transaction comes through: leave the operation by out")
         if isinstance(operation, Update):
             _judge(is_plain_request(operation.text), check_update, operation.text)
         elif isinstance(operation, (Add, Remove)):

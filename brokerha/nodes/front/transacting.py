@@ -26,7 +26,7 @@ import msgpack
 
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, OutcomeUnknown, TimedOut, error_named
 from brokerha.model.ids import BEGUN_MARK, Lsn, NodeId, TxId, Xid
-from brokerha.model.operations import OPERATIONS_LIMIT, QUEUE, name_problem
+from brokerha.model.operations import OPERATIONS_LIMIT, QUEUE, USER_LIMIT_BYTES, name_problem
 from brokerha.model.outside.isolation import ISOLATIONS, READ_COMMITTED
 from brokerha.model.outside.levels import COPIES_LIMIT, LATEST_LSN
 from brokerha.model.outside.shapes import (
@@ -74,6 +74,7 @@ _SHAPES: Final[dict[str, Shapes]] = {
         "xid": text(XID_LIMIT),
         "timeout_ms": number(0, TX_TIMEOUT_LIMIT_MS),
         "isolation": one_of(*ISOLATIONS),
+        "user": text(USER_LIMIT_BYTES),
         **_SESSION,
     },
     "operations": {"first": _FIRST, "operations": needed(listed(_LISTED, 0, OPERATIONS_LIMIT))},
@@ -132,6 +133,7 @@ def _begin(given: Arguments) -> Arguments:
         "timeout_ms": given.get("timeout_ms", 0),
         "session": given.get("session", ""),
         "isolation": given.get("isolation", READ_COMMITTED),
+        "user": given.get("user", ""),
     }
 
 

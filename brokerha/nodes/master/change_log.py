@@ -128,10 +128,12 @@ def split(body: bytes) -> tuple[bytes, ...]:
 
 def changes_of(lsn: Lsn, txid: TxId, effect: bytes) -> list[PublishedChange]:
     """One message for each change of an effect, in its order."""
+    changes = list(msgpack.unpackb(effect, use_list=False)) if effect else []
+    user = changes.pop()[1] if changes and changes[-1][0] == "by" else ""
     found = []
-    for change in msgpack.unpackb(effect, use_list=False) if effect else ():
+    for change in changes:
         body: bytes = msgpack.packb(change)
-        found.append(PublishedChange(lsn, txid, routing_key(change), body if len(body) <= PART_BYTES else b""))
+        found.append(PublishedChange(lsn, txid, routing_key(change), body if len(body) <= PART_BYTES else b"", user))
     return found
 
 

@@ -289,12 +289,13 @@ class MasterNode:
         copies: int = 1,
         timeout_ms: int = 30_000,
         apart: str = WAIT,
+        user: str = "",
     ) -> Future[Reply]:
         """Check a write and hand it to the loop."""
         self._check_not_ended()
         txid = txid or self.new_txid()
         check_terms(txid, level, copies, timeout_ms, apart)
-        return self._hand_in(checked_body(operations), txid, level, copies, timeout_ms, apart)
+        return self._hand_in(checked_body(operations, user), txid, level, copies, timeout_ms, apart)
 
     def _hand_in(
         self, body: bytes, txid: TxId, level: str, copies: int = 1, timeout_ms: int = 30_000, apart: str = WAIT

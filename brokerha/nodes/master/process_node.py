@@ -266,9 +266,10 @@ class ProcessNode:
         copies: int = 1,
         timeout_ms: int = 30_000,
         apart: str = WAIT,
+        user: str = "",
     ) -> Future[Reply]:
         """Hand a write to the primary; raises NotReady elsewhere."""
-        return self._front().submit(operations, txid, level, copies, timeout_ms, apart)
+        return self._front().submit(operations, txid, level, copies, timeout_ms, apart, user)
 
     def read(
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn = 0, timeout_ms: int = 30_000

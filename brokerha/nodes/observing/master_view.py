@@ -18,7 +18,7 @@ from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.log_lineages import Rewinds, lineage_at, newest, rewinds_of
 from brokerha.model.numbers import Numbers
-from brokerha.model.operations import Checked, LoggedRow, ResultRow, unpack_operations
+from brokerha.model.operations import Checked, LoggedRow, ResultRow, author_in, unpack_effect, unpack_operations
 from brokerha.nodes.master.journal_lines import held_from, logged_lines, told_entries
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.observing.check_lines import NO_WORKER, broker_check, check_lines, lag_check, loop_check
@@ -306,7 +306,7 @@ class MasterView:
         for place, ((timestamp, txid, origin), epoch) in enumerate(ordered):
             body = journal.body(origin, txid)
             result = results[place] if place < len(results) else told.get(first + place)
-            operations, kind = _operations_of(body)
+            operations, user, kind = _operations_of(body)
             lines.append(
                 {
                     "lsn": first + place,
@@ -315,6 +315,7 @@ class MasterView:
                     "timestamp": timestamp,
                     "epoch": epoch,
                     "lineage": lineage_at(rewinds, first + place),
+                    "user": user or (author_in(unpack_effect(result[2])) if result else "") or None,
                     "kind": kind,
                     "outcome": result[0] if result else None,
                     "reason": result[1] if result else "",
@@ -512,11 +513,13 @@ def _described(state: str, reason: str, **names: str) -> dict[str, str]:
     return row
 
 
-def _operations_of(body: bytes | None) -> tuple[list[Checked], str]:
-    """The operations of a body, and in one word what it does; none of one that is not held any more."""
+def _operations_of(body: bytes | None) -> tuple[list[Checked], str, str]:
+    """The operations of a body, who wrote it, and in one word what it does; none of one that is not held any more."""
     branch = branch_of(body) if body is not None else None
-    if branch is not None:
-        return unpack_operations(branch.body) if branch.body else [], branch.step
-    operations = unpack_operations(body) if body is not None else []
+    packed = body if branch is None else branch.body
+    operations = unpack_operations(packed) if packed else []
+    if user := author_in(operations):
+        del operations[-1]
     kinds = {operation.kind for operation in operations}
-    return operations, kinds.pop() if len(kinds) == 1 else "transaction"
+    what = branch.step if branch is not None else kinds.pop() if len(kinds) == 1 else "transaction"
+    return operations, user, what

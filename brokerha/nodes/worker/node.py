@@ -397,6 +397,7 @@ class WorkerNode:
         copies: int = 1,
         timeout_ms: int = 30_000,
         apart: str = WAIT,
+        user: str = "",
     ) -> Future[Reply]:
         """Workers take no writes."""
         raise ReadOnly(self._no_writes())

@@ -26,6 +26,7 @@ from brokerha.model.operations import (
     ON_SNAPSHOTS,
     REJECTED,
     Accept,
+    By,
     Change,
     Checked,
     ControlAdd,
@@ -43,6 +44,7 @@ from brokerha.model.operations import (
     Result,
     operations_to_execute,
     pack_effect,
+    taken_author,
     unpack_effect,
 )
 from brokerha.stores.comparing.fingerprint import quads_digest, repository_digest
@@ -125,12 +127,15 @@ class Batch:
 
     def _outcome(self, txid: TxId, timestamp: Timestamp, body: bytes) -> tuple[str, str, bytes]:
         """Put what a transaction changes into the batch; returns its outcome, reason and effect."""
+        by: list[By] = []
         try:
             if body[:1] == branches.FIRST and (branch := branches.branch_of(body)) is not None:
                 return APPLIED, "", self._step_of(branch, timestamp)
-            keys, queues, evaluation, snapshots = self._judged(txid, timestamp, operations_to_execute(body))
+            operations = operations_to_execute(body)
+            by = taken_author(operations)
+            keys, queues, evaluation, snapshots = self._judged(txid, timestamp, operations)
         except (InvalidRequest, Rejected) as error:
-            return REJECTED, reason_of(error), b""
+            return REJECTED, reason_of(error), pack_effect(by)
         changes: list[Change] = [*self._keep_keys(keys)]
         for change in snapshots:
             self._make(change, self._lsn + 1)
@@ -144,7 +149,7 @@ class Batch:
             # Kind, name and key are enough: no two changes of one effect share them.
             changes.sort(key=order_of)
         self._changes.note(changes, self._lsn + 1)
-        return APPLIED, "", pack_effect(changes)
+        return APPLIED, "", pack_effect([*changes, *by])
 
     def _judged(self, txid: TxId, timestamp: Timestamp, operations: list[Checked]) -> _Judged:
         """Judge all of a transaction, with nothing of it kept. Raises InvalidRequest, Rejected, StoreError."""
@@ -200,23 +205,28 @@ class Batch:
         is_prepared = txid in self._prepared
         if branch.step == branches.PREPARE:
             # One that comes again, long after its id was forgotten, stays as it is.
-            return b"" if is_prepared else self._made([Put("put", branches.TABLE, key, self._value_of(branch, timestamp))])
+            if is_prepared:
+                return b""
+            operations = operations_to_execute(branch.body)
+            by = taken_author(operations)
+            return self._made([Put("put", branches.TABLE, key, self._value_of(txid, timestamp, operations, by))], by)
         if not is_prepared:
             if branch.step == branches.COMMIT:
                 raise Rejected(f"transaction {txid} is not prepared")
             return b""
         changes: list[Change] = [Delete("delete", branches.TABLE, key)]
+        by = []
         if branch.step == branches.COMMIT:
             kept = changes_in(self._stored(row_key_of(branches.TABLE, key)) or b"")
+            by = taken_author(kept)
             changes += kept
             if self._snapshots:
                 changes += copies_of(self._snapshots, kept, self._stored)
-        return self._made(sorted(changes, key=order_of))
+        return self._made(sorted(changes, key=order_of), by)
 
-    def _value_of(self, branch: branches.Branch, timestamp: Timestamp) -> bytes:
+    def _value_of(self, txid: TxId, timestamp: Timestamp, operations: list[Checked], by: list[By]) -> bytes:
         """Judge a branch, and return what is to be kept of it. Raises InvalidRequest, Rejected, StoreError."""
-        operations = operations_to_execute(branch.body)
-        keys, queues, evaluation, _ = self._judged(branch.txid, timestamp, operations)
+        keys, queues, evaluation, _ = self._judged(txid, timestamp, operations)
         changes: list[Change] = [*queues]
         after = self._suite
         for row_key, operation in keys.items():
@@ -227,21 +237,22 @@ class Batch:
             changes += evaluation.changes
             after = evaluation.control.after()
             evaluation.discard()
-        value = value_of(operations, sorted(changes, key=order_of), after, read_nquads)
-        self._prepared.judge_branch(branch.txid, value)
+        value = value_of(operations, [*sorted(changes, key=order_of), *by], after, read_nquads)
+        self._prepared.judge_branch(txid, value)
         return value
 
-    def _made(self, changes: list[Change]) -> bytes:
+    def _made(self, changes: list[Change], by: list[By]) -> bytes:
         """Make changes that nothing speaks against; return them as an effect."""
         for change in changes:
             self._make(change, self._lsn + 1)
         self._changes.note(changes, self._lsn + 1)
-        return pack_effect(changes)
+        return pack_effect([*changes, *by])
 
     def apply(self, line: LoggedRow) -> None:
         """Apply the line of the log at the next LSN. Raises StoreError, StoreDiffers."""
         lsn = self._lsn + 1
         changes = unpack_effect(line[4])
+        taken_author(changes)
         for change in changes:
             self._make(change, lsn)
         own = packed(self._fingerprint)
@@ -274,7 +285,7 @@ class Batch:
                 self._retire(self._known(change.repository, lsn).name)
             case Published() | Accept():
                 self._count(self._queues.keep(self._begun(), change))
-            case _:
+            case ControlAdd() | ControlRemove():
                 self._keep_control(change)
 
     def commit(self) -> None:

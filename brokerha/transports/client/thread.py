@@ -63,6 +63,8 @@ class PikaThread:
         self._config = config.for_nodes(len(self._addresses))
         self._owner = owner
         self._jitter = random.Random()
+        self.user = ""
+        """Of the address that is connected to, or was last; the broker lets nobody say another one."""
         self._attempts = 0
         self._pause_ms = 0
         self._is_closing = False
@@ -116,6 +118,7 @@ class PikaThread:
         self._retry = None
         address = self._addresses[self._attempts % len(self._addresses)]
         self._attempts += 1
+        self.user = address.user
         self._connection = pika.SelectConnection(
             parameters=_parameters(address, self._name, self._config),
             on_open_callback=self._on_open,

@@ -37,7 +37,7 @@ from brokerha.ports.front import ReadOutcome
 from brokerha.transports.client.requests import Answered, Question, Request, Writes, plain_answer, read_outcome
 from brokerha.transports.client.thread import PikaThread
 from brokerha.transports.config import TransportConfig
-from brokerha.transports.rabbitmq.addresses import parse_addresses
+from brokerha.transports.rabbitmq.addresses import NOBODY, parse_addresses
 from brokerha.transports.topology import ANY_MASTER, REPLY_ADDRESS
 
 OPEN_LIMIT = 100_000
@@ -354,6 +354,7 @@ class AmqpWire:
             delivery_mode=2 if request.is_persistent else 1,
             correlation_id=correlation_id,
             reply_to=REPLY_ADDRESS,
+            user_id=None if self._thread.user == NOBODY else self._thread.user,
             headers=request.headers(now_s),
             # Nobody waits for the answer to a read that is older than its deadline, nor wants a write done that should not wait.
             expiration=None if request.may_wait else str(max(1, int((request.deadline_s - now_s) * 1000))),

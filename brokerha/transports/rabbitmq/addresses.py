@@ -13,9 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from socket import gaierror
 from ssl import SSLCertVerificationError
+from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from brokerha.model.errors import ConfigurationError
+
+NOBODY: Final = "guest"
+"""The account that every RabbitMQ has from the start: who uses it says nothing of who he is."""
 
 EMBEDDED_SCHEME = "embedded"
 _PORTS = {"amqp": 5672, "amqps": 5671}
@@ -95,7 +99,7 @@ def _parse(url: str) -> Address:
         parts.hostname,
         port,
         unquote(parts.path.removeprefix("/")) or "/",
-        unquote(parts.username or "guest"),
+        unquote(parts.username or NOBODY),
         unquote(parts.password or "guest"),
         options,
     )

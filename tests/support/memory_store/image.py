@@ -11,6 +11,7 @@ from brokerha.model.fingerprints import packed
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.operations import (
     Accept,
+    By,
     Change,
     ControlAdd,
     ControlRemove,
@@ -160,8 +161,10 @@ class MemoryImage:
             case ControlAdd() | ControlRemove():
                 suite = self.suite
                 return suite.fingerprint() ^ suite.changed(change).fingerprint()
-            case _:
+            case CreateRepository() | RemoveRepository():
                 return repository_digest(change.repository)
+            case By():
+                return 0
 
     def apply(self, change: Change) -> None:
         """Make a change of an effect."""

@@ -27,6 +27,7 @@ from brokerha.model.operations import (
     ON_SNAPSHOTS,
     REJECTED,
     Accept,
+    By,
     Change,
     Checked,
     CreateRepository,
@@ -42,6 +43,7 @@ from brokerha.model.operations import (
     Result,
     operations_to_execute,
     pack_effect,
+    taken_author,
     unpack_effect,
 )
 from brokerha.ports.store import Applied, ReadAnswer
@@ -127,6 +129,7 @@ class MemoryStore:
         for row in items[self._skipped(first_lsn) :]:
             line = Logged(*row)
             changes = unpack_effect(line.effect)
+            taken_author(changes)
             self._check(changes, line.fingerprint)
             self._make(changes)
             self._advance(line)
@@ -195,16 +198,20 @@ class MemoryStore:
             raise StoreDiffers(f"LSN {lsn} leads to another content here than the log says", lsn, packed(fingerprint))
 
     def _execute(self, txid: TxId, body: bytes) -> tuple[str, str, bytes]:
+        by: list[By] = []
         try:
             branch = branches.branch_of(body)
             if branch is None:
-                changes, _ = self._changes(txid, operations_to_execute(body))
+                operations = operations_to_execute(body)
+                by = taken_author(operations)
+                changes, _ = self._changes(txid, operations)
             else:
                 changes = self._changes_of_branch(branch)
+                by = taken_author(changes)
         except (InvalidRequest, Rejected) as error:
-            return REJECTED, reason_of(error), b""
+            return REJECTED, reason_of(error), pack_effect(by)
         self._make(changes)
-        return APPLIED, "", pack_effect(changes)
+        return APPLIED, "", pack_effect([*changes, *by])
 
     def _make(self, changes: list[Change]) -> None:
         for change in changes:
@@ -236,19 +243,21 @@ class MemoryStore:
             if branch.txid in prepared:
                 return []
             operations = operations_to_execute(branch.body)
+            by = taken_author(operations)
             changes, after = self._changes(branch.txid, operations)
             # Copies for snapshots are made by the commit.
             changes = [each for each in changes if not isinstance(each, ON_KEYS) or each.table != table_snapshots.TABLE]
-            value = value_of(operations, changes, after, lines_of)
+            value = value_of(operations, [*changes, *by], after, lines_of)
             prepared.judge_branch(branch.txid, value)
-            return [Put("put", branches.TABLE, key, value)]
+            return [Put("put", branches.TABLE, key, value), *by]
         if branch.txid not in prepared:
             if branch.step == branches.COMMIT:
                 raise Rejected(f"transaction {branch.txid} is not prepared")
             return []
         kept = changes_in(self._image.keys[row_key_of(branches.TABLE, key)]) if branch.step == branches.COMMIT else []
+        by = taken_author(kept)
         copies = copies_of(self._snapshots, kept, self._image.keys.get)
-        return sorted([*kept, *copies, Delete("delete", branches.TABLE, key)], key=order_of)
+        return [*sorted([*kept, *copies, Delete("delete", branches.TABLE, key)], key=order_of), *by]
 
     def _changes(self, txid: TxId, operations: list[Checked]) -> tuple[list[Change], Suite]:
         """What the operations would change, minimal and sorted by kind, name and key, and the suite after it; nothing is changed yet."""

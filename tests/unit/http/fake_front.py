@@ -68,6 +68,8 @@ class FakeFront:
         self.submitted: list[tuple[str, str, int, int]] = []
         """(txid, level, copies, timeout_ms) of every submit that was taken in."""
         self.apart: list[str] = []
+        self.users: list[str] = []
+        """Of each write, as the door named it."""
         """What each of them wants at a master that is apart."""
         self.commands: list[tuple[str, dict[str, Any], int]] = []
         self.reads: list[tuple[str, str, dict[str, Any], int, int]] = []
@@ -160,10 +162,12 @@ class FakeFront:
         copies: int = 1,
         timeout_ms: int = 30_000,
         apart: str = WAIT,
+        user: str = "",
     ) -> Future[Reply]:
         if self.role == "worker":
             raise ReadOnly(self.writable()[1])
-        body = checked_body(operations)
+        body = checked_body(operations, user)
+        self.users.append(user)
         txid = txid or self.new_txid()
         # What it is when it takes the write in counts, whatever a test makes of it afterwards.
         is_dead = self.is_dead

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from brokerha.model.operations import Operation, pack_operations
+from brokerha.model.operations import Operation, pack_operations, signed
 from brokerha.pipeline.entries import LogEntry
 from tests.support.memory_store.store import MemoryStore
 
@@ -29,13 +29,13 @@ BEGIN_US = 1_700_000_000_000_000
 
 def random_store(seed: int, transactions: int, keys: int = 20) -> tuple[MemoryStore, list[LogEntry]]:
     """The store after some transactions, and the entries that it left."""
-    chance = random.Random(seed)
+    chance, users = random.Random(seed), random.Random(seed)
     store = MemoryStore()
     entries = []
     for lsn in range(1, transactions + 1):
         txid, origin = f"t{lsn}", chance.choice(["m1", "m2"])
         timestamp = BEGIN_US + lsn * 1_000
-        body = pack_operations(list(operations(chance, store, lsn, keys)))
+        body = signed(pack_operations(list(operations(chance, store, lsn, keys))), users.choice(["", "anna", "orders.shop"]))
         (result,) = store.execute(lsn, [(txid, timestamp, body)])
         entries.append(LogEntry(lsn, txid, origin, timestamp, 1, *result))
     return store, entries

@@ -163,7 +163,7 @@ def test_what_is_no_archive_is_refused_with_one_sentence(archive: LogTable, tmp_
 
 def test_a_table_of_another_format_or_of_another_program_is_refused(tmp_path: Path) -> None:
     later = LogTable(str(tmp_path / "later"))
-    with pytest.raises(StoreError, match="has format 9, this program knows 2: use a later brokerha"):
+    with pytest.raises(StoreError, match="has format 9, this program knows 3: use a later brokerha"):
         later.begin(dataclasses.replace(Head(), format=9))
     import pyarrow as pa
     from deltalake import write_deltalake

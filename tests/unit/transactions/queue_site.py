@@ -64,6 +64,8 @@ class Queues:
         after = {queue: list(messages) for queue, messages in self.held.items()}
         published = accepted = 0
         for place, operation in enumerate(unpacked(body), 1):
+            if operation[0] == "by":
+                continue
             if operation[0] == "accept" and operation[1:3] in taken:
                 return f"message {operation[2]} is held by {taken[operation[1:3]]}"
             messages = after.setdefault(operation[1], [])

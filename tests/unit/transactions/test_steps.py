@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brokerha.model.operations import BODY_LIMIT_BYTES, pack_operations
+from brokerha.model.operations import BODY_LIMIT_BYTES, author_in, pack_operations, unpack_operations
 from brokerha.model.records import TxDecided, TxForgotten, TxPrepared
 from brokerha.model.requests import TxReply
 from brokerha.transactions.outcomes import word_of
@@ -31,6 +31,17 @@ def prepared(bench: TxBench, xid: str = XID, text: str = "x") -> str:
 
 def errors(*replies: TxReply) -> list[str]:
     return [reply.error for reply in replies]
+
+
+def test_who_began_it_is_its_last_operation(bench: TxBench) -> None:
+    one, two, three = (bench.begun(*operations, xid=xid, user="anna") for operations, xid in (((publish("q", "x"),), ""), ((publish("q", "y"),), XID), ((), "")))
+    assert bench.ask("pending", two).answer["count"] == 1
+    assert [bench.ask("commit", each).answer["state"] for each in (one, three)] == ["committed"] * 2
+    assert bench.ask("prepare", two).answer == {"state": "prepared"}
+    assert author_in(unpack_operations(bench.journal.state().prepared[two].body)) == "anna"
+    assert bench.ask("commit", two).answer["state"] == "committed"
+    bench.settle()
+    bench.check_clean()
 
 
 # ---- two phases

@@ -94,10 +94,18 @@ def test_show_takes_a_range_and_asks_for_no_more(run, cluster):
     assert [call for call in client.calls if call[0] == "log"] == [("log", 3, 4)]
 
 
+def test_show_can_leave_out_what_others_wrote(run, cluster):
+    users = ["anna", None, "bert", "anna"]
+    cluster(log=lambda first, last: [{**line(lsn), "user": users[lsn - 1]} for lsn in range(first, 5)])
+    shown = run("log", "show", *URL, "--user", "anna", "-o", "json").out.splitlines()
+    assert [json.loads(each)["lsn"] for each in shown] == [1, 4]
+    assert run("log", "show", *URL, "--user", "carl").out == ""
+
+
 def test_show_as_table_has_one_head(run, cluster):
     cluster(log=log_of(2, page=1))
     words = [each.split() for each in run("log", "show", *URL).out.splitlines()]
-    assert words[0] == ["LSN", "TXID", "ORIGIN", "TIME", "KIND", "OPERATIONS", "OUTCOME", "EFFECT"]
+    assert words[0] == ["LSN", "TXID", "ORIGIN", "TIME", "USER", "KIND", "OPERATIONS", "OUTCOME", "EFFECT"]
     assert [each[0] for each in words[1:]] == ["1", "2"]
 
 

@@ -167,6 +167,30 @@ def test_reads_of_one_moment_need_the_role_in_each_store(wanted: list[object], i
     assert (asked.status == 403) == is_refused
 
 
+def test_the_node_is_told_who_writes_by_whichever_path_and_a_client_cannot_say_it() -> None:
+    door, let_in = node(), {"Authorization": bearer("writer")}
+    operations: list[Operation] = [("put", "t", b"k", b"v")]
+
+    statuses = [
+        door.ask("PUT", "/kv/t/k", b"v", let_in).status,
+        door.ask("POST", "/queues/q", b"v", let_in).status,
+        door.ask("POST", "/repositories/main/statements", "CLEAR ALL", {"Content-Type": "application/sparql-update"} | let_in).status,
+        ways(door, operations, "writer")["json"].status,
+    ]
+    assert all(status < 300 for status in statuses)
+    assert set(door.front.users) == {"writer"}
+    assert len(door.front.users) == len(statuses) + 2
+    door.ask("POST", "/tx", b"", let_in)
+    assert door.front.transactions.calls[-1][2]["user"] == "writer"
+
+    plain = Node()
+    assert plain.ask("PUT", "/kv/t/k", b"v").status < 300
+    assert plain.front.users == [""]
+    for asked in ways(plain, [*operations, ("by", "admin")], "writer").values():
+        assert b"who writes is said by the door" in asked.body
+    assert plain.front.users == [""]
+
+
 @pytest.mark.parametrize("step", ["commit?by-hand=true", "rollback?by-hand=true", "forget"])
 def test_what_is_decided_by_hand_is_for_admins(step: str) -> None:
     statuses = {

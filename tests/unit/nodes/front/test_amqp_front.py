@@ -13,7 +13,7 @@ import pytest
 from brokerha.model.errors import NotFound, NotReady
 from brokerha.model.ids import Instant
 from brokerha.model.numbers import Numbers
-from brokerha.model.operations import pack_operations
+from brokerha.model.operations import author_in, pack_operations, unpack_operations
 from brokerha.model.outside.levels import LATEST_LSN
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply, Submit
 from brokerha.model.wire import client_wire
@@ -60,6 +60,7 @@ class Bench:
         self.unsafe: list[Callable[[], None]] = []
         self.calls: list[Callable[[], None]] = []
         self.steps: list[Future[dict[str, Any]]] = []
+        self.asked: list[tuple[Any, ...]] = []
         self.numbers = 0
         front: Any = self
         wire: Any = self.wire
@@ -69,7 +70,8 @@ class Bench:
         self.numbers += 1
         return f"m1.{self.numbers}"
 
-    def transact(self, *_: object) -> Future[dict[str, Any]]:
+    def transact(self, *asked: Any) -> Future[dict[str, Any]]:
+        self.asked.append(asked)
         self.steps.append(Future())
         return self.steps[-1]
 
@@ -203,6 +205,25 @@ def test_what_nobody_waits_for_waits_at_a_master_that_is_apart() -> None:
     # Nobody could be told of a refusal, and the message would be lost.
     (submit,) = Bench().take("a", headers={"apart": "refuse"})
     assert submit.apart == "wait"
+
+
+@pytest.mark.parametrize("content_type", ["application/x-msgpack", WRITES_TYPE])
+def test_who_published_it_is_the_last_operation_of_a_write(content_type: str) -> None:
+    bench, body = Bench(), BODY if content_type == "application/x-msgpack" else encode_writes([("t-1", BODY)])
+    (named,) = bench.take("a", body=body, content_type=content_type, user="orders.shop")
+    (unnamed,) = bench.take("b", body=body, content_type=content_type)
+
+    assert author_in(unpack_operations(named.body)) == "orders.shop"
+    assert unnamed.body == BODY
+
+
+def test_an_app_does_not_say_itself_who_begins_a_transaction() -> None:
+    bench = Bench()
+    step = client_wire.encode_question("transact", {"action": "begin", "txid": "", "arguments": {"user": "anna"}, "timeout_ms": 1000})
+    bench.take("a", body=step, content_type=client_wire.READ_TYPE, reply_to="me", user="orders.shop")
+    bench.take("b", body=step, content_type=client_wire.READ_TYPE, reply_to="me")
+
+    assert [asked[2]["user"] for asked in bench.asked] == ["orders.shop", ""]
 
 
 def test_messages_that_can_never_succeed_are_counted_by_reason() -> None:
