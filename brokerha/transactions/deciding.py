@@ -18,7 +18,8 @@ from collections.abc import Callable
 from brokerha.model import branches
 from brokerha.model.errors import Aborted, InvalidRequest, NotFound, NotReady, WrongState, aborted, error_named
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
-from brokerha.model.operations import REJECTED, ResultRow, packed_by
+from brokerha.model.operations import REJECTED, ResultRow
+from brokerha.model.outside.authors import packed_by
 from brokerha.model.records import TxDecided, TxForgotten, TxPrepared
 from brokerha.model.requests import APPLIED_LEVEL, LEVELS, TxCommand
 from brokerha.transactions.book import Book

@@ -16,7 +16,8 @@ import msgpack
 
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import NodeId, TxId
-from brokerha.model.operations import BODY_LIMIT_BYTES, OPERATIONS_LIMIT, TOO_LARGE, Operation, packed_by
+from brokerha.model.operations import BODY_LIMIT_BYTES, OPERATIONS_LIMIT, TOO_LARGE, Operation
+from brokerha.model.outside.authors import packed_by
 from brokerha.transactions.read_set import ReadSet
 from brokerha.transactions.states import Phase
 from brokerha.transactions.tx_feed import TxFeed

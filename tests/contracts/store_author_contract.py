@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from brokerha.model import branches
-from brokerha.model.operations import APPLIED, REJECTED, By, Operation, Published, Result, pack_operations, signed, unpack_effect
+from brokerha.model.operations import (
+    APPLIED,
+    REJECTED,
+    By,
+    Operation,
+    Published,
+    Result,
+    pack_operations,
+    unpack_effect,
+)
+from brokerha.model.outside.authors import signed
 from brokerha.ports.store import Store
 from tests.contracts.store_contract import logged, run
 

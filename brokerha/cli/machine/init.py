@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ import typer
 from brokerha.cli.common import exits
 from brokerha.cli.common.command import Group
 from brokerha.cli.common.options import DEFAULT_CONFIG, ClusterFileOption, Options
+from brokerha.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from brokerha.deploying.files import Plan
@@ -27,6 +29,7 @@ app = Group("Make deployment files from the cluster file.", no_args_is_help=True
 
 DEFAULT_FOLDER = Path("deploy")
 DEFAULT_USER = "brokerha"
+DEFAULT_DAYS = 397
 
 UserOption = Annotated[str, typer.Option("--user", metavar="NAME", help="Who the nodes run as; not root.")]
 MadeSecretsOption = Annotated[
@@ -202,6 +205,40 @@ def definitions(
     return files.carry_out(
         _definitions(_cluster(config), app_, files.output, secrets or files.output / "secrets")
     )
+
+
+@app.command()
+def certificates(
+    files: Files,
+    config: ClusterFileOption = DEFAULT_CONFIG,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name",
+            metavar="ID=HOST,HOST",
+            help="Names and addresses by which clients reach a node, beside its http address; an ID that is no node gets a certificate too, such as the broker. Repeatable.",
+        ),
+    ] = None,
+    days: Annotated[int, typer.Option("--days", min=1, max=3650, metavar="DAYS", help="How long those of servers are good.")] = DEFAULT_DAYS,
+) -> int:
+    """Certificates for the HTTP doors, of an authority of the cluster's own: TLS without one that you would have to ask.
+
+    They lie where http-certificate and http-key of the cluster file say, the others and the authority in DIR/tls. What is there and good for more than a
+    third of its time stays; --check exits with 2 when something has to be made anew.
+    """
+    try:
+        from brokerha.deploying.certificates import certificates_plan, parse_names, servers_of
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"certificates need the package {error.name}: pip install 'brokerha[certificates]'") from None
+
+    cluster = _cluster(config)
+    folder = (files.output / "tls").absolute()
+    servers = servers_of(cluster, parse_names(name or ()), folder)
+    steps = []
+    if not (cluster.http_certificate and cluster.http_key):
+        there = os.path.relpath(folder, config.absolute().parent)
+        steps.append(f'write into {config}: http-certificate = "{there}/{{id}}.pem", http-key = "{there}/{{id}}.key", and http-users (brokerha user add)')
+    return files.carry_out(certificates_plan(cluster.name, servers, folder, datetime.now(UTC), days, steps))
 
 
 def _definitions(cluster: ClusterConfig, apps: list[str] | None, output: Path, folder: Path) -> Plan:

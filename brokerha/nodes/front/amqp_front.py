@@ -26,7 +26,8 @@ from brokerha.master.command_arguments import NAMED_BY_DOORS
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut, UnsupportedType
 from brokerha.model.ids import Instant, TxId
 from brokerha.model.numbers import Numbers
-from brokerha.model.operations import Checked, Operation, pack_operations, signed, typed_operations, unpack_operations
+from brokerha.model.operations import Checked, Operation, pack_operations, typed_operations, unpack_operations
+from brokerha.model.outside.authors import signed
 from brokerha.model.outside.shapes import MAP, TEXT, TIMEOUT, Shapes, check_shapes, needed
 from brokerha.model.requests import ACCEPTED, REFUSED, WAIT, Reply, Submit, doubtful
 from brokerha.model.wire import client_wire

@@ -26,10 +26,10 @@ from brokerha.model.operations import (
     Remove,
     Update,
     pack_operations,
-    signed,
     typed_operations,
     unpack_operations,
 )
+from brokerha.model.outside.authors import signed
 from brokerha.model.outside.shapes import (
     LEAST_LSN,
     TIMEOUT,

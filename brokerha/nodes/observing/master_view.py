@@ -18,7 +18,8 @@ from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.log_lineages import Rewinds, lineage_at, newest, rewinds_of
 from brokerha.model.numbers import Numbers
-from brokerha.model.operations import Checked, LoggedRow, ResultRow, author_in, unpack_effect, unpack_operations
+from brokerha.model.operations import Checked, LoggedRow, ResultRow, unpack_effect, unpack_operations
+from brokerha.model.outside.authors import author_in
 from brokerha.nodes.master.journal_lines import held_from, logged_lines, told_entries
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.observing.check_lines import NO_WORKER, broker_check, check_lines, lag_check, loop_check

@@ -44,9 +44,9 @@ from brokerha.model.operations import (
     Result,
     operations_to_execute,
     pack_effect,
-    taken_author,
     unpack_effect,
 )
+from brokerha.model.outside.authors import taken_author
 from brokerha.stores.comparing.fingerprint import quads_digest, repository_digest
 from brokerha.stores.control.judge import judge_evaluation
 from brokerha.stores.control.table import keep

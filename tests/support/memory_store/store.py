@@ -43,9 +43,9 @@ from brokerha.model.operations import (
     Result,
     operations_to_execute,
     pack_effect,
-    taken_author,
     unpack_effect,
 )
+from brokerha.model.outside.authors import taken_author
 from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.comparing.fingerprint import text_of
 from brokerha.stores.control.judge import judge

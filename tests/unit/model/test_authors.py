@@ -10,13 +10,11 @@ from brokerha.model.operations import (
     OPERATIONS_LIMIT,
     USER_LIMIT_BYTES,
     By,
-    author_in,
     pack_operations,
-    signed,
-    taken_author,
     unpack_operations,
     user_problem,
 )
+from brokerha.model.outside.authors import author_in, signed, taken_author
 from brokerha.nodes.front.checking import checked_body
 
 PUT = ("put", "t", b"k", b"v")

@@ -8,7 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from brokerha.model.operations import Operation, pack_operations, signed
+from brokerha.model.operations import Operation, pack_operations
+from brokerha.model.outside.authors import signed
 from brokerha.pipeline.entries import LogEntry
 from tests.support.memory_store.store import MemoryStore
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from brokerha.model.operations import BODY_LIMIT_BYTES, author_in, pack_operations, unpack_operations
+from brokerha.model.operations import BODY_LIMIT_BYTES, pack_operations, unpack_operations
+from brokerha.model.outside.authors import author_in
 from brokerha.model.records import TxDecided, TxForgotten, TxPrepared
 from brokerha.model.requests import TxReply
 from brokerha.transactions.outcomes import word_of

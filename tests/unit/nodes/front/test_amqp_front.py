@@ -13,7 +13,8 @@ import pytest
 from brokerha.model.errors import NotFound, NotReady
 from brokerha.model.ids import Instant
 from brokerha.model.numbers import Numbers
-from brokerha.model.operations import author_in, pack_operations, unpack_operations
+from brokerha.model.operations import pack_operations, unpack_operations
+from brokerha.model.outside.authors import author_in
 from brokerha.model.outside.levels import LATEST_LSN
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply, Submit
 from brokerha.model.wire import client_wire

@@ -1,0 +1,49 @@
+"""Who wrote a transaction: the last operation of its body, which its door adds, and the last change of its effect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgpack
+
+from brokerha.model.errors import TooLarge
+from brokerha.model.operations import BODY_LIMIT_BYTES, OPERATIONS_LIMIT, TOO_LARGE, By
+
+
+def signed(body: bytes, user: str) -> bytes:
+    """The body with who wrote it at its end. Raises TooLarge."""
+    if not user:
+        return body
+    number, head = _items_of(body)
+    if number >= OPERATIONS_LIMIT:
+        raise TooLarge(f"the transaction has {number} operations; with who writes it the limit is {OPERATIONS_LIMIT - 1}: {TOO_LARGE}")
+    longer: bytes = msgpack.Packer().pack_array_header(number + 1) + body[head:] + packed_by(user)
+    if len(longer) > BODY_LIMIT_BYTES:
+        raise TooLarge(f"the transaction has {len(longer)} bytes; the limit is {BODY_LIMIT_BYTES}: {TOO_LARGE}")
+    return longer
+
+
+def packed_by(user: str) -> bytes:
+    """The operation that says who wrote a transaction."""
+    packed: bytes = msgpack.packb(("by", user))
+    return packed
+
+
+def author_in(operations: Sequence[Any]) -> str:
+    """Who wrote a transaction, by its operations, or its effect by its changes; empty when nobody says."""
+    return operations[-1].user if operations and isinstance(operations[-1], By) else ""
+
+
+def taken_author(listed: list[Any]) -> list[By]:
+    """Take who wrote a transaction out of its operations, or out of the changes of its effect; nothing when nobody says."""
+    return [listed.pop()] if listed and isinstance(listed[-1], By) else []
+
+
+def _items_of(body: bytes) -> tuple[int, int]:
+    """How many items a packed list has, and how many bytes its head."""
+    first = body[0]
+    if first < 0xDC:
+        return first & 0x0F, 1
+    end = 3 if first == 0xDC else 5
+    return int.from_bytes(body[1:end], "big"), end
