@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -30,8 +29,11 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from tests.conftest import SUMMARY_VARIABLE
 from tests.support.broker_tests import PLACES
@@ -58,19 +60,31 @@ class Part:
     within_s: int
     tries_again: bool = False
     """Whether what failed beside others runs once more without them."""
+    beside: bool = False
+    """Whether it runs at the same time as the part before it; what it says comes when both are done."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a part; ``details`` is one line for the table, ``unstable`` the tests that passed only alone, with why they had failed."""
+    """What came of a part; ``unstable`` are the tests that passed only alone, with why they had failed."""
 
     part: Part
-    passed: bool
+    counted: list[str]
+    """What the table says besides the problem: how many tests passed, failed and were skipped."""
+    problem: str
+    """Empty if it passed."""
     seconds: float
     processor_s: float
     """Of the processes that ended in order: one that was killed with its parent is not in it."""
-    details: str
     unstable: Sequence[str] = ()
+
+    @property
+    def passed(self) -> bool:
+        return not self.problem
+
+    @property
+    def details(self) -> str:
+        return "; ".join(filter(None, [", ".join(self.counted), self.problem])) or "clean"
 
 
 def _pytest(name: str, *options: str) -> list[str]:
@@ -136,7 +150,7 @@ PARTS: dict[str, list[Part]] = {
         Part(
             "adapters",
             "all around them, without a broker",
-            _pytest("adapters", "-m", _QUICK, "-n", "2", *_ignore(_COUNTED)),
+            _pytest("adapters", "-m", _QUICK, "-n", "3", *_ignore(_COUNTED)),
             1800,
         ),
         Part(
@@ -150,6 +164,7 @@ PARTS: dict[str, list[Part]] = {
         Part(
             "slow",
             "simulated clusters, long histories",
+            # The longest of them spread over both processors themselves.
             _pytest("slow", "-m", "slow and not broker and not campaign and not spark"),
             1800,
         )
@@ -160,7 +175,8 @@ PARTS: dict[str, list[Part]] = {
             "on Spark, in one session",
             # All of them lie there: their mark comes from this folder.
             _pytest("spark", "-m", "spark and not broker and not campaign", "tests/spark"),
-            900,
+            1800,
+            beside=True,
         ),
     ],
     "broker": [
@@ -193,10 +209,11 @@ PARTS: dict[str, list[Part]] = {
                 "tests.support.broker_source",
                 "run",
                 "--",
-                *_pytest("rabbitmq4", "-m", "broker and not campaign", "-n", "3", "--dist", "loadfile", *_ON_BOTH),
+                *_pytest("rabbitmq4", "-m", "broker and not campaign", "-n", "2", "--dist", "loadfile", *_ON_BOTH),
             ],
-            900,
+            2700,
             tries_again=True,
+            beside=True,
         ),
     ],
 }
@@ -244,7 +261,8 @@ def main(names: Sequence[str]) -> int:
     chosen = [part for name, parts in known.items() if name in (names or PARTS) for part in parts]
     outcomes: list[Outcome] = []
     try:
-        outcomes.extend(_run(part) for part in chosen)
+        for together in _steps(chosen):
+            outcomes.extend(_run_together(together))
     except KeyboardInterrupt:
         return _INTERRUPTED
     if (coverage := _coverage_outcome()) is not None:
@@ -253,59 +271,101 @@ def main(names: Sequence[str]) -> int:
     return 0 if all(outcome.passed for outcome in outcomes) else 1
 
 
-def _run(part: Part) -> Outcome:
+def _steps(parts: Sequence[Part]) -> list[list[Part]]:
+    """The parts of each step, which run at the same time."""
+    steps: list[list[Part]] = []
+    for part in parts:
+        if part.beside and steps:
+            steps[-1].append(part)
+        else:
+            steps.append([part])
+    return steps
+
+
+def _run_together(parts: Sequence[Part]) -> list[Outcome]:
+    """The first says what it does while it does it; the others write it down until all are done. Only then runs once more what failed."""
+    logs = [_RESULTS / f"{part.name}.log" for part in parts[1:]]
+    with ThreadPoolExecutor(len(parts)) as pool:
+        others = [pool.submit(_run, part, log) for part, log in zip(parts[1:], logs, strict=True)]
+        outcomes = [_run(parts[0]), *(other.result() for other in others)]
+    for log in logs:
+        print(log.read_text(encoding="utf-8", errors="replace"), flush=True)
+    return [_again(outcome) for outcome in outcomes]
+
+
+def _run(part: Part, log: Path | None = None) -> Outcome:
     print(f"\n== {part.name}: {part.caption}", flush=True)
-    started_at, used_s = time.monotonic(), _processor_s()
-    problem = _problem(part)
-    words = [f"{number:,} {kind}" for kind, number in _counts(part).items() if number or kind == "passed"]
-    failed = _failures(part)
-    unstable: Sequence[str] = ()
-    if problem and part.tries_again and 0 < len(failed) <= _AGAIN_MOST:
-        print(f"\n== {part.name}: {len(failed)} once more, alone", flush=True)
-        # The result file is written anew, so that it names what failed both times.
-        if not _problem(part, "--last-failed", "--last-failed-no-failures=none", "-n", "0"):
-            problem, unstable = "", failed
-            words.append(f"{len(failed)} of them only alone")
-    details = "; ".join(filter(None, [", ".join(words), problem])) or "clean"
-    return Outcome(part, not problem, time.monotonic() - started_at, _processor_s() - used_s, details, unstable)
+    started_at = time.monotonic()
+    with log.open("wb") if log is not None else nullcontext() as output:
+        problem, used_s = _problem(part, output)
+    return Outcome(part, _counted(part), problem, time.monotonic() - started_at, used_s)
 
 
-def _problem(part: Part, *options: str) -> str:
-    """Runs the command of a part; returns what went wrong, empty when nothing did."""
+def _again(outcome: Outcome) -> Outcome:
+    """Runs once more what failed, alone."""
+    part, failed = outcome.part, _failures(outcome.part)
+    if not (outcome.problem and part.tries_again and 0 < len(failed) <= _AGAIN_MOST):
+        return outcome
+    print(f"\n== {part.name}: {len(failed)} once more, alone", flush=True)
+    started_at = time.monotonic()
+    # The result file is written anew, so that it names what failed both times.
+    problem, used_s = _problem(part, None, "--last-failed", "--last-failed-no-failures=none", "-n", "0")
+    outcome.seconds += time.monotonic() - started_at
+    outcome.processor_s += used_s
+    if not problem:
+        outcome.problem, outcome.unstable = "", failed
+        outcome.counted.append(f"{len(failed)} of them only alone")
+    return outcome
+
+
+def _problem(part: Part, output: IO[bytes] | None, *options: str) -> tuple[str, float]:
+    """Runs the command of a part; returns what went wrong, empty when nothing did, and the processor time that it took, in seconds."""
     environment = os.environ | {SUMMARY_VARIABLE: str(_lines_file(part))}
     # Else each of some thousand processes compiles all that it imports: half of the second that a node's start takes.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    process = subprocess.Popen([*part.command, *options], cwd=_ROOT, env=environment, start_new_session=True)
+    process = subprocess.Popen([*part.command, *options], cwd=_ROOT, env=environment, stdout=output, stderr=output, start_new_session=True)
     try:
-        code = process.wait(timeout=part.within_s)
-    except subprocess.TimeoutExpired:
-        return f"not done after {part.within_s} s"
-    finally:
+        code, used_s = _waited(process, part.within_s)
+    except BaseException:
         _end_group(process)
+        raise
+    if code is None:
+        used_s = _end_group(process)
+        return f"not done after {part.within_s} s", used_s
     if code == _NO_TESTS_SELECTED:
-        return "no test was selected"
-    return "" if code == 0 else f"exit code {code}"
+        return "no test was selected", used_s
+    return "" if code == 0 else f"exit code {code}", used_s
 
 
-def _processor_s() -> float:
-    """Processor time of all children so far."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def _waited(process: subprocess.Popen[bytes], within_s: float) -> tuple[int | None, float]:
+    """The exit code, None if it still runs after ``within_s``; the processor time of it and of all below it that ended in order, in seconds."""
+    end_at = time.monotonic() + within_s
+    while True:
+        pid, status, used = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return process.returncode, used.ru_utime + used.ru_stime
+        if time.monotonic() > end_at:
+            return None, 0.0
+        time.sleep(0.1)
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Nothing that a part started survives it: first asked, then made to end."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+def _end_group(process: subprocess.Popen[bytes]) -> float:
+    """Nothing that a part started survives it: first asked, then made to end. Returns the processor time as ``_waited``."""
+    os.killpg(process.pid, signal.SIGTERM)
+    code, used_s = _waited(process, 20)
+    if code is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        _, used_s = _waited(process, 20)
+    return used_s
 
 
 def _lines_file(part: Part) -> Path:
     return _RESULTS / f"{part.name}.lines"
+
+
+def _counted(part: Part) -> list[str]:
+    return [f"{number:,} {kind}" for kind, number in _counts(part).items() if number or kind == "passed"]
 
 
 def _counts(part: Part) -> dict[str, int]:
@@ -346,7 +406,8 @@ def _coverage_outcome() -> Outcome | None:
     percent = 100.0 * totals.get("covered_branches", 0) / branches if branches else 100.0
     details = f"{percent:.1f} % of {branches:,} branches, {totals['percent_covered']:.1f} % with statements"
     part = Part("coverage", f"branches of the cores, at least {_BRANCH_COVERAGE_MIN_PERCENT} %", [], 0)
-    return Outcome(part, percent >= _BRANCH_COVERAGE_MIN_PERCENT, 0.0, 0.0, details)
+    problem = "" if percent >= _BRANCH_COVERAGE_MIN_PERCENT else "too few"
+    return Outcome(part, [details], problem, 0.0, 0.0)
 
 
 def _print_table(outcomes: Sequence[Outcome]) -> None:

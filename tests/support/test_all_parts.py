@@ -26,7 +26,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcom
         for number, test in enumerate(tests):
             (tmp_path / f"test_{number}.py").write_text(test)
         pytest_here = [sys.executable, "-m", "pytest", "-q", f"--rootdir={tmp_path}", f"--junit-xml={tmp_path / 'some.xml'}"]
-        return all_parts._run(Part("some", "", [*pytest_here, "-n", "2", str(tmp_path)], 60, tries_again))
+        (outcome,) = all_parts._run_together([Part("some", "", [*pytest_here, "-n", "2", str(tmp_path)], 60, tries_again)])
+        return outcome
 
     return run
 
@@ -54,3 +55,23 @@ def test_many_do_not_run_again(run: Callable[..., Outcome]) -> None:
 
 def test_other_parts_do_not_run_again(run: Callable[..., Outcome]) -> None:
     assert not run(ALONE, tries_again=False).passed
+
+
+def test_two_parts_run_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Each waits for what the other one writes."""
+    monkeypatch.setattr(all_parts, "_RESULTS", tmp_path)
+    wait = "echo $0 speaks; touch $0; for _ in $(seq 200); do test -e $1 && exit 0; sleep 0.05; done; exit 3"
+    parts = [
+        Part(mine, "", ["sh", "-c", wait, str(tmp_path / mine), str(tmp_path / other)], 60, beside=mine == "two")
+        for mine, other in (("one", "two"), ("two", "one"))
+    ]
+    assert all_parts._steps([*parts, parts[0]]) == [parts, [parts[0]]]
+    assert [outcome.problem for outcome in all_parts._run_together(parts)] == ["", ""]
+    said = capfd.readouterr().out
+    assert all(f"{tmp_path / name} speaks" in said for name in ("one", "two"))
+
+
+def test_a_part_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(all_parts, "_RESULTS", tmp_path)
+    (outcome,) = all_parts._run_together([Part("long", "", ["sleep", "600"], 1)])
+    assert outcome.problem == "not done after 1 s"
