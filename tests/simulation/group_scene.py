@@ -102,7 +102,7 @@ class Tx:
         self.run.txid = f"m1.{journal}.{core.sync.incarnation:x}.{number:x}.t"
         clients.runs.append(self.run)
         clients.by_txid[self.run.txid] = self.run
-        reply = self.step("begin", xid=xid, timeout_ms=60_000, session="")
+        reply = self.step("begin", xid=xid, timeout_ms=60_000, session="", user=self.run.user)
         assert reply is not None
         assert not reply.error, reply
 

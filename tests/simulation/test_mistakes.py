@@ -347,7 +347,7 @@ def test_there_are_enough_mistakes_about_masters_workers_backups_and_epochs():
     assert len(LOG_MISTAKES) >= 18
     assert len(MODE_MISTAKES) >= 9
     assert len(CHOOSING_MISTAKES) >= 7
-    assert len(PREPARE_MISTAKES) >= 6
+    assert len(PREPARE_MISTAKES) >= 7
     assert len(DEFERRING_MISTAKES) >= 9
     assert len(EPOCH_MISTAKES) >= 25
     assert len(MEMBER_MISTAKES) >= 9

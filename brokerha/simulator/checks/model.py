@@ -32,6 +32,7 @@ from brokerha.model.operations import (
     message_id,
     unpack_operations,
 )
+from brokerha.model.outside.authors import taken_author
 from brokerha.stores.comparing.fingerprint import (
     counts_digest,
     key_digest,
@@ -71,6 +72,7 @@ class Model:
         branch = branches.branch_of(body)
         if branch is None:
             operations = unpack_operations(body)
+            taken_author(operations)
             rejected = not self._can_all(operations) or self._disturbs(operations)
             if not rejected:
                 self._do_all(txid, operations)
@@ -88,9 +90,10 @@ class Model:
     def _prepare(self, txid: TxId, operations: list[Checked]) -> bool:
         if txid in self.prepared:
             return True
+        by = taken_author(operations)
         if not self._can_all(operations) or self._disturbs(operations, is_branch=True):
             return False
-        value = value_of(operations, self._net(txid, operations), EMPTY, lambda text: [_quad(text)])
+        value = value_of(operations, [*self._net(txid, operations), *by], EMPTY, lambda text: [_quad(text)])
         self.prepared[txid] = operations
         self._put(_row_key(branches.TABLE, txid.encode()), value)
         return True

@@ -152,7 +152,7 @@ class TxClients:
         run.xid = f"1:{run.number:04x}{run.tries:02x}:" if run.is_two_phase else ""
         run.at = process.node
         self.by_txid[run.txid] = run
-        arguments = {"xid": run.xid, "timeout_ms": run.timeout_ms, "session": run.session}
+        arguments = {"xid": run.xid, "timeout_ms": run.timeout_ms, "session": run.session, "user": run.user}
         self._send(run, process, "begin", arguments)
 
     def _send(self, run: Run, process: SimMaster | SimProcess, action: str, arguments: dict[str, Any]) -> None:

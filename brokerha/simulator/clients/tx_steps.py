@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import Operation, pack_operations
+from brokerha.model.outside.authors import signed
 from brokerha.model.requests import APPLIED_LEVEL
 
 COMMIT = "commit"
 ROLLBACK = "rollback"
 ABANDON = "abandon"
+USERS = ("", "anna", "bert")
+"""Who writes, as the door says."""
 
 
 @dataclass(slots=True)
@@ -59,7 +62,12 @@ class Run:
     @property
     def body(self) -> bytes:
         """What it would do as a whole."""
-        return pack_operations(self.operations)
+        return signed(pack_operations(self.operations), self.user)
+
+    @property
+    def user(self) -> str:
+        """Who begins it."""
+        return USERS[self.number % len(USERS)]
 
 
 @dataclass(slots=True)

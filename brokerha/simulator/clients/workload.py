@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import Operation, pack_operations
+from brokerha.model.outside.authors import signed
 from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, REFUSED, SYNCHRONISED, UNKNOWN, Reply, Submit
 from brokerha.simulator.backups import SimGroup, SimProcess
+from brokerha.simulator.clients.tx_steps import USERS
 from brokerha.simulator.cluster import Cluster
 from brokerha.simulator.nodes import SimMaster
 
@@ -114,7 +116,7 @@ class Clients:
             operations.append(("add", "nowhere", '<urn:s> <urn:p> "1" .\n'))
         elif luck < 0.5:
             operations.append(("put", "each", value, b"x" * rng.choice((1, 1, 100, 1000))))
-        return pack_operations(operations)
+        return signed(pack_operations(operations), USERS[number % len(USERS)])
 
     def new_write(self, txid: TxId, operations: list[Operation], level: str = APPLIED_LEVEL, copies: int = 1) -> Write:
         """A write of a scenario; hand it in with `hand_in`."""

@@ -16,6 +16,7 @@ from brokerha.stores.execution.prepared import Prepared
 from brokerha.transactions.book import Book
 from brokerha.transactions.coordinator import Coordinator
 from brokerha.transactions.states import Phase
+from brokerha.transactions.transaction import Transaction
 from tests.simulation.mistakes.workers import Patch
 
 # The replacements below take ``self`` of classes whose insides they must touch.
@@ -57,6 +58,15 @@ def _no_rollback(self: Book, txid: TxId, step: str, body: bytes = b"") -> None:
 _place = Book.place
 
 
+def _by_nobody(self: Transaction, mono_ms: int, wall_us: int) -> None:
+    if self.user:
+        del self.pieces[-1]
+    _close(self, mono_ms, wall_us)
+
+
+_close = Transaction.close
+
+
 def _let_all_pass(_self: Prepared, _changes: Iterable[Change]) -> None:
     return
 
@@ -67,5 +77,6 @@ PREPARE_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "placed and forgotten at a start": lambda: [(Coordinator, "_recover", _not_looked_at)],
     "placed and taken for prepared at a start": lambda: [(Coordinator, "_recover", _taken_for_prepared)],
     "rolled back and still kept": lambda: [(Book, "place", _no_rollback)],
+    "who began it is forgotten": lambda: [(Transaction, "close", _by_nobody)],
     "what is prepared is spoilt": lambda: [(Prepared, "judge", _let_all_pass)],
 }
