@@ -7,10 +7,10 @@ at most five tests that failed run once more, alone; who passes then does not fa
     rules     ruff, mypy --strict, import contracts
     cores     tests without a broker that are not slow, in parallel: those of the cores with branch coverage; then, without,
               those of all around them, and those that run thousands of clusters
+    rabbitmq4 the tests of the wire over RabbitMQ 4, and there the nemesis; beside those around the cores, as both wait a lot
     slow      slow tests without a broker: simulated clusters, long histories
-    spark     tests on Spark without a broker, in one session
-    broker    tests over RabbitMQ, four at a time, on one broker that is lent to all of them; those of the wire again over RabbitMQ 4,
-              and there the nemesis
+    spark     tests on Spark without a broker, in one session, beside the slow ones
+    broker    tests over RabbitMQ, five at a time, on one broker that is lent to all of them
 
     python -m tests.support.all_parts                  everything
     python -m tests.support.all_parts rules cores      only these parts
@@ -103,7 +103,8 @@ _COUNTED = tuple(
     f"tests/{place}"
     for place in (
         "interaction",
-        "simulation",
+        "simulation/test_determinism.py",
+        "simulation/test_seeds.py",
         "unit/master",
         "unit/model",
         "unit/paper",
@@ -115,10 +116,8 @@ _COUNTED = tuple(
 """Tests of the cores. What the others reach of them is not counted: to count takes half as long again."""
 _QUICK = "not broker and not slow and not campaign and not spark"
 _NEMESIS = "tests/system/nemesis/test_nemesis.py"
-_NOT_COUNTED = (
-    "tests/simulation/test_mistakes.py",
-    "tests/unit/transactions/test_crash_points.py",
-)
+_CRASH_POINTS = "tests/unit/transactions/test_crash_points.py"
+_NOT_COUNTED = ("tests/simulation", _CRASH_POINTS)
 """They run thousands of clusters, in half the time when nobody counts branches; what they reach is reached by others too."""
 _ON_BOTH = (
     _NEMESIS,
@@ -144,20 +143,39 @@ PARTS: dict[str, list[Part]] = {
         Part(
             "cores",
             "the cores, their branches counted",
-            _pytest("cores", "-m", _QUICK, "-n", "2", *_ignore(_NOT_COUNTED), *_coverage_options(), *_COUNTED),
+            _pytest("cores", "-m", _QUICK, "-n", "2", f"--ignore={_CRASH_POINTS}", *_coverage_options(), *_COUNTED),
+            1800,
+        ),
+        Part(
+            "crashes",
+            "scenarios, planted mistakes, every crash point",
+            _pytest("crashes", "-m", _QUICK, "-n", "2", *_ignore([each for each in _COUNTED if "simulation" in each]), *_NOT_COUNTED),
             1800,
         ),
         Part(
             "adapters",
             "all around them, without a broker",
-            _pytest("adapters", "-m", _QUICK, "-n", "3", *_ignore(_COUNTED)),
+            _pytest("adapters", "-m", _QUICK, "-n", "2", *_ignore((*_COUNTED, *_NOT_COUNTED))),
             1800,
         ),
+    ],
+    "rabbitmq4": [
         Part(
-            "crashes",
-            "planted mistakes, every crash point",
-            _pytest("crashes", "-m", _QUICK, "-n", "2", *_NOT_COUNTED),
-            1800,
+            "rabbitmq4",
+            "the same wire over RabbitMQ 4",
+            [
+                "env",
+                "BROKERHA_TEST_RABBITMQ=4",
+                _PYTHON,
+                "-m",
+                "tests.support.broker_source",
+                "run",
+                "--",
+                *_pytest("rabbitmq4", "-m", "broker and not campaign", "-n", "2", "--dist", "loadfile", *_ON_BOTH),
+            ],
+            2700,
+            tries_again=True,
+            beside=True,
         ),
     ],
     "slow": [
@@ -189,31 +207,14 @@ PARTS: dict[str, list[Part]] = {
                 "tests.support.broker_source",
                 "run",
                 "--",
-                # Four at a time, because most of them wait for a node or a clock; by files, which share a running site.
+                # Five at a time, because most of them wait for a node or a clock; by files, which share a running site.
                 *_pytest(
-                    "broker", "-m", "broker and not campaign", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder",
+                    "broker", "-m", "broker and not campaign", "-n", "5", "--dist", "loadfile", "--no-loadscope-reorder",
                     f"--ignore={_NEMESIS}", *PLACES
                 ),
             ],
             2700,
             tries_again=True,
-        ),
-        Part(
-            "rabbitmq4",
-            "the same wire over RabbitMQ 4",
-            [
-                "env",
-                "BROKERHA_TEST_RABBITMQ=4",
-                _PYTHON,
-                "-m",
-                "tests.support.broker_source",
-                "run",
-                "--",
-                *_pytest("rabbitmq4", "-m", "broker and not campaign", "-n", "2", "--dist", "loadfile", *_ON_BOTH),
-            ],
-            2700,
-            tries_again=True,
-            beside=True,
         ),
     ],
 }
