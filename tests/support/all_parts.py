@@ -155,7 +155,7 @@ PARTS: dict[str, list[Part]] = {
         Part(
             "adapters",
             "all around them, without a broker",
-            _pytest("adapters", "-m", _QUICK, "-n", "2", *_ignore((*_COUNTED, *_NOT_COUNTED))),
+            _pytest("adapters", "-m", _QUICK, "-n", "3", *_ignore((*_COUNTED, *_NOT_COUNTED))),
             1800,
         ),
     ],
