@@ -30,6 +30,7 @@ FIRST_SEEDS: Final[Mapping[str, int]] = {
     "damage: small files are taken without their sums": 5,
     "decided before it is prepared": 1,
     "decided without owning the base": 3,
+    "earlier reads are not judged by later ones": 12,
     "engines not brought up at a start": 15,
     "engines said to be flushed": 11,
     "entries listed without bodies": 1,
