@@ -250,7 +250,7 @@ def draw_plain(seed: int) -> Options:
         load=load_of(rng),
         skew_us=rng.choice((0, 1_000, SECOND_US, HOUR_US)),
         drift=rng.choice((0.0, 0.0, 0.001, 0.1)),
-        faults=faults_of(rng),
+        faults={**faults_of(rng), **settings_of(seed)},
         safety_us=rng.randint(2, 8) * SECOND_US,
         scrub_us=rng.choice((500_000, 2 * SECOND_US)),
         broken_link=masters >= 3 and rng.random() < 0.1,
@@ -364,6 +364,11 @@ def load_of(rng: Random) -> Load:
         timeout_ms=rng.choice(((20, 200), (500, 3_000), (3_000, 8_000))),
         keys=rng.choice((1, 5, 50)),
     )
+
+
+def settings_of(seed: int) -> dict[str, int]:
+    """How often an operator changes a setting; drawn apart, so that the seeds stay what they are."""
+    return {"change setting": SECOND_US // 2} if Random(seed * 13 + 5).random() < 0.2 else {}
 
 
 def faults_of(rng: Random) -> dict[str, int]:

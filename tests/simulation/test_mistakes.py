@@ -31,6 +31,7 @@ from tests.simulation.mistakes.choosing import CHOOSING_MISTAKES
 from tests.simulation.mistakes.deferring import DEFERRING_MISTAKES
 from tests.simulation.mistakes.epochs import EPOCH_MISTAKES
 from tests.simulation.mistakes.first_seeds import FIRST_SEEDS
+from tests.simulation.mistakes.isolation import ISOLATION_MISTAKES
 from tests.simulation.mistakes.log import LOG_MISTAKES
 from tests.simulation.mistakes.members import MEMBER_MISTAKES
 from tests.simulation.mistakes.modes import MODE_MISTAKES, mode_of
@@ -269,6 +270,14 @@ def _branches(seed: int) -> Options:
     )
 
 
+def _isolated(seed: int) -> Options:
+    """Transactions that read a few keys that everybody writes."""
+    drawn = draw_with_backups(2 * seed + 1)
+    tx = replace(drawn.tx, runs=40, gap_us=30_000, tokens=3, two_phase=0.0, rolled_back=0.0, abandoned=0.0, timeout_ms=2_000)
+    load = replace(drawn.load, writes=120, gap_us=10_000, keys=3)
+    return replace(drawn, workers=(1, 1), backups=(1, 0), sync_n=(1, 0), tx=tx, load=load, faults={}, safety_us=6 * SECOND_US)
+
+
 def _choosing(seed: int) -> Options:
     """Operators who choose between quorum and another strategy all the time, while clients keep the masters busy."""
     drawn = draw_chosen(CHOSEN_FROM + seed)
@@ -285,8 +294,10 @@ def _choosing(seed: int) -> Options:
 
 
 def _options(mistake: str, seed: int) -> Options:
-    if mistake in PREPARE_MISTAKES:
-        return _branches(seed)
+    aims = ((PREPARE_MISTAKES, _branches), (ISOLATION_MISTAKES, _isolated), (MEMBER_MISTAKES, _busy_operators), (EPOCH_MISTAKES, _busy_splits))
+    for mistakes, aimed in aims:
+        if mistake in mistakes:
+            return aimed(seed)
     if mistake in LOG_MISTAKES and mistake.startswith("damage"):
         return _rotting(seed)
     if mistake in LOG_MISTAKES:
@@ -297,14 +308,10 @@ def _options(mistake: str, seed: int) -> Options:
         return draw_chosen(CHOSEN_FROM + seed) if "is read" in mistake else _choosing(seed)
     if mistake in MODE_MISTAKES:
         return draw_mode(MODES_FROM[mode_of(mistake)] + seed)
-    if mistake in MEMBER_MISTAKES:
-        return _busy_operators(seed)
     if mistake in STORE_MISTAKES:
         if mistake == "pointer not replaced":
             return _workers()(draw_plain(seed))
         return _with("crash worker")(draw_plain(seed))
-    if mistake in EPOCH_MISTAKES:
-        return _busy_splits(seed)
     if mistake in BACKUP_MISTAKES and mistake not in AIMED:
         return draw_with_backups(2 * seed + 1)
     return AIMED[mistake](draw_plain(seed)) if mistake in AIMED else draw_plain(seed)
@@ -342,11 +349,12 @@ def _caught_by(mistake: str, first: int) -> int | None:
 
 
 def test_there_are_enough_mistakes_about_masters_workers_backups_and_epochs():
-    others = (PREPARE_MISTAKES, WORKER_MISTAKES, STORE_MISTAKES, BACKUP_MISTAKES, EPOCH_MISTAKES, MEMBER_MISTAKES, MODE_MISTAKES, DEFERRING_MISTAKES, LOG_MISTAKES, CHOOSING_MISTAKES)
+    others = (PREPARE_MISTAKES, ISOLATION_MISTAKES, WORKER_MISTAKES, STORE_MISTAKES, BACKUP_MISTAKES, EPOCH_MISTAKES, MEMBER_MISTAKES, MODE_MISTAKES, DEFERRING_MISTAKES, LOG_MISTAKES, CHOOSING_MISTAKES)
     assert len(MISTAKES) - sum(map(len, others)) >= 12
     assert len(LOG_MISTAKES) >= 18
     assert len(MODE_MISTAKES) >= 9
     assert len(CHOOSING_MISTAKES) >= 7
+    assert len(ISOLATION_MISTAKES) >= 6
     assert len(PREPARE_MISTAKES) >= 7
     assert len(DEFERRING_MISTAKES) >= 9
     assert len(EPOCH_MISTAKES) >= 25

@@ -160,7 +160,7 @@ def test_even_seeds_draw_every_kind_of_cluster_and_fault_without_backups():
     assert any(options.dedicated_probe for options in drawn)
     assert {options.disk.chunk_bytes for options in drawn} == {8_192, 16_384, 65_536}
     assert max(workers for options in drawn for workers in options.workers) == 3
-    assert {kind for options in drawn for kind in options.faults} == {*FAULTS, "wipe", "late worker", "lose power"}
+    assert {kind for options in drawn for kind in options.faults} == {*FAULTS, "wipe", "late worker", "lose power", "change setting"}
 
 
 def test_odd_seeds_draw_every_kind_of_master_with_backups():
@@ -172,7 +172,7 @@ def test_odd_seeds_draw_every_kind_of_master_with_backups():
     assert all(any(options.backups) and options.tx.runs for options in drawn)
     assert any(options.tx.by_hand and options.tx.two_phase for options in drawn)
     assert any(options.wire.is_encoded for options in drawn)
-    assert {kind for options in drawn for kind in options.faults} == {*FAULTS_OF_BACKUPS, *BESIDE}
+    assert {kind for options in drawn for kind in options.faults} == {*FAULTS_OF_BACKUPS, *BESIDE, "change setting"}
 
 
 def test_seeds_that_split_draw_every_kind_of_cluster_in_which_masters_are_missed():

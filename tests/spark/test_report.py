@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from brokerha.model.errors import InvalidRequest
-from brokerha.model.operations import unpack_effect
+from brokerha.model.operations import Change, unpack_effect
+from brokerha.model.outside.authors import taken_author
 from brokerha.pipeline import observations
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.observations import Observation
@@ -24,11 +25,18 @@ PART_US = 60_000_000
 BEGIN_US = 1_700_000_000_000_000 // PART_US * PART_US
 
 
+def changes_in(entry: LogEntry) -> list[Change]:
+    """Without who wrote it."""
+    changes = unpack_effect(entry.effect)
+    taken_author(changes)
+    return changes
+
+
 def spread(entries: Sequence[LogEntry]) -> list[LogEntry]:
     """The same entries over more time, so that there is more than one bin; some of them were rejected."""
     moved = (each._replace(timestamp=BEGIN_US + each.lsn * 25_000_000) for each in entries)
     return [
-        each._replace(outcome="rejected", reason=f"check {each.lsn % 2} does not hold: {each.lsn}") if not each.effect else each
+        each._replace(outcome="rejected", reason=f"check {each.lsn % 2} does not hold: {each.lsn}") if not changes_in(each) else each
         for each in moved
     ]  # fmt: skip
 
@@ -70,7 +78,7 @@ def changed(entries: Sequence[LogEntry], bins: Bins) -> Counter[tuple[str, int]]
     for entry in entries:
         place = bins.place_of(entry.timestamp)
         assert place is not None
-        for change in unpack_effect(entry.effect) if entry.effect else ():
+        for change in changes_in(entry):
             rows = len(change[2]) + len(change[3]) if change[0] == "quads" else 1
             found[stores.get(change[0], "graph"), place] += rows
     return found
@@ -119,7 +127,7 @@ def test_each_store_has_the_items_that_it_has_in_the_state(whole: ReportFacts):
 def test_the_busiest_keys_and_predicates_are_those_that_changed_most(whole: ReportFacts):
     keys: Counter[tuple[str, str]] = Counter()
     for entry in ENTRIES:
-        for change in unpack_effect(entry.effect) if entry.effect else ():
+        for change in changes_in(entry):
             if change[0] in {"put", "delete"}:
                 keys[change[1], change[2].decode()] += 1
     found = {(each.name, each.text): each.count for each in whole.keys}

@@ -110,9 +110,10 @@ class Management:
         """Deletes every queue and stream that is not exclusive, and returns their names."""
         return self._for_each_queue(vhost, "", lambda queue: not queue.get("exclusive"))
 
-    def connections(self) -> list[dict[str, Any]]:
-        """All client connections, as the broker describes them."""
-        answer: list[dict[str, Any]] = self._request("GET", "/connections").json()
+    def connections(self, vhost: str | None = None) -> list[dict[str, Any]]:
+        """Client connections to a virtual host (None: to all), as the broker describes them."""
+        path = "/connections" if vhost is None else f"/vhosts/{_quoted(vhost)}/connections"
+        answer: list[dict[str, Any]] = self._request("GET", path).json()
         return answer
 
     def close_connections(self, vhost: str | None = None, reason: str = "closed by a test") -> int:
@@ -120,7 +121,7 @@ class Management:
 
         The interface learns of a new connection up to five seconds late, and does not see it before.
         """
-        chosen = [each["name"] for each in self.connections() if vhost is None or each.get("vhost") == vhost]
+        chosen = [each["name"] for each in self.connections(vhost)]
         for name in chosen:
             self._request("DELETE", f"/connections/{_quoted(name)}", headers={"X-Reason": reason}, missing_is_fine=True)
         return len(chosen)

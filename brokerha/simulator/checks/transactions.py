@@ -1,6 +1,6 @@
 """Checks of transactions: what clients are told against what is safe, and what becomes of each in the queue.
 
-The names are those of brokerha/transactions/PROTOCOL.md:
+What clients may rely on; how the rules of brokerha/transactions/PROTOCOL.md come to that is looked at by their own tests.
 
     T1   prepared is told of what is safe, with exactly the operations of its client
     T3   what was told to be committed, or prepared, is not rolled back, but by its decider
@@ -8,6 +8,7 @@ The names are those of brokerha/transactions/PROTOCOL.md:
     T6   one decision, told alike to everybody who asks
     T8   what was told to be prepared can be committed, whatever others do; what is over is kept for nobody
     T7   the bank: transfers keep the tokens, at every LSN
+    T9   all that an isolated transaction has read was so at one LSN, and, when it takes place, still is: what it writes, or all of it
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from __future__ import annotations
 from typing import Any
 
 from brokerha.model.branches import branch_id, prepare_id
-from brokerha.model.ids import NodeId, TxId
+from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.operations import APPLIED, REJECTED
+from brokerha.model.outside.isolation import SERIALIZABLE
 from brokerha.model.records import Accepted, Added, Record, TxDecided, TxPrepared
 from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, TxReply
 from brokerha.simulator.checks.truth import Truth, check
@@ -173,5 +175,18 @@ class TxChecks:
             lsn = truth.lsn_of.get(run.txid)
             is_applied = lsn is not None and truth.model.outcomes[lsn] == APPLIED
             check(not (run.told_aborted and is_applied), "T5", "what was rolled back does not appear", txid=run.txid)
+            if lsn is not None and is_applied:
+                self._is_isolated(run, lsn)
             is_there = lsn is not None and (is_applied or run.told_committed != APPLIED_LEVEL)
             check(is_there or not run.told_committed, "T3", "what was committed is there", txid=run.txid)
+
+    def _is_isolated(self, run: Run, lsn: Lsn) -> None:
+        """T9, of one that was applied at an LSN; a branch was judged when it was prepared, and is protected since."""
+        model = self._truth.model
+        judged = self._truth.lsn_of.get(prepare_id(run.txid), lsn)
+        written = {each[1:3] for each in run.operations if each[0] in {"put", "delete"}}
+        for found in run.found:
+            is_one_moment = model.held_at(found, run.read_lsn)
+            check(is_one_moment, "T9", "all reads are of one moment", txid=run.txid, found=found, lsn=run.read_lsn)
+            if run.isolation == SERIALIZABLE or found[1:3] in written:
+                check(model.held_at(found, judged - 1), "T9", "what was read still holds", txid=run.txid, found=found, lsn=judged)

@@ -2,6 +2,7 @@
 
     begin -> operations ... -> commit                          a transaction of one client
     begin -> operations ... -> prepare -> commit or rollback   one of a coordinator, which may die in between and recover
+    pending -> a read at a worker -> saw                       before each step, of one that is isolated
 
 A client that does not know how a transaction ended asks until it is told; steps come twice now and then; operators decide prepared
 ones by hand and forget them. Whatever is told is held against the truth by checks/transactions.py.
@@ -12,14 +13,18 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Protocol
 
+import msgpack
+
 from brokerha.model import branches
+from brokerha.model.errors import Conflict
 from brokerha.model.etags import etag_of
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import Operation
+from brokerha.model.outside.isolation import READ_COMMITTED
 from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, SYNCHRONISED, TxCommand, TxReply
 from brokerha.simulator.backups import SimProcess
 from brokerha.simulator.checks.model import QUEUE, TABLES, Model
-from brokerha.simulator.clients.tx_steps import ABANDON, COMMIT, ROLLBACK, Run, Step
+from brokerha.simulator.clients.tx_steps import ABANDON, COMMIT, ISOLATIONS, ROLLBACK, Run, Step
 from brokerha.simulator.clients.workload import Clients
 from brokerha.simulator.cluster import Cluster
 from brokerha.simulator.nodes import SimMaster
@@ -79,7 +84,7 @@ class TxClients:
                 branch.txid == branches.branch_id(txid) and branches.named_ids(branch.txid)[branch.step] == txid
             )
             return is_its_step and (branch.step != branches.PREPARE or self.is_body_of(branch.txid, branch.body))
-        return run is not None and run.txid == txid and run.body == body
+        return run is not None and run.txid == txid and run.is_body(body)
 
     # ---- what they do
 
@@ -110,6 +115,8 @@ class TxClients:
         run = Run(number, master.node, self._chunks(number), end, level=level, timeout_ms=load.timeout_ms)
         run.is_two_phase = rng.random() < load.two_phase
         run.session = f"client-{number}" if rng.random() < 0.5 else ""
+        run.isolation = ISOLATIONS[number % len(ISOLATIONS)]
+        run.looks = 0 if run.isolation == READ_COMMITTED else 1 + number % 3
         self.add(run)
         self._begin(run)
 
@@ -152,14 +159,16 @@ class TxClients:
         run.xid = f"1:{run.number:04x}{run.tries:02x}:" if run.is_two_phase else ""
         run.at = process.node
         self.by_txid[run.txid] = run
-        arguments = {"xid": run.xid, "timeout_ms": run.timeout_ms, "session": run.session, "user": run.user}
+        arguments = {"xid": run.xid, "timeout_ms": run.timeout_ms, "session": run.session, "user": run.user, "isolation": run.isolation}
         self._send(run, process, "begin", arguments)
 
     def _send(self, run: Run, process: SimMaster | SimProcess, action: str, arguments: dict[str, Any]) -> None:
         self._ticket += 1
         world = self.world
         level = str(arguments.get("level", ""))
-        self.steps[self._ticket] = Step(self._ticket, process.node, action, run, run.txid, level=level)
+        step = Step(self._ticket, process.node, action, run, run.txid, level=level)
+        step.found, step.lsn = arguments.get("found", []), arguments.get("lsn", 0)
+        self.steps[self._ticket] = step
         timeout_ms = world.rng.choice((300, 1_000, 3_000)) if not world.is_calm else 5_000
         process.submit(TxCommand(self._ticket, action, run.txid, arguments, timeout_ms))
         world.at(world.now_us + PATIENCE_US, self._give_up, self._ticket)
@@ -182,7 +191,10 @@ class TxClients:
 
     def _next(self, run: Run) -> None:
         """What comes next in an open transaction."""
-        if run.sent < len(run.chunks):
+        if run.looks:
+            run.looks -= 1
+            self._talk(run, "pending", {})
+        elif run.sent < len(run.chunks):
             first = sum(map(len, run.chunks[: run.sent]))
             self._talk(run, "operations", {"first": first, "operations": list(run.chunks[run.sent])})
         elif run.end == ABANDON:
@@ -231,6 +243,12 @@ class TxClients:
             case "begin":
                 run.has_begun = True
                 self._next(run)
+            case "pending":
+                self._look(run, reply.answer)
+            case "saw":
+                run.found += [each for each in step.found if not any(each[:3] == known[:3] for known in run.found)]
+                run.read_lsn = max(run.read_lsn, step.lsn)
+                self._next(run)
             case "operations":
                 done = sum(map(len, run.chunks[: run.sent + 1]))
                 if reply.answer["count"] >= done:
@@ -246,6 +264,28 @@ class TxClients:
             case "commit" | "rollback" | "prepare":
                 self.committed += step.action == "commit"
                 self._finish(run)
+
+    def _look(self, run: Run, pending: dict[str, Any]) -> None:
+        """Read at a worker, as the front of the master does: what earlier reads found is judged there."""
+        rng = self.world.rng
+        key = rng.choice(self.tokens) if rng.random() < 0.7 else b"k%d" % rng.randrange(self.world.options.load.keys)
+        reads = (msgpack.packb(("get", "last" if key.startswith(b"k") else rng.choice(TABLES), {"key": key})),)
+        inside = {"pending": pending["body"], "txid": run.txid} if pending["body"] else {}
+        for worker in self.world.workers:
+            copy = worker.copy
+            if worker.config.master != run.master or not worker.is_up or worker.is_damaged or copy.applied().lsn < pending["lsn"]:
+                continue
+            try:
+                answer = copy.read("together", "", {"reads": reads, "seen": pending["seen"], **inside})
+            except Conflict:
+                run.end = ROLLBACK
+                break
+            *_, packed = msgpack.unpackb(b"".join(answer.pieces), use_list=False)
+            found = list(msgpack.unpackb(packed, use_list=False))
+            self.world.faults_seen["isolated read"] += 1
+            self._talk(run, "saw", {"found": found, "lsn": answer.lsn})
+            return
+        self._next(run)
 
     def decide(self, run: Run) -> None:
         """The coordinator decides about a prepared one; once decided it stays with it."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from brokerha.model.ids import NodeId, TxId
-from brokerha.model.operations import Operation, pack_operations
-from brokerha.model.outside.authors import signed
+from brokerha.model.ids import Lsn, NodeId, TxId
+from brokerha.model.operations import Operation, unpack_operations
+from brokerha.model.outside.authors import taken_author
+from brokerha.model.outside.isolation import READ_COMMITTED, SERIALIZABLE, SNAPSHOT
 from brokerha.model.requests import APPLIED_LEVEL
 
 COMMIT = "commit"
 ROLLBACK = "rollback"
 ABANDON = "abandon"
+ISOLATIONS = (READ_COMMITTED, SERIALIZABLE, READ_COMMITTED, SNAPSHOT)
+"""Of the transactions, in turn."""
 USERS = ("", "anna", "bert")
 """Who writes, as the door says."""
 
@@ -29,6 +32,13 @@ class Run:
     xid: str = ""
     """Named by a coordinator, which prepares it first; empty for a transaction of one client."""
     level: str = APPLIED_LEVEL
+    isolation: str = READ_COMMITTED
+    looks: int = 0
+    """Reads that it still wants to do before it commits; isolated ones only."""
+    found: list[Operation] = field(default_factory=list)
+    """What its reads found, as expectations, as far as the transaction knows of it."""
+    read_lsn: Lsn = 0
+    """Of its last read: what all reads found was so there."""
     session: str = ""
     timeout_ms: int = 0
     txid: TxId = ""
@@ -59,10 +69,16 @@ class Run:
         """All operations, in order."""
         return [operation for chunk in self.chunks for operation in chunk]
 
-    @property
-    def body(self) -> bytes:
-        """What it would do as a whole."""
-        return signed(pack_operations(self.operations), self.user)
+    def is_body(self, body: bytes) -> bool:
+        """Whether this is what it would do as a whole: its operations, what of its reads has to hold, and who it is."""
+        operations = unpack_operations(body)
+        by = [one.user for one in taken_author(operations)]
+        own = len(self.operations)
+        demands = [tuple(each) for each in operations[own:]]
+        written = {each[1:3] for each in self.operations if each[0] in {"put", "delete"}}
+        needed = [each for each in self.found if self.isolation == SERIALIZABLE or each[1:3] in written]
+        is_own = [tuple(each) for each in operations[:own]] == self.operations and by == [self.user] * bool(self.user)
+        return is_own and all(each in demands for each in needed) and all(each[0] == "expect-key" for each in demands)
 
     @property
     def user(self) -> str:
@@ -82,3 +98,6 @@ class Step:
     is_late: bool = False
     """Whether the client does not wait for it any more."""
     level: str = field(default="")
+    found: list[Operation] = field(default_factory=list)
+    """Of `saw`: what the read found, at this LSN."""
+    lsn: Lsn = 0

@@ -32,6 +32,7 @@ from brokerha.simulator.cluster import Cluster
 from brokerha.simulator.faults.backups import BackupFaults
 from brokerha.simulator.faults.luck import Luck
 from brokerha.simulator.faults.members import MemberFaults
+from brokerha.simulator.faults.settings import SettingFaults
 from brokerha.simulator.members import Members
 from brokerha.simulator.network import both_ways
 from brokerha.simulator.nodes import SimMaster, SimWorker
@@ -195,6 +196,7 @@ class Faults(Luck):
             "trim": self._trim,
             "wipe": self._wipe,
             **MemberFaults(self).kinds,
+            **SettingFaults(self).kinds,
             **WorkerFaults(self).kinds,
             **BackupFaults(self).kinds,
         }

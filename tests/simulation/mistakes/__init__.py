@@ -11,5 +11,6 @@
     stores.py      planted mistakes in the store of workers: what a crash between two of its steps has to show
     deferring.py   planted mistakes about what may wait for a flush
     prepare.py     planted mistakes about what is prepared
+    isolation.py   planted mistakes about what isolated transactions have read
     first_seeds.py where the search for a seed that catches each of them begins
 """

@@ -37,6 +37,7 @@ from tests.simulation.mistakes.backups import BACKUP_MISTAKES
 from tests.simulation.mistakes.choosing import CHOOSING_MISTAKES
 from tests.simulation.mistakes.deferring import DEFERRING_MISTAKES
 from tests.simulation.mistakes.epochs import EPOCH_MISTAKES
+from tests.simulation.mistakes.isolation import ISOLATION_MISTAKES
 from tests.simulation.mistakes.log import LOG_MISTAKES
 from tests.simulation.mistakes.members import MEMBER_MISTAKES
 from tests.simulation.mistakes.modes import MODE_MISTAKES
@@ -242,6 +243,7 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     **MODE_MISTAKES,
     **CHOOSING_MISTAKES,
     **PREPARE_MISTAKES,
+    **ISOLATION_MISTAKES,
 }
 """Every mistake, by what goes wrong."""
 

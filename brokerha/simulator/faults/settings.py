@@ -1,0 +1,43 @@
+"""Settings that an operator changes while everything runs: in the configurations that the parts of a master hold, in place, between two turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from brokerha.nodes.settings import put_in_force
+from brokerha.simulator.faults.luck import Luck
+
+TURNED: Final[tuple[tuple[str, str, tuple[Any, ...]], ...]] = (
+    ("sync", "round_timeout_ms", (100, 500, 2_000)),
+    ("sync", "idle_round_ms", (200, 1_000, 3_000)),
+    ("sync", "post_gap_ms", (0, 5, 50)),
+    ("sync", "retransmit_ms", (50, 250, 1_000)),
+    ("sync", "fetch_after_ms", (10, 50, 300)),
+    ("sync", "queue_window", (100, 20_000)),
+    ("feed", "dead_after_ms", (2_500, 5_000, 10_000)),
+    ("feed", "probe_turn", (1, 10, 10_000)),
+    ("feed", "replay_factor", (1.0, 1.3, 100.0)),
+    ("tx", "timeout_ms", (500, 2_000, 60_000)),
+    ("tx", "lost_backup", ("continue", "abort")),
+    ("tx", "open_limit", (2, 2_000)),
+)
+"""Part of `MasterConfig`, field, values: live ones of model/settings.py, as they are called there in the cores."""
+
+
+class SettingFaults:
+    """Each is one of the kinds of `Faults`."""
+
+    def __init__(self, faults: Luck) -> None:
+        self._faults = faults
+        self.kinds: dict[str, Callable[[], None]] = {"change setting": self._change}
+
+    def _change(self) -> None:
+        world = self._faults.world
+        master = world.rng.choice(world.masters)
+        part, name, values = world.rng.choice(TURNED)
+        value = world.rng.choice(values)
+        held = getattr(master.config, part)
+        put_in_force(held, replace(held, **{name: value}))
+        self._faults.note("setting changed", f"{name} = {value} at {master.node}")
