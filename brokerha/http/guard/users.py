@@ -31,7 +31,7 @@ import structlog
 
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import is_repository_id
-from brokerha.model.operations import GRAPH, QUEUE, TABLE, name_problem
+from brokerha.model.operations import GRAPH, QUEUE, TABLE, USER_LIMIT_BYTES, name_problem, user_problem
 
 log = structlog.get_logger()
 
@@ -134,8 +134,8 @@ def _user(name: str, table: object, path: str) -> User:
         raise ConfigurationError(f"{path}: the password of user {name} is not hashed: scrypt$SALT$HASH, in hexadecimal")
     if not isinstance(tokens, list) or not all(_is_token(token) for token in tokens):
         raise ConfigurationError(f"{path}: a token of user {name} has a sha256 of 64 digits and the second it expires at")
-    if ":" in name or not name:
-        raise ConfigurationError(f"{path}: a user's name is not empty and has no colon")
+    if ":" in name or user_problem(name):
+        raise ConfigurationError(f"{path}: a user's name has 1 to {USER_LIMIT_BYTES} printable bytes and no colon")
     held = tuple(Token(one["sha256"], one["expires"]) for one in tokens)
     return User(name, table["role"], password, held, stores)
 

@@ -70,6 +70,8 @@ def test_a_wrong_password_is_nobody(name: str, password: str) -> None:
         "[users.a]\nrole = 'read'\ntokens = ['canary']",
         "[users.a]\nrole = 'read'\ntokens = [{sha256 = 'canary', expires = 1}]",
         "[users.'a:b']\nrole = 'read'",
+        "[users.\"a\\nb\"]\nrole = 'read'",
+        f"[users.{'a' * 256}]\nrole = 'read'",
     ],
 )
 def test_a_wrong_file_is_refused_without_telling_what_it_holds(text: str) -> None:
