@@ -122,7 +122,7 @@ def of_port(port: PortFact) -> list[Finding]:
         else "other machines reach it without TLS: http-plain = true says that others are kept out"
     )  # fmt: skip
     is_open = not (port.is_loopback or port.has_certificate or port.is_plain)
-    command = "set http-certificate and http-key, or a loopback address as http"
+    command = "set http-certificate and http-key (brokerha init certificates makes them), or a loopback address as http"
     return [held, judged(subject, guarded, (is_open, PROBLEM, f"other machines reach {port.address} without TLS", command))]
 
 

@@ -36,7 +36,7 @@ def open_door(config: ClusterConfig, node_id: str, front: Front) -> HttpServer |
         where = f'{config.path}: http = "{address}" of {node_id} can be reached from other machines'
         if certificate is None:
             raise ConfigurationError(
-                f"{where}, and has no TLS: write http-certificate and http-key, or http-plain = true if a proxy or a private network keeps others out"
+                f"{where}, and has no TLS: write http-certificate and http-key (brokerha init certificates makes them), or http-plain = true if a proxy or a private network keeps others out"
             )
         if not config.http_users:
             raise ConfigurationError(
