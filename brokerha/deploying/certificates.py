@@ -139,7 +139,7 @@ def certificates_plan(cluster: str, servers: Sequence[Server], folder: Path, now
         ends.append(pair.certificate.not_valid_after_utc - _third(pair.certificate))
     steps = [
         *shown,
-        "copy to each machine the two files of each of its nodes, readable by the user that runs them, and start these nodes again",
+        "copy to each machine the two files of each of its nodes, readable by the user that runs them; a door that is open takes them by itself",
         f"give clients {at}, and say where it lies: BROKERHA_CA_FILE=…/ca.pem",
         f"keep {key_at} where no node runs: whoever has it can pretend to be any of them",
     ]

@@ -6,11 +6,11 @@ everything else is refused at the start, before anybody can come in.
 
 from __future__ import annotations
 
-import ssl
 import time
 from pathlib import Path
 
 from brokerha.http.app import PATHS, create_app
+from brokerha.http.door.certificate import Certificate
 from brokerha.http.door.outside import parse_prefix
 from brokerha.http.door.server import HttpServer
 from brokerha.http.guard.guard import Guard, parse_origins
@@ -63,15 +63,14 @@ def _file(config: ClusterConfig, text: str, node_id: str) -> Path | None:
     return config.path.parent / text.replace("{id}", node_id) if text else None
 
 
-def _tls(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
+def _tls(certificate: Path | None, key: Path | None) -> Certificate | None:
     """Both, after a look at them: uvicorn would tell of a mistake only in its thread."""
     if certificate is None or key is None:
         return None
     try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key, password=lambda: b"")
+        return Certificate(certificate, key)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
         raise ConfigurationError(
             f"http-certificate = {certificate}, http-key = {key}: cannot be used ({reason}): write PEM files that belong together and that this user may read"
         ) from None
-    return certificate, key

@@ -259,7 +259,8 @@ class SimWorker(Process):
         return home.open[self.node]
 
     def _crash_point(self, _step: str) -> None:
-        if self.aim is not None:
+        # What an operator does to the files of one that is down is no point at which it could die.
+        if self.aim is not None and self.is_up:
             self.reach("within the store", ())
 
     def _open(self) -> None:

@@ -17,6 +17,7 @@ from brokerha.model.invariants import InvariantBroken
 from brokerha.simulator.checks.truth import Violation
 from brokerha.simulator.drawing import draw
 from brokerha.simulator.options import Options
+from brokerha.simulator.processes import Crashed
 from brokerha.simulator.world import World
 
 HOUR_US = 3_600_000_000
@@ -130,7 +131,7 @@ def _violation(world: World) -> str | None:
         return str(violation)
     except InvariantBroken as broken:
         return f"invariant of the code: {broken} ({_place(broken)})"
-    except Exception as error:  # noqa: BLE001 - whatever the cores raise is what the simulator is looking for.
+    except (Exception, Crashed) as error:  # noqa: BLE001 - whatever the cores raise is what the simulator is looking for.
         return f"{type(error).__name__}: {error} ({_place(error)})"
     return None
 

@@ -1,6 +1,7 @@
 """What all requests share: connections, limits, one request, one answer.
 
     server.py     HttpServer: uvicorn in a thread of its own
+    certificate.py  its certificate, taken anew when the files were replaced
     limits.py     how much one HTTP door takes in at once; every number has a reaction when it is reached
     outside.py    before routing: raw paths, a prefix, pages of other sites
     endpoint.py   from ASGI to `Call` and back; the net under every handler

@@ -14,13 +14,13 @@ import threading
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, Final, cast
 
 import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from brokerha.http.door.certificate import Certificate
 from brokerha.http.door.door import Door
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.faults import fault_fields
@@ -225,9 +225,9 @@ class HttpServer:
     """One listening address."""
 
     def __init__(
-        self, app: Any, host: str, port: int, tls: tuple[Path, Path] | None = None, heads: HeadLimits | None = None
+        self, app: Any, host: str, port: int, tls: Certificate | None = None, heads: HeadLimits | None = None
     ) -> None:
-        """``tls`` is a certificate and its key, as PEM files; without it the server speaks plain HTTP."""
+        """Without ``tls`` the server speaks plain HTTP."""
         self.host = host
         self._heads = heads or HeadLimits()
         self._tls = tls
@@ -245,7 +245,7 @@ class HttpServer:
 
     def start(self) -> None:
         """Listen, and serve in a thread. Raises ConfigurationError when the address cannot be had."""
-        listening = self._listen()
+        listening, tls = self._listen(), self._tls
         config = uvicorn.Config(
             self._app,
             lifespan="off",
@@ -259,8 +259,7 @@ class HttpServer:
             # uvicorn takes what makes a protocol; its type says a class.
             http=cast("type[asyncio.Protocol]", partial(BoundedHeads, self._heads)),
             backlog=BACKLOG,
-            ssl_certfile=self._tls[0] if self._tls else None,
-            ssl_keyfile=self._tls[1] if self._tls else None,
+            ssl_context_factory=None if tls is None else lambda _config, _default: tls.context(),
         )
         self._server = _Server(config, listening, getattr(self._app, "door", None))
         self._thread = threading.Thread(target=self._server.serve_until_stopped, name=f"http {self.port}", daemon=True)

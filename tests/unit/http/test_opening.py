@@ -56,7 +56,7 @@ def test_on_loopback_a_door_needs_nothing(tmp_path: Path, address: str) -> None:
 def test_elsewhere_it_is_refused_without_tls_and_users(
     tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigurationError, match="has no TLS: write http-certificate and http-key .*, or http-plain = true"):
+    with pytest.raises(ConfigurationError, match=r"has no TLS: write http-certificate and http-key .*, or http-plain = true"):
         opened(tmp_path, address)
     made = make_certificate(tmp_path, "localhost")
     tls = {"http_certificate": "localhost.pem", "http_key": "localhost.key"}
