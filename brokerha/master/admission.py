@@ -16,6 +16,7 @@ from typing import Any
 
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import REJECTED, ResultRow
+from brokerha.model.outside.authors import is_same_work
 from brokerha.model.records import History
 from brokerha.model.requests import (
     ACCEPTED,
@@ -212,9 +213,12 @@ def is_other_body(bodies: Mapping[str, bytes], history: History, node: NodeId, s
     else:
         ordered = history.ordered(lsn, 1)
         body = history.body(ordered[0][2], submit.txid) if ordered else None
-    return body is not None and body != submit.body
+    return body is not None and not is_same_work(body, submit.body)
 
 
 def is_other_origin(history: History, node: NodeId, origin: NodeId, txid: TxId) -> bool:
     """Whether what came in through another master under this id is not what came in here."""
-    return origin != node and history.body(origin, txid) != history.body(node, txid)
+    if origin == node:
+        return False
+    theirs, own = history.body(origin, txid), history.body(node, txid)
+    return theirs != own and (theirs is None or own is None or not is_same_work(theirs, own))

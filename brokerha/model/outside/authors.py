@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 
 from brokerha.model.errors import TooLarge
 from brokerha.model.operations import BODY_LIMIT_BYTES, OPERATIONS_LIMIT, TOO_LARGE, By
+
+_BEGINNING: Final = b"\x92\xa2by"
 
 
 def signed(body: bytes, user: str) -> bytes:
@@ -22,6 +24,28 @@ def signed(body: bytes, user: str) -> bytes:
     if len(longer) > BODY_LIMIT_BYTES:
         raise TooLarge(f"the transaction has {len(longer)} bytes; the limit is {BODY_LIMIT_BYTES}: {TOO_LARGE}")
     return longer
+
+
+def unsigned(body: bytes) -> bytes:
+    """The body without who wrote it."""
+    # Only looked through when there may be something: a value can look so, too.
+    if _BEGINNING not in body:
+        return body
+    unpacker = msgpack.Unpacker(use_list=False)
+    unpacker.feed(body)
+    number = unpacker.read_array_header()
+    for _ in range(number - 1):
+        unpacker.skip()
+    at, last = unpacker.tell(), unpacker.unpack()
+    if last[0] != "by":
+        return body
+    without: bytes = msgpack.Packer().pack_array_header(number - 1) + body[_items_of(body)[1] : at]
+    return without
+
+
+def is_same_work(one: bytes, other: bytes) -> bool:
+    """Whether two bodies have the same operations, whoever wrote them: a write that is sent again by somebody else is still that write."""
+    return one == other or unsigned(one) == unsigned(other)
 
 
 def packed_by(user: str) -> bytes:

@@ -12,7 +12,8 @@ from brokerha.master.retention import RetentionConfig
 from brokerha.model import states
 from brokerha.model.epochs import FIRST
 from brokerha.model.ids import Instant
-from brokerha.model.operations import Result, ResultRow
+from brokerha.model.operations import Result, ResultRow, pack_operations
+from brokerha.model.outside.authors import signed
 from brokerha.model.ready import Ready
 from brokerha.model.records import Accepted, Outcomes, Started
 from brokerha.model.requests import Reply, Submit
@@ -141,6 +142,17 @@ def test_the_same_id_is_the_same_transaction_at_every_stage() -> None:
     bench.submit("t1", level="accepted")
     assert bench.run() == [Reply(3, "t1", "accepted")]
     assert bench.core.sync.backlog() == 1
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_the_same_write_by_somebody_else_is_that_write(is_written: bool) -> None:
+    bench, body = Bench(), pack_operations([("put", "t", b"k", b"v")])
+    bench.submit("t1", signed(body, "anna"), level="accepted")
+    replies = bench.run() if is_written else []
+    bench.submit("t1", signed(body, "bert"), level="accepted")
+    replies += bench.run()
+    assert [reply.status for reply in replies] == ["accepted", "accepted"]
+    assert (bench.core.history.lsn_of("t1"), bench.core.sync.lsn) == (1, 1)
 
 
 @pytest.mark.parametrize("is_written", [False, True])

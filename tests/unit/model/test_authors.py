@@ -10,11 +10,12 @@ from brokerha.model.operations import (
     OPERATIONS_LIMIT,
     USER_LIMIT_BYTES,
     By,
+    Operation,
     pack_operations,
     unpack_operations,
     user_problem,
 )
-from brokerha.model.outside.authors import author_in, signed, taken_author
+from brokerha.model.outside.authors import author_in, is_same_work, signed, taken_author, unsigned
 from brokerha.nodes.front.checking import checked_body
 
 PUT = ("put", "t", b"k", b"v")
@@ -36,6 +37,27 @@ def test_nobody_is_no_operation() -> None:
 
     assert signed(body, "") == body
     assert (author_in(unpack_operations(body)), taken_author(unpack_operations(body)), author_in([])) == ("", [], "")
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        [PUT],
+        [PUT] * 15,
+        [PUT] * 16,
+        [("put", "t", b"k", b"\x92\xa2by\xa4anna")],
+        [("publish", "q", "", b"\x92\xa2by\xa4anna"), ("accept", "q", "x.1")],
+        [("put", "t", b"k", b"\x92\xa2by")],
+    ],
+)
+def test_who_sends_a_write_again_makes_no_other_of_it(operations: list[Operation]) -> None:
+    body = pack_operations(operations)
+
+    assert [unsigned(each) for each in (body, signed(body, "anna"), signed(body, "ä" * 100))] == [body] * 3
+    assert is_same_work(signed(body, "anna"), signed(body, "bert"))
+    assert is_same_work(body, signed(body, "bert"))
+    assert not is_same_work(signed(body, "anna"), signed(pack_operations([*operations, PUT]), "anna"))
+    assert not is_same_work(body, signed(pack_operations([PUT, *operations]), "anna"))
 
 
 def test_there_has_to_be_room_for_it() -> None:
