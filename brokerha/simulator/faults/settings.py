@@ -1,4 +1,7 @@
-"""Settings that an operator changes while everything runs: in the configurations that the parts of a master hold, in place, between two turns."""
+"""Settings that an operator changes while everything runs: in the configurations that the parts of masters hold, in place, between two turns.
+
+All masters come to the same values, each at its own time within a second, as they learn them from a copy (nodes/settings.py).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from brokerha.nodes.settings import put_in_force
+from brokerha.simulator.backups import SimGroup
 from brokerha.simulator.faults.luck import Luck
+from brokerha.simulator.nodes import SimMaster
+from brokerha.simulator.options import SECOND_US
 
 TURNED: Final[tuple[tuple[str, str, tuple[Any, ...]], ...]] = (
     ("sync", "round_timeout_ms", (100, 500, 2_000)),
@@ -24,6 +30,8 @@ TURNED: Final[tuple[tuple[str, str, tuple[Any, ...]], ...]] = (
     ("tx", "open_limit", (2, 2_000)),
 )
 """Part of `MasterConfig`, field, values: live ones of model/settings.py, as they are called there in the cores."""
+LEARNT_US: Final = SECOND_US
+"""Within this time all masters know a setting."""
 
 
 class SettingFaults:
@@ -31,13 +39,18 @@ class SettingFaults:
 
     def __init__(self, faults: Luck) -> None:
         self._faults = faults
+        self._set: dict[tuple[str, str], Any] = {}
+        """By part and field: what was set last."""
         self.kinds: dict[str, Callable[[], None]] = {"change setting": self._change}
 
     def _change(self) -> None:
         world = self._faults.world
-        master = world.rng.choice(world.masters)
         part, name, values = world.rng.choice(TURNED)
-        value = world.rng.choice(values)
+        self._set[part, name] = value = world.rng.choice(values)
+        self._faults.note("setting changed", f"{name} = {value}")
+        for master in world.masters:
+            world.at(world.now_us + world.rng.randint(0, LEARNT_US), self._learn, master, part, name)
+
+    def _learn(self, master: SimMaster | SimGroup, part: str, name: str) -> None:
         held = getattr(master.config, part)
-        put_in_force(held, replace(held, **{name: value}))
-        self._faults.note("setting changed", f"{name} = {value} at {master.node}")
+        put_in_force(held, replace(held, **{name: self._set[part, name]}))
