@@ -81,7 +81,7 @@ def test_a_master_that_is_stopped_says_so_and_the_others_go_on_at_once(
             sites.await_epoch(left)
         back_s = seconds_until_back(sites)
     sites.await_equal()
-    said = [line for line in sites.log_tail(300).splitlines() if "stopped=['m1']" in line]
+    said = [line for line in sites.log_tail(5000).splitlines() if "stopped=['m1']" in line]
     assert {node for node in left for line in said if f"node={node}" in line} == set(left), sites.log_tail()
     txids = sites.check_logs()
     sites.check_books(writers)

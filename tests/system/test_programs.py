@@ -138,8 +138,11 @@ def test_they_do_what_the_page_says_and_end_when_told_to(
     wrong = run("brokerha.programs.producers.publisher", "--broker", vhost_url, given=json.dumps({"id": "order-4712", "update": "INSERT"}), code=1)
     assert json.loads(wrong)["status"] == "refused"
     # And a load generator tells the rate that it was asked for
-    told = json.loads(run("brokerha.programs.producers.load_generator", "--to", vhost_url, "--rate", "20", "--seconds", "2"))
+    with start("brokerha.programs.producers.load_generator", "--to", vhost_url, "--rate", "20", "--seconds", "2") as generator:
+        told = json.loads(generator.communicate(timeout=WAIT_S)[0])
     assert (told["applied"], told["failed"]) == (40, {})
+    # 1: the rate was not reached, which is the machine's affair.
+    assert generator.returncode in {0, 1}
     # And the follower has a line for each change
     def followed() -> list[Any]:
         lines = changes_of(supervisord)

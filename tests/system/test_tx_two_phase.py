@@ -287,6 +287,6 @@ def test_what_is_decided_by_hand_is_reported_until_it_is_forgotten_and_outlives_
         assert db.get("t", "not-by-hand") is None
         assert site.row("m1", "master")["in_doubt"] == 2
         for xid in (kept, undone):
-            assert "forgotten" in site.run("tx", "forget", xid.text)
+            assert "forgotten" in site.run_at_primary("tx", "forget", xid.text)
         assert db.open_transactions() == []
     site.await_clean()
