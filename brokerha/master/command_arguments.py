@@ -75,6 +75,14 @@ COMMANDS: Final[dict[str, Shapes]] = {
 }
 
 
+_LOOKS: Final = frozenset({"workers", "task", "tasks", "pins", "peers", "splits", "split", "settings", "rates"})
+
+
+def is_change(name: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether a command does more than to look."""
+    return name not in _LOOKS and (name != "split-recovery" or "mode" in arguments)
+
+
 def check_command(name: str, arguments: Mapping[str, Any]) -> None:
     """Raise InvalidRequest for an unknown command, and for an argument that it does not take, lacks, or that is of another shape."""
     shapes = COMMANDS.get(name)

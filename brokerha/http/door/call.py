@@ -84,6 +84,10 @@ class Call:
         """Who sent it; empty at a door without users."""
         return "" if self.user is None else self.user.name
 
+    def address(self) -> str:
+        """Where it came from."""
+        return str((self.scope.get("client") or ("", 0))[0])
+
     def may(self, role: str, store: Store | None) -> bool:
         """Whether the caller has this role in a store; None for everything else."""
         return self.user is None or self.user.may(role, store)

@@ -15,12 +15,21 @@ from brokerha.client.outcomes import error_of_reply
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call
 from brokerha.local_reads.asking import LocalReads
-from brokerha.model.errors import InvalidRequest, OutcomeUnknown, ReadOnly, Rejected, TimedOut, UnknownRepository
+from brokerha.model.errors import (
+    BrokerhaError,
+    InvalidRequest,
+    OutcomeUnknown,
+    ReadOnly,
+    Rejected,
+    TimedOut,
+    UnknownRepository,
+)
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.operations import Operation
 from brokerha.model.requests import APPLIED_LEVEL, Reply
 from brokerha.model.wire.messages import Read
 from brokerha.nodes.front.checking import is_plain
+from brokerha.nodes.front.questions import note_command
 from brokerha.ports.front import ReadOutcome
 
 TRANSACTION: Final = b"brokerha-transaction"
@@ -132,11 +141,17 @@ async def _read_near(
 async def command(call: Call, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Have the master carry out an operator's command. Raises what it was refused with, TimedOut when nobody answers."""
     timeout_ms = call.timeout_ms()
-    future = call.front.command(name, arguments, timeout_ms)
+    error: BaseException | None = None
     try:
-        return await call.door.settled(future, timeout_ms)
+        return await call.door.settled(call.front.command(name, arguments, timeout_ms), timeout_ms)
     except TimeoutError:
-        raise TimedOut("the node did not say in time what became of it: look at its status, and try again") from None
+        error = TimedOut("the node did not say in time what became of it: look at its status, and try again")
+        raise error from None
+    except BrokerhaError as refused:
+        error = refused
+        raise
+    finally:
+        note_command(call.front.node_id, name, arguments, call.user_name(), call.address(), error)
 
 
 def done(reply: Reply, status: int = 204) -> Answer:

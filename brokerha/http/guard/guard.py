@@ -74,7 +74,7 @@ class Guard:
         """Why this request may not pass; None when it may. Notes in the call who sent it."""
         if not role:
             return None
-        address, now_s = (call.scope.get("client") or ("", 0))[0], self._wall_s()
+        address, now_s = call.address(), self._wall_s()
         scheme, _, given = call.header(b"authorization").partition(" ")
         known = self._known(scheme.lower(), given.strip(), now_s) if given else None
         if known is None:

@@ -52,6 +52,5 @@ async def delete(call: Call) -> Answer:
 
 
 async def _changed(call: Call, name: str, arguments: dict[str, Any]) -> Answer:
-    address = (call.scope.get("client") or ("", 0))[0]
-    asked = {"name": call.path_text("name"), **arguments, "by": call.user_name()[:200], "from": address}
+    asked = {"name": call.path_text("name"), **arguments, "by": call.user_name()[:200], "from": call.address()}
     return answer.as_json(await command(call, name, asked))

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from brokerha.ingress.suspects import EndedTheNode, Suspects
 from brokerha.local_reads.asking_thread import AskingThread
-from brokerha.master.command_arguments import NAMED_BY_DOORS
+from brokerha.master.command_arguments import NAME_LIMIT, NAMED_BY_DOORS
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut, UnsupportedType
 from brokerha.model.ids import Instant, TxId
 from brokerha.model.numbers import Numbers
@@ -354,7 +354,7 @@ class AmqpFront:
             self._on_step(message, request["arguments"])
             return
         if "ask" in request:
-            future = self._asked(request["ask"], request["arguments"])
+            future = self._asked(request["ask"], request["arguments"], message.user)
             future.add_done_callback(lambda done: self._reply_later(message, _plain(done)))
             return
         wanted = Read(
@@ -422,18 +422,22 @@ class AmqpFront:
         else:
             self._transport.wake()
 
-    def _asked(self, what: str, arguments: dict[str, Any]) -> Future[Any]:
+    def _asked(self, what: str, arguments: dict[str, Any], user: str) -> Future[Any]:
         """The answer to a question; at once where the question is wrong."""
-        given = arguments.get("arguments")
-        if what == "command" and arguments.get("name") in NAMED_BY_DOORS and isinstance(given, dict):
-            arguments = {**arguments, "arguments": {**given, "by": "", "from": "AMQP"}}
+        given, name = arguments.get("arguments"), arguments.get("name")
+        if what == "command" and name in NAMED_BY_DOORS and isinstance(given, dict):
+            arguments = {**arguments, "arguments": {**given, "by": user[:NAME_LIMIT], "from": "AMQP"}}
         try:
             questions.check_question(what, arguments)
         except InvalidRequest as error:
             refused: Future[Any] = Future()
             refused.set_exception(error)
             return refused
-        return self._questions.submit(questions.answer, self._front, what, arguments)
+        answer: Future[Any] = self._questions.submit(questions.answer, self._front, what, arguments)
+        if what == "command" and isinstance(name, str) and isinstance(given, dict):
+            note = functools.partial(questions.note_command, self._front.node_id, name, given, user, "AMQP")
+            answer.add_done_callback(lambda done: note(done.exception()))
+        return answer
 
     def close(self) -> None:
         """Answer the clients that can be answered, and end the questions' threads.

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from brokerha.master.command_arguments import check_command
+import structlog
+
+from brokerha.master.command_arguments import check_command, is_change
 from brokerha.model.errors import InvalidRequest
+from brokerha.model.ids import NodeId
 from brokerha.model.outside.levels import COPIES_LIMIT
 from brokerha.model.outside.shapes import (
     LSN,
@@ -26,6 +29,8 @@ from brokerha.model.outside.shapes import (
     shown,
 )
 from brokerha.ports.front import Front
+
+log = structlog.get_logger()
 
 TIMEOUT_DEFAULT_MS: Final = 5000
 GRACE_S: Final = 5.0
@@ -58,6 +63,13 @@ QUESTIONS: Final[dict[str, _Question]] = {
         lambda front, asked, timeout_ms: front.wait_for(asked["lsn"], asked["workers"], timeout_ms),
     ),
 }
+
+
+def note_command(node: NodeId, name: str, arguments: Arguments, user: str, origin: str, error: BaseException | None) -> None:
+    """Write down who had this node do what, and what came of it; of what only looks nothing."""
+    if is_change(name, arguments):
+        refused = {} if error is None else {"refused": f"{type(error).__name__}: {error}"}
+        log.info("command", node=node, command=name, arguments=dict(arguments), user=user, origin=origin, **refused)
 
 
 def check_question(what: str, arguments: Arguments) -> None:

@@ -6,12 +6,13 @@ import json
 
 import msgpack
 import pytest
+import structlog
 
 from brokerha.http.app import PATHS
 from brokerha.http.guard.guard import OPEN, Guard, Place, place_of
 from brokerha.http.guard.users import NONE, ROLES, STORES, Users, hash_token, parse_users
 from brokerha.model import about
-from brokerha.model.errors import ConfigurationError
+from brokerha.model.errors import ConfigurationError, NotReady
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.wire.client_wire import WRITES_TYPE, encode_writes
 from tests.unit.http.asking import JSON, MSGPACK, Asked, Node
@@ -189,6 +190,21 @@ def test_the_node_is_told_who_writes_by_whichever_path_and_a_client_cannot_say_i
     for asked in ways(plain, [*operations, ("by", "admin")], "writer").values():
         assert b"who writes is said by the door" in asked.body
     assert plain.front.users == [""]
+
+
+def test_who_has_a_node_do_what_is_in_its_log_and_what_came_of_it() -> None:
+    door, boss = node(), {"Authorization": bearer("admin")}
+    with structlog.testing.capture_logs() as told:
+        door.ask("POST", "/cluster/backup", json.dumps({"name": "monday"}), JSON | boss)
+        door.front.refusal = NotReady("no worker can be backed up now")
+        door.ask("POST", "/cluster/backup", json.dumps({"name": "tuesday"}), JSON | boss)
+        door.ask("GET", "/cluster/workers", b"", boss)
+        door.ask("POST", "/cluster/backup", json.dumps({"name": "none"}), JSON | {"Authorization": bearer("writer")})
+
+    lines = [line for line in told if line["event"] == "command"]
+    assert [(line["command"], line["user"], line["arguments"]["name"], line.get("refused")) for line in lines] == [
+        ("backup", "admin", "monday", None), ("backup", "admin", "tuesday", "NotReady: no worker can be backed up now"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("step", ["commit?by-hand=true", "rollback?by-hand=true", "forget"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import InvalidRequest, NotReady
@@ -194,7 +195,10 @@ def test_a_process_that_takes_over_has_them_in_force(pair: EmbeddedCluster) -> N
 
 
 def test_an_app_cannot_say_that_it_is_somebody_else(cluster: EmbeddedCluster) -> None:
-    """Over AMQP nobody is known by name, and what the app says of itself does not count."""
+    """What the app says of itself does not count, but who published it by the word of the broker."""
     asked = {"name": "setting-set", "arguments": {"name": "read-queue", "value": "9", "by": "root", "from": "10.0.0.1"}}
-    answer = cluster.masters["m1"].amqp._asked("command", asked).result(15)
-    assert (answer["setting"]["by"], answer["setting"]["from"]) == ("", "AMQP, by m1")
+    for user in ("", "orders.admin"):
+        with structlog.testing.capture_logs() as told:
+            answer = cluster.masters["m1"].amqp._asked("command", asked, user).result(15)
+        assert (answer["setting"]["by"], answer["setting"]["from"]) == (user, "AMQP, by m1")
+        assert [(line["command"], line["user"], line["origin"]) for line in told if line["event"] == "command"] == [("setting-set", user, "AMQP")]
