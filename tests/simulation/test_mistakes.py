@@ -294,6 +294,12 @@ def _choosing(seed: int) -> Options:
 
 
 def _options(mistake: str, seed: int) -> Options:
+    """The world in which a mistake is searched for; its settings stay as they are, so that the first seeds do, too."""
+    drawn = _drawn(mistake, seed)
+    return replace(drawn, faults={kind: mean_us for kind, mean_us in drawn.faults.items() if kind != "change setting"})
+
+
+def _drawn(mistake: str, seed: int) -> Options:
     aims = ((PREPARE_MISTAKES, _branches), (ISOLATION_MISTAKES, _isolated), (MEMBER_MISTAKES, _busy_operators), (EPOCH_MISTAKES, _busy_splits))
     for mistakes, aimed in aims:
         if mistake in mistakes:

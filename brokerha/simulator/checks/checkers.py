@@ -28,6 +28,7 @@ from typing import Any
 from brokerha.log.log import Log
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import REJECTED, ResultRow
+from brokerha.model.outside.authors import is_same_work
 from brokerha.model.ready import ApplyBatch, Decision, ExecuteBatch, StoreDone, StoreFailed
 from brokerha.model.records import Accepted, Record
 from brokerha.model.requests import (
@@ -185,7 +186,7 @@ class ReplyChecks:
         self._ordered(node, reply)
         if reply.lsn < clients.world.master(node).journal.first_lsn():
             return  # Operations and outcome were trimmed there: only the LSN of the id is still known.
-        is_same = self._truth.body_at(reply.lsn) == ticket.body
+        is_same = is_same_work(self._truth.body_at(reply.lsn), ticket.body)
         check(is_same, "replies", "the operations are those that were sent", node=node, reply=reply)
         if reply.status != SYNCHRONISED:
             self._applied(node, reply, ticket.copies)

@@ -16,11 +16,11 @@ from brokerha.simulator.nodes import SimMaster
 from brokerha.simulator.options import SECOND_US
 
 TURNED: Final[tuple[tuple[str, str, tuple[Any, ...]], ...]] = (
-    ("sync", "round_timeout_ms", (100, 500, 2_000)),
-    ("sync", "idle_round_ms", (200, 1_000, 3_000)),
-    ("sync", "post_gap_ms", (0, 5, 50)),
-    ("sync", "retransmit_ms", (50, 250, 1_000)),
-    ("sync", "fetch_after_ms", (10, 50, 300)),
+    ("sync", "round_timeout_ms", (100, 500)),
+    ("sync", "idle_round_ms", (300, 1_000)),
+    ("sync", "post_gap_ms", (0, 5, 30)),
+    ("sync", "retransmit_ms", (50, 250)),
+    ("sync", "fetch_after_ms", (5, 50, 100)),
     ("sync", "queue_window", (100, 20_000)),
     ("feed", "dead_after_ms", (2_500, 5_000, 10_000)),
     ("feed", "probe_turn", (1, 10, 10_000)),
@@ -29,7 +29,8 @@ TURNED: Final[tuple[tuple[str, str, tuple[Any, ...]], ...]] = (
     ("tx", "lost_backup", ("continue", "abort")),
     ("tx", "open_limit", (2, 2_000)),
 )
-"""Part of `MasterConfig`, field, values: live ones of model/settings.py, as they are called there in the cores."""
+"""Part of `MasterConfig`, field, values: live ones of model/settings.py, as they are called in the cores. Any of them goes with all others that a
+world draws, as the door makes sure of (nodes/config/run_time.py)."""
 LEARNT_US: Final = SECOND_US
 """Within this time all masters know a setting."""
 

@@ -85,7 +85,7 @@ FIRST_SEEDS: Final[Mapping[str, int]] = {
     "promises not qualified": 1,
     "read-only rule ignored": 3,
     "records taken while loading": 4,
-    "results asked for again linger": 244,
+    "results asked for again linger": 48,
     "results not begun with the first worker": 7,
     "results taken with a gap": 6,
     "retired journal accepted again": 3,
