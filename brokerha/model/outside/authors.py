@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgpack
 
 from brokerha.model.errors import TooLarge
-from brokerha.model.operations import BODY_LIMIT_BYTES, OPERATIONS_LIMIT, TOO_LARGE, By
+from brokerha.model.operations import BODY_LIMIT_BYTES, OPERATIONS_LIMIT, TOO_LARGE, By, unpack_effect
 
 _BEGINNING: Final = b"\x92\xa2by"
 
@@ -57,6 +57,11 @@ def packed_by(user: str) -> bytes:
 def author_in(operations: Sequence[Any]) -> str:
     """Who wrote a transaction, by its operations, or its effect by its changes; empty when nobody says."""
     return operations[-1].user if operations and isinstance(operations[-1], By) else ""
+
+
+def author_of(effect: bytes) -> str:
+    """Who wrote a transaction, by its packed effect; looked into only where somebody may say it."""
+    return author_in(unpack_effect(effect)) if _BEGINNING in effect else ""
 
 
 def taken_author(listed: list[Any]) -> list[By]:

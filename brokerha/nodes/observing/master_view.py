@@ -18,8 +18,8 @@ from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.log_lineages import Rewinds, lineage_at, newest, rewinds_of
 from brokerha.model.numbers import Numbers
-from brokerha.model.operations import Checked, LoggedRow, ResultRow, unpack_effect, unpack_operations
-from brokerha.model.outside.authors import author_in
+from brokerha.model.operations import Checked, LoggedRow, ResultRow, unpack_operations
+from brokerha.model.outside.authors import author_in, author_of
 from brokerha.nodes.master.journal_lines import held_from, logged_lines, told_entries
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.observing.check_lines import NO_WORKER, broker_check, check_lines, lag_check, loop_check
@@ -316,7 +316,7 @@ class MasterView:
                     "timestamp": timestamp,
                     "epoch": epoch,
                     "lineage": lineage_at(rewinds, first + place),
-                    "user": user or (author_in(unpack_effect(result[2])) if result else "") or None,
+                    "user": user or (author_of(result[2]) if result else "") or None,
                     "kind": kind,
                     "outcome": result[0] if result else None,
                     "reason": result[1] if result else "",
