@@ -56,21 +56,9 @@ def open_door(config: ClusterConfig, node_id: str, front: Front) -> HttpServer |
         raise ConfigurationError(f'{config.path}: http-prefix = "{config.http_prefix}": {error}') from None
     local_reads = None if config.is_embedded or config.node(node_id).role == "worker" else LocalReads(config.name, config.data)
     app = create_app(front, guard=guard, origins=origins, prefix=prefix, local_reads=local_reads)
-    return HttpServer(app, host, port, _tls(certificate, key))
+    tls = None if certificate is None or key is None else Certificate(certificate, key)
+    return HttpServer(app, host, port, tls)
 
 
 def _file(config: ClusterConfig, text: str, node_id: str) -> Path | None:
     return config.path.parent / text.replace("{id}", node_id) if text else None
-
-
-def _tls(certificate: Path | None, key: Path | None) -> Certificate | None:
-    """Both, after a look at them: uvicorn would tell of a mistake only in its thread."""
-    if certificate is None or key is None:
-        return None
-    try:
-        return Certificate(certificate, key)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
-        raise ConfigurationError(
-            f"http-certificate = {certificate}, http-key = {key}: cannot be used ({reason}): write PEM files that belong together and that this user may read"
-        ) from None

@@ -47,6 +47,7 @@ import pyarrow as pa
 from brokerha.model.control import Check
 from brokerha.model.errors import ProtocolError
 from brokerha.model.fingerprints import DIGEST_BYTES
+from brokerha.model.outside.authors import author_apart
 from brokerha.pipeline.entries import UNKNOWN_EPOCH, UNKNOWN_ORIGIN, LogEntry
 from brokerha.stores.comparing.fingerprint import control_digest, repository_digest
 from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE, check_item
@@ -128,13 +129,9 @@ def _rows_of(
             hashes.append(sha256(pack((lsn, txid, timestamp, outcome, reason, effect, fingerprint))).digest())
         before = len(rows)
         try:
-            changes = msgpack.unpackb(effect, use_list=False) if effect else ()
-            user = None
-            if changes and changes[-1][0] == "by":
-                _, user = changes[-1]
-                changes = changes[:-1]
-            users.append(user)
-            if not changes and (user is not None or not effect):
+            changes, user = author_apart(msgpack.unpackb(effect, use_list=False) if effect else ())
+            users.append(user or None)
+            if not changes and (user or not effect):
                 makers[""](rows, 0, (), beginnings)
             for operation, change in enumerate(changes, 1):
                 makers[change[0]](rows, operation, change, beginnings)

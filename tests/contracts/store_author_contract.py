@@ -81,6 +81,12 @@ class StoreAuthorContract:
         other.apply(1, logged([first, second]))
         assert other.applied() == store.applied()
 
+    def test_a_prepare_that_is_rejected_names_it_too(self, store: Store) -> None:
+        by_anna(store, PUT, prepare="b")
+        result = by_anna(store, ("put", "t", b"k", b"w"), prepare="c")
+
+        assert (result.outcome, unpack_effect(result.effect)) == (REJECTED, [ANNA])
+
     def test_what_a_branch_of_hers_holds_is_held(self, store: Store) -> None:
         by_anna(store, PUT, prepare="b")
         (refused,) = run(store, [("put", "t", b"k", b"w")])

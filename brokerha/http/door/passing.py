@@ -16,7 +16,6 @@ from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call
 from brokerha.local_reads.asking import LocalReads
 from brokerha.model.errors import (
-    BrokerhaError,
     InvalidRequest,
     OutcomeUnknown,
     ReadOnly,
@@ -141,17 +140,12 @@ async def _read_near(
 async def command(call: Call, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Have the master carry out an operator's command. Raises what it was refused with, TimedOut when nobody answers."""
     timeout_ms = call.timeout_ms()
-    error: BaseException | None = None
+    future = call.front.command(name, arguments, timeout_ms)
+    note_command(future, call.front.node_id, name, arguments, call.user_name(), call.address())
     try:
-        return await call.door.settled(call.front.command(name, arguments, timeout_ms), timeout_ms)
+        return await call.door.settled(future, timeout_ms)
     except TimeoutError:
-        error = TimedOut("the node did not say in time what became of it: look at its status, and try again")
-        raise error from None
-    except BrokerhaError as refused:
-        error = refused
-        raise
-    finally:
-        note_command(call.front.node_id, name, arguments, call.user_name(), call.address(), error)
+        raise TimedOut("the node did not say in time what became of it: look at its status, and try again") from None
 
 
 def done(reply: Reply, status: int = 204) -> Answer:

@@ -27,13 +27,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import structlog
-
+from brokerha.http.replaced import Replaced
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import is_repository_id
 from brokerha.model.operations import GRAPH, QUEUE, TABLE, USER_LIMIT_BYTES, name_problem, user_problem
-
-log = structlog.get_logger()
 
 NONE, READ, WRITE, ADMIN = "none", "read", "write", "admin"
 ROLES = (NONE, READ, WRITE, ADMIN)
@@ -52,7 +49,6 @@ VERIFIED_LIMIT = 1024
 FAILURES_LIMIT = 10
 FAILURES_WINDOW_S = 60.0
 ADDRESSES_LIMIT = 4096
-LOOK_EVERY_S = 1.0
 _NOBODY = "scrypt$" + "00" * 16 + "$" + "00" * 32
 
 
@@ -232,42 +228,16 @@ class Failures:
 
 
 class UsersFile:
-    """The users file of a door as it is now: read again when it has changed, looked at once a second at most; calling it gives the users.
-
-    A file that is gone, or wrong, after it was right leaves the users as they were, with a line in the log: a slip of the pen must
-    neither lock everybody out nor let anybody in.
-    """
+    """The users file of a door as it is now; calling it gives the users."""
 
     def __init__(self, path: Path, mono_s: Callable[[], float] = time.monotonic) -> None:
         """Read it. Raises ConfigurationError."""
         self._path = path
-        self._mono_s = mono_s
-        self._looked_s = mono_s()
-        self._seen = self._state()
-        self._users = self._read()
+        self._current = Replaced("users", (path,), self._read, mono_s)
 
     def __call__(self) -> Users:
         """The users of now."""
-        now_s = self._mono_s()
-        if now_s - self._looked_s >= LOOK_EVERY_S:
-            self._looked_s = now_s
-            seen = self._state()
-            if seen != self._seen:
-                self._seen = seen
-                try:
-                    self._users = self._read()
-                    log.info("users of the HTTP door read again", file=str(self._path))
-                except ConfigurationError as error:
-                    log.warning("the users of the HTTP door stay as they were", reason=str(error))
-        return self._users
-
-    def _state(self) -> tuple[int, int, int]:
-        """What changes with the file: it is replaced as a whole."""
-        try:
-            found = self._path.stat()
-        except OSError:
-            return (0, 0, 0)
-        return (found.st_mtime_ns, found.st_ino, found.st_size)
+        return self._current()
 
     def _read(self) -> Users:
         try:

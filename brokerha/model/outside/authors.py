@@ -64,6 +64,11 @@ def author_of(effect: bytes) -> str:
     return author_in(unpack_effect(effect)) if _BEGINNING in effect else ""
 
 
+def author_apart(rows: Sequence[Any]) -> tuple[Sequence[Any], str]:
+    """The rows of an effect without that which says who wrote it, and who did; empty when nobody says."""
+    return (rows[:-1], rows[-1][1]) if rows and rows[-1][0] == "by" else (rows, "")
+
+
 def taken_author(listed: list[Any]) -> list[By]:
     """Take who wrote a transaction out of its operations, or out of the changes of its effect; nothing when nobody says."""
     return [listed.pop()] if listed and isinstance(listed[-1], By) else []

@@ -435,8 +435,7 @@ class AmqpFront:
             return refused
         answer: Future[Any] = self._questions.submit(questions.answer, self._front, what, arguments)
         if what == "command" and isinstance(name, str) and isinstance(given, dict):
-            note = functools.partial(questions.note_command, self._front.node_id, name, given, user, "AMQP")
-            answer.add_done_callback(lambda done: note(done.exception()))
+            questions.note_command(answer, self._front.node_id, name, given, user, "AMQP")
         return answer
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ answer(front, "log", {"first_lsn": 1, "last_lsn": 9})    waits, at the longest a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -65,11 +66,16 @@ QUESTIONS: Final[dict[str, _Question]] = {
 }
 
 
-def note_command(node: NodeId, name: str, arguments: Arguments, user: str, origin: str, error: BaseException | None) -> None:
-    """Write down who had this node do what, and what came of it; of what only looks nothing."""
-    if is_change(name, arguments):
+def note_command(done: Future[Any], node: NodeId, name: str, arguments: Arguments, user: str, origin: str) -> None:
+    """Write down who had this node do what, once it is known what came of it; of what only looks nothing."""
+
+    def note(done: Future[Any]) -> None:
+        error = done.exception()
         refused = {} if error is None else {"refused": f"{type(error).__name__}: {error}"}
         log.info("command", node=node, command=name, arguments=dict(arguments), user=user, origin=origin, **refused)
+
+    if is_change(name, arguments):
+        done.add_done_callback(note)
 
 
 def check_question(what: str, arguments: Arguments) -> None:

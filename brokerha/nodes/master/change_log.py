@@ -26,6 +26,7 @@ import msgpack
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.log_lineages import Rewinds, rewinds_of
 from brokerha.model.operations import APPLIED
+from brokerha.model.outside.authors import author_apart
 from brokerha.ports.journal import Journal
 from brokerha.ports.log_stream import LogBatch, PublishedChange
 
@@ -128,8 +129,7 @@ def split(body: bytes) -> tuple[bytes, ...]:
 
 def changes_of(lsn: Lsn, txid: TxId, effect: bytes) -> list[PublishedChange]:
     """One message for each change of an effect, in its order."""
-    changes = list(msgpack.unpackb(effect, use_list=False)) if effect else []
-    user = changes.pop()[1] if changes and changes[-1][0] == "by" else ""
+    changes, user = author_apart(msgpack.unpackb(effect, use_list=False) if effect else ())
     found = []
     for change in changes:
         body: bytes = msgpack.packb(change)

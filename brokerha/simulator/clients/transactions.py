@@ -2,7 +2,7 @@
 
     begin -> operations ... -> commit                          a transaction of one client
     begin -> operations ... -> prepare -> commit or rollback   one of a coordinator, which may die in between and recover
-    pending -> a read at a worker -> saw                       before each step, of one that is isolated
+    pending -> a read at a worker -> saw                       once or more after begin, of one that is isolated
 
 A client that does not know how a transaction ended asks until it is told; steps come twice now and then; operators decide prepared
 ones by hand and forget them. Whatever is told is held against the truth by checks/transactions.py.

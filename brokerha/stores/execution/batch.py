@@ -129,10 +129,13 @@ class Batch:
         """Put what a transaction changes into the batch; returns its outcome, reason and effect."""
         by: list[By] = []
         try:
-            if body[:1] == branches.FIRST and (branch := branches.branch_of(body)) is not None:
-                return APPLIED, "", self._step_of(branch, timestamp)
-            operations = operations_to_execute(body)
+            branch = branches.branch_of(body) if body[:1] == branches.FIRST else None
+            # Only a prepare has operations; the two other steps of a branch name it.
+            has_none = branch is not None and not branch.body
+            operations = [] if has_none else operations_to_execute(body if branch is None else branch.body)
             by = taken_author(operations)
+            if branch is not None:
+                return APPLIED, "", self._step_of(branch, timestamp, operations, by)
             keys, queues, evaluation, snapshots = self._judged(txid, timestamp, operations)
         except (InvalidRequest, Rejected) as error:
             return REJECTED, reason_of(error), pack_effect(by)
@@ -199,7 +202,7 @@ class Batch:
         )
         return changes_of(self._snapshots, operations, keys, self._lsn + 1, content)
 
-    def _step_of(self, branch: branches.Branch, timestamp: Timestamp) -> bytes:
+    def _step_of(self, branch: branches.Branch, timestamp: Timestamp, operations: list[Checked], by: list[By]) -> bytes:
         """Take one step of a branch; return its effect. Raises InvalidRequest, Rejected, StoreError."""
         txid, key = branch.txid, branch.txid.encode()
         is_prepared = txid in self._prepared
@@ -207,15 +210,12 @@ class Batch:
             # One that comes again, long after its id was forgotten, stays as it is.
             if is_prepared:
                 return b""
-            operations = operations_to_execute(branch.body)
-            by = taken_author(operations)
             return self._made([Put("put", branches.TABLE, key, self._value_of(txid, timestamp, operations, by))], by)
         if not is_prepared:
             if branch.step == branches.COMMIT:
                 raise Rejected(f"transaction {txid} is not prepared")
             return b""
         changes: list[Change] = [Delete("delete", branches.TABLE, key)]
-        by = []
         if branch.step == branches.COMMIT:
             kept = changes_in(self._stored(row_key_of(branches.TABLE, key)) or b"")
             by = taken_author(kept)

@@ -201,12 +201,13 @@ class MemoryStore:
         by: list[By] = []
         try:
             branch = branches.branch_of(body)
+            has_none = branch is not None and not branch.body
+            operations = [] if has_none else operations_to_execute(body if branch is None else branch.body)
+            by = taken_author(operations)
             if branch is None:
-                operations = operations_to_execute(body)
-                by = taken_author(operations)
                 changes, _ = self._changes(txid, operations)
             else:
-                changes = self._changes_of_branch(branch)
+                changes = self._changes_of_branch(branch, operations, by)
                 by = taken_author(changes)
         except (InvalidRequest, Rejected) as error:
             return REJECTED, reason_of(error), pack_effect(by)
@@ -236,14 +237,12 @@ class MemoryStore:
             self._past = self._image.snapshots()
         return self._past
 
-    def _changes_of_branch(self, branch: branches.Branch) -> list[Change]:
+    def _changes_of_branch(self, branch: branches.Branch, operations: list[Checked], by: list[By]) -> list[Change]:
         """What one step of a branch changes; nothing is changed yet. Raises Rejected, InvalidRequest."""
         key, prepared = branch.txid.encode(), self._prepared
         if branch.step == branches.PREPARE:
             if branch.txid in prepared:
                 return []
-            operations = operations_to_execute(branch.body)
-            by = taken_author(operations)
             changes, after = self._changes(branch.txid, operations)
             # Copies for snapshots are made by the commit.
             changes = [each for each in changes if not isinstance(each, ON_KEYS) or each.table != table_snapshots.TABLE]
