@@ -145,30 +145,20 @@ class OpenTxQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class DropTxQueue:
-    """Decision of a primary, or of a backup that outlived it: delete the queue of a transaction, after what was sent through it.
-
-    Idempotent.
-    """
-
-    queue: str
-
-
-@dataclass(frozen=True, slots=True)
 class FollowTxQueue:
-    """Decision of a backup: consume the queue of a transaction; one that is not there is left at once."""
+    """Decision of a backup: consume the queue of a transaction; one that is not there is made anew."""
 
     queue: str
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveTxQueue:
-    """Decision of a backup: consume it no longer. Idempotent."""
+    """Decision of a backup: consume it no longer, and with that it is gone. Idempotent."""
 
     queue: str
 
 
-TxQueueDecision = OpenTxQueue | DropTxQueue | FollowTxQueue | LeaveTxQueue
+TxQueueDecision = OpenTxQueue | FollowTxQueue | LeaveTxQueue
 """Work of the transport, in the order in which it was decided, and in order with what is sent."""
 StoreDecision = ExecuteBatch | ApplyBatch | ResendResults | BeginLineage
 """Work of the one thread that writes the store; one at a time."""

@@ -121,10 +121,10 @@ class Transport(Protocol):
         """Whether writes and reads of apps are taken here at all; a backup begins with no, a master with yes."""
 
     def tx_queue(self, decision: TxQueueDecision) -> None:
-        """Open, drop, follow or leave the queue of a transaction; never blocks, in order with what is sent.
+        """Open, follow or leave the queue of a transaction; never blocks, in order with what is sent.
 
-        What arrives through a followed queue is received like everything else. A queue that is gone, or whose broker
-        restarts, is not waited for: the protocol opens it again.
+        What arrives through a followed queue is received like everything else. A queue goes when its reader leaves it, or is gone. One
+        that is gone, or whose broker restarts, is not waited for: the protocol opens another one.
         """
 
     def status(self) -> TransportStatus:

@@ -1,9 +1,10 @@
 """Queues of transactions in the simulated broker: declared by a primary, filled by it, followed by one backup, gone afterwards.
 
-    OpenTxQueue -> events arrive -> FollowTxQueue: what waits is delivered, then whatever comes -> LeaveTxQueue -> DropTxQueue
+    OpenTxQueue -> events arrive -> FollowTxQueue: what waits is delivered, then whatever comes -> LeaveTxQueue
 
-What arrives for a queue that is not there is lost, as with the default exchange. A queue that nobody follows and nobody fills
-expires, as the broker's own janitor does it; so what is left at the quiet end is left by somebody who still uses it.
+What arrives for a queue that is not there is lost, as with the default exchange; whoever follows one makes it if need be. A queue goes
+with its follower; one that nobody ever followed, and nobody fills, expires. So what is left at the quiet end is left by somebody who
+still uses it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from brokerha.model.ids import NodeId
-from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, OpenTxQueue, TxQueueDecision
+from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, OpenTxQueue, TxQueueDecision
 from brokerha.model.wire.messages import Envelope
 from brokerha.simulator.events import Events
 
@@ -58,9 +59,10 @@ class TxQueues:
         return list(self._queues)
 
     def decide(self, process: Node, decision: TxQueueDecision) -> None:
-        """A process opens, drops, follows or leaves a queue."""
+        """A process opens, follows or leaves a queue."""
         world = self._world
         world.trace.note(world.now_us, process.node, "tx-queue", decision)
+        self._expire()
         match decision:
             case OpenTxQueue():
                 self.opened += decision.queue not in self._queues
@@ -70,18 +72,10 @@ class TxQueues:
             case LeaveTxQueue():
                 queue = self._queues.get(decision.queue)
                 if queue is not None and queue.follower is process:
-                    queue.follower, queue.used_us = None, world.now_us
-            case DropTxQueue():
-                # After what was sent through it.
-                world.at(world.now_us + process.spent_us + world.options.wire.delay_us[1], self._drop, decision.queue)
-
-    def _drop(self, name: str) -> None:
-        self._queues.pop(name, None)
+                    del self._queues[decision.queue]
 
     def _follow(self, process: Node, name: str) -> None:
-        queue = self._queues.get(name)
-        if queue is None:
-            return
+        queue = self._queues.setdefault(name, _Queue())
         queue.follower, queue.life, queue.used_us = process, process.life, self._world.now_us
         waiting, queue.waiting = queue.waiting, []
         for envelope in waiting:
@@ -107,7 +101,7 @@ class TxQueues:
     def _expire(self) -> None:
         before_us = self._world.now_us - EXPIRES_US
         for name, queue in list(self._queues.items()):
-            if queue.used_us < before_us and not self._is_followed(queue):
+            if not self._is_followed(queue) and (queue.follower is not None or queue.used_us < before_us):
                 del self._queues[name]
 
     # ---- faults

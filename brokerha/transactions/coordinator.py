@@ -36,12 +36,10 @@ import msgpack
 from brokerha.model.errors import BrokerhaError
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import ResultRow
-from brokerha.model.ready import DropTxQueue
 from brokerha.model.records import MasterState, TxDecided
 from brokerha.model.requests import TxCommand
 from brokerha.model.wire.messages import Outgoing
 from brokerha.model.wire.process_messages import TxAnswer, TxEvents
-from brokerha.model.wire.tx_queues import tx_queue_name
 from brokerha.transactions.book import Book, Log
 from brokerha.transactions.collecting import Collecting, join
 from brokerha.transactions.config import TxConfig
@@ -83,9 +81,6 @@ class Coordinator:
         """What the journal holds: prepared ones with an xid are kept with their locks, those of one client are rolled back."""
         book = self.book
         for prepared in state.prepared.values():
-            # Queues of the primary before this one; of what was only open there its participants know.
-            names = [tx_queue_name(book.node, prepared.txid, backup) for backup in prepared.participants]
-            book.queues += [DropTxQueue(name) for name in names]
             if not prepared.xid:
                 book.records.append(TxDecided(prepared.txid, False, PRIMARY_LOST))
                 book.finished.add(prepared.txid, ABORTED, PRIMARY_LOST)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 from brokerha.model.ids import Instant, NodeId, TxId
 from brokerha.model.operations import BODY_LIMIT_BYTES, OPERATIONS_LIMIT
-from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, Ready, TxQueueDecision
+from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, Ready, TxQueueDecision
 from brokerha.model.wire.messages import Envelope, Outgoing
 from brokerha.model.wire.process_messages import TxAnswer, TxEvents, TxJoin
 from brokerha.transactions.config import ParticipantConfig
@@ -193,12 +193,11 @@ class Participant:
         self.view = view
         for joined in self.joined.values():
             joined.part = after_seen(joined.part, Seen.NEW_VIEW)
-            # The primary that would have deleted it is not primary any more.
-            self._queues += [LeaveTxQueue(joined.queue), DropTxQueue(joined.queue)]
+            self._queues.append(LeaveTxQueue(joined.queue))
         self._forget()
 
     def leave_off(self) -> None:
-        """This process takes part in nothing until `on_new_view`; its primary goes on without it, and deletes the queues."""
+        """This process takes part in nothing until `on_new_view`; its primary goes on without it."""
         self.view = 0
         self._queues += [LeaveTxQueue(joined.queue) for joined in self.joined.values()]
         self._forget()

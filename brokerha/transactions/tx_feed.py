@@ -5,7 +5,7 @@
 Events are kept until the end: who joins later gets all of them. They go out once, in order; what a participant lacks it asks for by
 number, and what it does not answer is said again, with an invitation to another queue: queue and participant may have been lost together, and
 a queue whose broker node is down cannot be made anew before that is back.
-A queue goes only after its participant has left it, was lost, was invited to another one, or did not answer the end for long.
+A queue goes with its participant, who alone reads it: nobody else deletes it.
 
 Invariants: nobody joins after the prepare or the end; an answer counts once; a participant that left does not come back.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.invariants import invariant
-from brokerha.model.ready import DropTxQueue, OpenTxQueue, TxQueueDecision
+from brokerha.model.ready import OpenTxQueue, TxQueueDecision
 from brokerha.model.wire.messages import Outgoing
 from brokerha.model.wire.process_messages import TxEvents, TxJoin
 from brokerha.model.wire.tx_queues import tx_queue_name
@@ -88,10 +88,7 @@ class TxFeed:
         invariant(self._asked_from is None, "T2 nobody joins what is closed", txid=self._txid, backup=backup)
         if backup in self._lanes or backup in self._left:
             return False
-        queue = tx_queue_name(self._master, self._txid, backup)
-        self._lanes[backup] = Lane(queue)
-        # Lost and ready again within one turn: queues are deleted last in a turn, this one would be deleted under it.
-        self.queues = [each for each in self.queues if each != DropTxQueue(queue)]
+        self._lanes[backup] = Lane(tx_queue_name(self._master, self._txid, backup))
         return True
 
     def add(self, events: list[tuple[str, bytes]]) -> None:
@@ -121,11 +118,8 @@ class TxFeed:
         self._left.add(backup)
 
     def lose(self, backup: NodeId) -> bool:
-        """A participant is gone, or has left: its queue goes. Returns whether it took part."""
-        lane = self._lanes.pop(backup, None)
-        if lane is not None and lane.is_invited:
-            self.queues.append(DropTxQueue(lane.queue))
-        return lane is not None
+        """A participant is gone, or has left. Returns whether it took part."""
+        return self._lanes.pop(backup, None) is not None
 
     def end(self, kind: str, reason: str) -> None:
         """It is over. Participants that never heard of it need not hear of its end either."""
@@ -144,7 +138,6 @@ class TxFeed:
                 continue
             if not lane.is_invited:
                 if lane.invitations:
-                    self.queues.append(DropTxQueue(lane.queue))
                     lane.queue = tx_queue_name(self._master, self._txid, backup, lane.invitations)
                 lane.invitations += 1
                 self.queues.append(OpenTxQueue(lane.queue))

@@ -11,7 +11,7 @@
 | full outbox | drops its oldest, counted | there is none |
 | message of an app that was not settled | comes again, marked | comes again, marked |
 | confirmations | of what must not be lost, in a bounded window | immediate |
-| queue of a transaction | opened, filled and dropped in this order (rabbitmq/writer.py) | the same |
+| queue of a transaction | opened and filled in this order (rabbitmq/writer.py); goes with its reader | the same |
 
 This module turns messages into publications and arrivals into messages, and counts what it cannot use: an envelope of
 another cluster, or bytes that are none. It never looks into a message of an app.
@@ -26,7 +26,7 @@ from typing import Any
 from brokerha.model.errors import ProtocolError
 from brokerha.model.ids import NodeId
 from brokerha.model.operations import user_problem
-from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, OpenTxQueue, TxQueueDecision
+from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, OpenTxQueue, TxQueueDecision
 from brokerha.model.requests import Absence
 from brokerha.model.wire.channels import SYNC
 from brokerha.model.wire.codec import TOGETHER_LIMIT, decode_envelopes, encode_envelope
@@ -40,8 +40,6 @@ from brokerha.transports.lanes.parcels import (
     BULK_LANE,
     CLIENT_LANE,
     DATA_LANE,
-    DROP_QUEUE,
-    OPEN_QUEUE,
     REPLY_LANE,
     SYNC_LANE,
     TX_LANE,
@@ -180,13 +178,11 @@ class KombuTransport:
             self._link.serve_clients(is_open)
 
     def tx_queue(self, decision: TxQueueDecision) -> None:
-        """Open, drop, follow or leave the queue of a transaction."""
+        """Open, follow or leave the queue of a transaction."""
         queue = decision.queue
         match decision:
             case OpenTxQueue():
-                self._link.publish([_deed(OPEN_QUEUE, queue)])
-            case DropTxQueue():
-                self._link.publish([_deed(DROP_QUEUE, queue)])
+                self._link.publish([_opening(queue)])
             case FollowTxQueue():
                 self._link.follow(queue)
             case LeaveTxQueue():
@@ -312,8 +308,8 @@ def _together(made: Sequence[Publication]) -> list[Publication]:
     return kept
 
 
-def _deed(deed: str, queue: str) -> Publication:
-    return Publication(TX_LANE, DEFAULT_EXCHANGE, queue, b"", queued_s=time.monotonic(), tx_queue=queue, deed=deed)
+def _opening(queue: str) -> Publication:
+    return Publication(TX_LANE, DEFAULT_EXCHANGE, queue, b"", queued_s=time.monotonic(), tx_queue=queue, opens=True)
 
 
 def _client_message(arrival: Arrival) -> ClientMessage:

@@ -20,8 +20,8 @@ Invariants: every queue is bounded. An inbox belongs to the connection that read
 back through another node of a cluster of brokers has its inbox there at once, and a second process under its id is refused. It drops
 its oldest messages, because the protocol repeats what matters and what is old is of no use. All else is durable; queues of writes and
 reads refuse when they are full, so that the publisher learns of it.
-A queue of a transaction is never bound (bindings make queues that come and go slow), lives as long as its transaction,
-and is deleted by the broker when nobody has used it for `TX_QUEUE_EXPIRES_MS`: whatever dies, none stays behind.
+A queue of a transaction is never bound (bindings make queues that come and go slow), and goes with the backup that reads it (auto-delete);
+one that was never read is deleted by the broker after `TX_QUEUE_EXPIRES_MS`: whatever dies, none stays behind.
 Arguments of a queue that exists cannot be changed: RabbitMQ refuses another declaration.
 
 What a node declares is made from `topology_of`, and so can be a definitions.json with least rights per node.
@@ -72,8 +72,8 @@ QUORUM = "quorum"
 DELIVERY_LIMIT = 1_000_000_000
 TX_QUEUE_BYTES = 32 * MEBIBYTE
 """Above the largest transaction, sent again once or twice because its backup was slow."""
-TX_QUEUE_EXPIRES_MS = 10 * 60_000
-"""After so long without a consumer nobody is coming back for it; a primary that still wants it opens it again."""
+TX_QUEUE_EXPIRES_MS = 10_000
+"""After so long without a reader none is expected any more; one that comes nevertheless makes it anew."""
 LOG_STREAM_BYTES = 20 * 1024 * MEBIBYTE
 LOG_SEGMENT_BYTES = 100 * 1000 * 1000
 """A stream is trimmed by whole segments, so its segments must be small against its limit."""

@@ -1,7 +1,7 @@
 """What a broker can do to queues of transactions, and that neither the queues nor anything beside them stay disturbed.
 
 Given a primary and its backup; when the fault has happened and is over, then new transactions go through, and once all
-of them are dropped no queue of a transaction is left.
+of them are left no queue of a transaction is left.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, OpenTxQueue
+from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, OpenTxQueue
 from brokerha.model.wire.messages import Envelope, Outgoing
 from brokerha.model.wire.process_messages import TxEvents, TxJoin
 from brokerha.model.wire.tx_queues import tx_queue_name
@@ -58,9 +58,9 @@ class Processes(NamedTuple):
         return queue
 
     def must_leave_nothing(self, *queues: str) -> None:
-        """Once all are dropped, none is there."""
+        """Once all are left, none is there."""
         for queue in queues:
-            self.primary.tx_queue(DropTxQueue(queue))
+            self.backup.tx_queue(LeaveTxQueue(queue))
         wait_until(lambda: self.world.tx_queues() == [], f"no queue is left: {self.world.tx_queues()}")
 
 
@@ -81,7 +81,7 @@ def processes(private_broker: PrivateBroker, expires_ms: int) -> Iterator[Proces
 
     world = KombuWorld(url, list_queues)
     primary = world.node("m1", tx_queue_expires_ms=expires_ms, retry_most_ms=200)
-    backup = world.node("m1b", role="backup", master="m1", retry_most_ms=200)
+    backup = world.node("m1b", role="backup", master="m1", tx_queue_expires_ms=expires_ms, retry_most_ms=200)
     yield Processes(private_broker, vhost, world, primary, backup)
     if not private_broker.is_running:
         private_broker.restart()
@@ -110,13 +110,14 @@ def test_transactions_go_on_after_the_broker_was_killed_and_started_again(proces
     processes.must_leave_nothing(before, after)
 
 
-def test_a_queue_that_was_dropped_while_there_was_no_broker_is_gone_afterwards(processes: Processes):
+@expires_soon
+def test_a_queue_that_was_left_while_there_was_no_broker_is_gone_afterwards(processes: Processes):
     queue = processes.follow("t-1")
     processes.broker.kill()
-    wait_until(lambda: processes.primary.status().state == "waiting-for-broker", "it is noticed")
-    processes.primary.tx_queue(DropTxQueue(queue))
+    wait_until(lambda: processes.backup.status().state == "waiting-for-broker", "it is noticed")
+    processes.backup.tx_queue(LeaveTxQueue(queue))
     processes.broker.restart()
-    wait_until(lambda: count_of(processes.primary, "tx_queues_dropped") == 1, "it is dropped")
+    wait_until(lambda: processes.backup.status().state == "connected", "the backup is back")
     processes.must_leave_nothing()
 
 
@@ -130,14 +131,14 @@ def test_transactions_go_on_after_the_broker_closed_every_connection(processes: 
 
 
 def test_transactions_go_on_after_every_queue_was_deleted(processes: Processes):
-    processes.follow("t-1")
+    before = processes.follow("t-1")
     processes.broker.delete_queues(processes.vhost)
-    again = processes.follow("t-1")
-    processes.must_leave_nothing(again)
+    after = processes.follow("t-2")
+    processes.must_leave_nothing(before, after)
 
 
 @expires_soon
-def test_the_queues_of_a_primary_that_was_killed_expire_when_the_backup_has_left_them(processes: Processes):
+def test_the_queues_of_a_primary_that_was_killed_go_when_the_backup_leaves_them_or_are_never_read(processes: Processes):
     followed = processes.follow("t-1")
     open_tx(processes.primary, "t-2")
     processes.primary.send(events("t-2", 0))
@@ -165,14 +166,14 @@ def test_a_queue_that_is_there_in_another_way_is_counted_and_disturbs_no_other(p
     channel = processes.world._app.channel()
     other_way = tx_queue_name("m1", "t-0", "m1b")
     channel.queue_declare(queue=other_way, durable=True, auto_delete=False, arguments={"x-expires": 60_000})
-    channel.close()
     processes.primary.tx_queue(OpenTxQueue(other_way))
     processes.primary.send([Outgoing("m1b", fetch("beside it"))])
     assert text_of(take(processes.backup, 1)[0]) == "beside it"
     wait_until(lambda: count_of(processes.primary, "tx_queues_refused") == 1, "it is counted")
     queues = [processes.follow(f"t-{number}") for number in range(1, 9)]
     assert count_of(processes.primary, "reconnects") == 0
-    processes.must_leave_nothing(other_way, *queues)
+    channel.queue_delete(other_way)
+    processes.must_leave_nothing(*queues)
 
 
 def test_a_primary_without_the_right_to_make_such_queues_goes_on_without_them(processes: Processes):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, OpenTxQueue
+from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, OpenTxQueue
 from brokerha.model.wire.messages import Envelope, Outgoing
 from brokerha.model.wire.process_messages import TxEvents, TxJoin
 from brokerha.model.wire.tx_queues import tx_queue_name
@@ -80,7 +80,7 @@ class EnvelopeContract:
 
 
 class TxQueueContract:
-    """Queues that live as long as their transaction."""
+    """Queues that live as long as their reader."""
 
     @pytest.fixture
     def world(self) -> World:
@@ -124,7 +124,7 @@ class TxQueueContract:
         assert sorted(found) == sorted((f"t-{number}", 0) for number in range(40))
         assert (invited, count_of(backup, "tx_queues_gone")) == (40, 0)
 
-    def test_a_dropped_queue_is_gone_and_its_reader_goes_on_with_others(self, world: World):
+    def test_a_queue_goes_with_its_reader_who_goes_on_with_others(self, world: World):
         primary, backup = world.node("m1"), backup_of(world)
         first, second = open_tx(primary, "t-1"), open_tx(primary, "t-2")
         primary.send([*events("t-1", 0), *events("t-2", 0)])
@@ -132,33 +132,29 @@ class TxQueueContract:
         backup.tx_queue(FollowTxQueue(first))
         backup.tx_queue(FollowTxQueue(second))
         take(backup, 2)
-        primary.tx_queue(DropTxQueue(first))
+        backup.tx_queue(LeaveTxQueue(first))
         primary.send(events("t-2", 1))
         assert numbers_of(take(backup, 1)) == [("t-2", 1)]
         wait_until(lambda: world.tx_queues() == [second], "the first is gone")
-        # Dropping it again, and leaving it, harms nobody
-        primary.tx_queue(DropTxQueue(first))
+        # Leaving it again harms nobody
         backup.tx_queue(LeaveTxQueue(first))
         primary.send([*events("t-2", 2), Outgoing("m1b", fetch("other"))])
         received = take(backup, 2)
         assert numbers_of([each for each in received if isinstance(each.message, TxEvents)]) == [("t-2", 2)]
 
-    def test_a_queue_that_is_not_there_is_left_and_disturbs_no_other(self, world: World):
+    def test_a_queue_that_is_not_there_is_made_and_disturbs_no_other(self, world: World):
         primary, backup = world.node("m1"), backup_of(world)
         queue = open_tx(primary, "t-1")
         wait_until(lambda: queue in world.tx_queues(), "the queue is there")
         backup.tx_queue(FollowTxQueue(queue))
         absent = tx_queue_name("m1", "t-2", "m1b")
         backup.tx_queue(FollowTxQueue(absent))
-        wait_until(lambda: backup.receive(1, 10) == [] and count_of(backup, "tx_queues_gone") == 1, "it is left")
+        wait_until(lambda: absent in world.tx_queues(), "the queue is there")
         primary.send([*events("t-1", 0), Outgoing("m1b", fetch("other"))])
         assert len(take(backup, 2)) == 2
         assert count_of(backup, "reconnects") == 0
-        # And once it is there it can be followed
         open_tx(primary, "t-2")
         primary.send(events("t-2", 0))
-        wait_until(lambda: absent in world.tx_queues(), "the queue is there")
-        backup.tx_queue(FollowTxQueue(absent))
         assert numbers_of(take(backup, 1)) == [("t-2", 0)]
 
     def test_a_transaction_that_is_opened_again_is_followed_again(self, world: World):
@@ -169,8 +165,8 @@ class TxQueueContract:
             wait_until(lambda queue=queue: queue in world.tx_queues(), "the queue is there")  # type: ignore[misc]
             backup.tx_queue(FollowTxQueue(queue))
             assert numbers_of(take(backup, 1)) == [("t-1", number)]
-            primary.tx_queue(DropTxQueue(queue))
-            wait_until(lambda n=number: backup.receive(1, 10) == [] and count_of(backup, "tx_queues_gone") > n, "gone")  # type: ignore[misc]
+            backup.tx_queue(LeaveTxQueue(queue))
+            wait_until(lambda: world.tx_queues() == [], "gone")
         assert world.tx_queues() == []
 
     def test_what_is_left_brings_nothing_more_and_can_be_followed_again(self, world: World):
@@ -184,28 +180,11 @@ class TxQueueContract:
         # A message of another kind is behind the end of the reading, on whatever way
         assert backup.receive(1, 300) == []
         primary.send(events("t-1", 1))
-        wait_until(lambda: primary.status().outbox == 0, "it is published")
-        assert backup.receive(1, 300) == []
+        wait_until(lambda: count_of(primary, "returned") == 1, "there is no queue for it")
+        open_tx(primary, "t-1")
+        primary.send(events("t-1", 2))
         backup.tx_queue(FollowTxQueue(queue))
-        assert numbers_of(take(backup, 1)) == [("t-1", 1)]
-
-    def test_queues_that_are_there_are_read_whatever_is_missing_among_them(self, world: World):
-        primary, backup = world.node("m1"), backup_of(world)
-        there = [f"t-{number}" for number in range(40) if number % 4]
-        for txid in there:
-            open_tx(primary, txid)
-            primary.send(events(txid, 0))
-        wait_until(lambda: len(world.tx_queues()) == 30, "the queues are there")
-        for number in range(40):
-            backup.tx_queue(FollowTxQueue(tx_queue_name("m1", f"t-{number}", "m1b")))
-        wait_until(lambda: count_of(backup, "tx_queues_gone") == 10, "the others are left")
-        for txid in there:
-            primary.send(events(txid, 1))
-        found: set[tuple[str, int]] = set()
-        # What was not acknowledged when a channel was closed comes twice
-        while len(found) < 60:
-            found |= set(numbers_of(take(backup, 1, limit=1)))
-        assert (count_of(backup, "tx_queues_gone"), count_of(backup, "reconnects")) == (10, 0), backup.status()
+        assert numbers_of(take(backup, 1)) == [("t-1", 2)]
 
     def test_a_queue_can_be_left_and_followed_again_at_once(self, world: World):
         primary, backup = world.node("m1"), backup_of(world)
@@ -213,9 +192,10 @@ class TxQueueContract:
         wait_until(lambda: queue in world.tx_queues(), "the queue is there")
         for number in range(20):
             backup.tx_queue(FollowTxQueue(queue))
-            primary.send(events("t-1", number))
             if number % 2:
-                assert numbers_of(take(backup, 2))[-1] == ("t-1", number)
+                # It may have gone with its reader just when it was wanted again; what is lost with that is sent again
+                while ("t-1", number) not in numbers_of(backup.receive(10, 100)):
+                    primary.send(events("t-1", number))
             backup.tx_queue(LeaveTxQueue(queue))
         assert count_of(backup, "reconnects") == count_of(backup, "tx_queues_gone") == 0
 
@@ -259,13 +239,13 @@ class TxQueueContract:
             txid = f"t-{number}"
             queue = open_tx(primary, txid)
             primary.send([join(txid), *events(txid, 0, 1)])
-            if number % 3:
-                backup.tx_queue(FollowTxQueue(queue))
-            if number % 5 == 0:
+            backup.tx_queue(FollowTxQueue(queue))
+            take(backup, 3)
+            if number % 3 == 0:
                 backup.tx_queue(LeaveTxQueue(queue))
-            primary.tx_queue(DropTxQueue(queue))
-        wait_until(lambda: count_of(primary, "tx_queues_dropped") == 30, "all are dropped")
-        assert world.tx_queues() == []
+        for number in range(30):
+            backup.tx_queue(LeaveTxQueue(tx_queue_name("m1", f"t-{number}", "m1b")))
+        wait_until(lambda: world.tx_queues() == [], "none is there")
         primary.send([Outgoing("m1b", fetch("still there"))])
         wait_until(
             lambda: any(
@@ -274,22 +254,18 @@ class TxQueueContract:
             "the backup goes on",
         )
 
-    def test_the_queue_of_a_primary_that_is_gone_expires_once_its_backup_has_left(self, world: World):
-        primary, backup = world.node("m1", tx_queue_expires_ms=400), backup_of(world)
+    def test_a_queue_that_nobody_ever_read_expires(self, world: World):
+        primary = world.node("m1", tx_queue_expires_ms=400)
         queue = open_tx(primary, "t-1")
         primary.send(events("t-1", 0))
         wait_until(lambda: queue in world.tx_queues(), "the queue is there")
-        backup.tx_queue(FollowTxQueue(queue))
-        take(backup, 1)
         primary.close()
-        backup.tx_queue(LeaveTxQueue(queue))
         other = world.node("m2")
 
         def is_gone() -> bool:
             # In process, queues expire when another one is made.
             probe = tx_queue_name("m2", "probe", "m2b")
             other.tx_queue(OpenTxQueue(probe))
-            other.tx_queue(DropTxQueue(probe))
             return queue not in world.tx_queues()
 
         wait_until(is_gone, "it expires")

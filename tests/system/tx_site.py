@@ -234,7 +234,7 @@ class TxSite:
         with self.source.management() as management:
             management.purge_queues(unquote(urlsplit(self.broker).path[1:]))
 
-    def await_clean(self, within_s: float = 20.0, *, in_use: bool = False) -> None:
+    def await_clean(self, within_s: float = 40.0, *, in_use: bool = False) -> None:
         """Wait until no queue of a transaction is left (or ``in_use``) and no transaction that is not over."""
 
         def is_clean(db: brokerha.client.Session) -> bool:

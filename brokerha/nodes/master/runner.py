@@ -33,7 +33,6 @@ from brokerha.model.numbers import Histogram
 from brokerha.model.ready import (
     CopyAnswer,
     CopyDecision,
-    OpenTxQueue,
     Ready,
 )
 from brokerha.model.requests import REFUSED, UNKNOWN, Absence, Reply, Submit, TxCommand, TxReply
@@ -245,8 +244,7 @@ class MasterRunner:
             if (ready.records or ready.settles) and not self._write(ready, now):
                 return
             for decision in ready.tx_queues:
-                if isinstance(decision, OpenTxQueue):
-                    self.transport.tx_queue(decision)
+                self.transport.tx_queue(decision)
             if ready.looks:
                 self.transport.look(ready.looks)
             if self.primary is None:
@@ -261,9 +259,6 @@ class MasterRunner:
                 )
                 self.transport.send(own)
                 self.primary.hold(self.journal.last_number, ready, held, now)
-            for decision in ready.tx_queues:
-                if not isinstance(decision, OpenTxQueue):
-                    self.transport.tx_queue(decision)
 
     def _write(self, ready: Ready, now: Instant) -> bool:
         # A backup follows what is durable, number by number, and so nothing waits where there may be one.

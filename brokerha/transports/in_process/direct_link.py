@@ -25,8 +25,6 @@ from brokerha.transports.declaring import LANE_OF_KIND, declare
 from brokerha.transports.in_process.transport import EVENT_DROP, EVENT_NACK, EVENT_RETURN, InProcessTransport
 from brokerha.transports.lanes.parcels import (
     CLIENT_LANE,
-    DROP_QUEUE,
-    OPEN_QUEUE,
     TX_LANE,
     Arrival,
     ClientTag,
@@ -87,7 +85,7 @@ class DirectLink:
                 self._publish(publication)
             if publication.settles is not None:
                 self.settle([publication.settles])
-        self._counters.add("sent", sum(not publication.deed for publication in publications))
+        self._counters.add("sent", sum(not publication.opens for publication in publications))
 
     def take(self, limit: int, timeout_s: float) -> list[Arrival]:
         """Up to ``limit`` arrivals; waits on the bell of the connection."""
@@ -149,23 +147,21 @@ class DirectLink:
         """Every node here is at this broker."""
 
     def follow(self, queue: str) -> None:
-        """Read the queue of a transaction; one that is not there is left at once."""
+        """Read the queue of a transaction, made anew when it is not there."""
         if queue in self._followed:
             return
         if len(self._followed) >= self._config.followed_tx_queues:
             self._counters.add("tx_queues_too_many")
             return
-        try:
-            self._tx.basic_consume(
-                queue=queue,
-                consumer_tag=consumer_tag(self._node, queue),
-                no_ack=True,
-                callback=self._collector(TX_LANE),
-                on_cancel=lambda _tag: self._on_gone(queue),
-            )
-            self._followed.add(queue)
-        except ChannelError:
-            self._counters.add("tx_queues_gone")
+        self._declare_tx(queue)
+        self._tx.basic_consume(
+            queue=queue,
+            consumer_tag=consumer_tag(self._node, queue),
+            no_ack=True,
+            callback=self._collector(TX_LANE),
+            on_cancel=lambda _tag: self._on_gone(queue),
+        )
+        self._followed.add(queue)
 
     def leave(self, queue: str) -> None:
         """Read it no longer."""
@@ -220,19 +216,18 @@ class DirectLink:
         return collect
 
     def _publish(self, publication: Publication) -> None:
-        if publication.deed == OPEN_QUEUE:
-            row = tx_queue_row(publication.tx_queue, self._config.tx_queue_expires_ms)
-            self._out.queue_declare(queue=row.name, arguments=row.arguments)
+        if publication.opens:
+            self._declare_tx(publication.tx_queue)
             self._counters.add("tx_queues_opened")
-            return
-        if publication.deed == DROP_QUEUE:
-            self._out.queue_delete(queue=publication.tx_queue)
-            self._counters.add("tx_queues_dropped")
             return
         message = Message(publication.body, **publication.properties)
         is_mandatory = publication.exchange == DEFAULT_EXCHANGE
         for key in (publication.routing_key, *publication.also):
             self._out.basic_publish(message, publication.exchange, key, mandatory=is_mandatory)
+
+    def _declare_tx(self, queue: str) -> None:
+        row = tx_queue_row(queue, self._config.tx_queue_expires_ms)
+        self._out.queue_declare(queue=row.name, arguments=row.arguments, auto_delete=True)
 
     def _on_cancel(self, _tag: str) -> None:
         self._counters.add("cancelled")

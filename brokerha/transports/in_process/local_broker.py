@@ -60,8 +60,10 @@ class Published(NamedTuple):
 class LocalQueue:
     """A bounded queue; its broker holds the lock around every call."""
 
-    def __init__(self, name: str, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, arguments: Mapping[str, Any], *, auto_delete: bool = False) -> None:
         self.name = name
+        self.auto_delete = auto_delete
+        """It goes with the last of its readers, once there was one."""
         self.ready: deque[LocalMessage] = deque()
         self.bells: list[Bell] = []
         self._size_bytes = 0
@@ -141,14 +143,14 @@ class LocalBroker:
             self._kinds.pop(name, None)
             self._routes = {route: queues for route, queues in self._routes.items() if route[0] != name}
 
-    def declare_queue(self, name: str, arguments: Mapping[str, Any]) -> None:
+    def declare_queue(self, name: str, arguments: Mapping[str, Any], *, auto_delete: bool = False) -> None:
         """Make a queue unless it is there; queues that have expired go."""
         with self.lock:
             now_s = self._monotonic_s()
             self._expire(now_s)
             queue = self._queues.get(name)
             if queue is None:
-                queue = self._queues[name] = LocalQueue(name, arguments)
+                queue = self._queues[name] = LocalQueue(name, arguments, auto_delete=auto_delete)
                 if queue.expires_s is not None:
                     self._expiring.add(name)
             queue.unused_since_s = now_s
@@ -227,6 +229,8 @@ class LocalBroker:
             if queue is not None and bell in queue.bells:
                 queue.bells.remove(bell)
                 queue.unused_since_s = self._monotonic_s()
+                if queue.auto_delete and not queue.bells:
+                    self.delete_queue(name)
 
     def readers(self, name: str) -> int:
         """How many read a queue. Raises ChannelError when it is missing."""

@@ -75,11 +75,17 @@ class Channel(base.StdChannel):
         self._broker.delete_exchange(exchange)
 
     def queue_declare(
-        self, queue: str = "", *, passive: bool = False, arguments: dict[str, Any] | None = None, **_options: Any
+        self,
+        queue: str = "",
+        *,
+        passive: bool = False,
+        auto_delete: bool = False,
+        arguments: dict[str, Any] | None = None,
+        **_options: Any,
     ) -> Any:
         """Make a queue unless it is there; with ``passive`` only look. Raises ChannelError when it is missing then."""
         if not passive:
-            self._broker.declare_queue(queue, arguments or {})
+            self._broker.declare_queue(queue, arguments or {}, auto_delete=auto_delete)
         return queue_declare_ok_t(queue, self._broker.size(queue), self._broker.readers(queue))
 
     def queue_bind(self, queue: str = "", exchange: str = "", routing_key: str = "", **_options: Any) -> None:

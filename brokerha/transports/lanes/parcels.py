@@ -36,8 +36,6 @@ PUBLICATION_LANES = (SYNC_LANE, TX_LANE, FIRM_LANE, REPLY_LANE, DATA_LANE, BULK_
 PLAIN_LANES = (SYNC_LANE, REPLY_LANE, DATA_LANE)
 """Published without a confirmation: what is lost is asked for again by the node that misses it."""
 
-OPEN_QUEUE = "open"
-DROP_QUEUE = "drop"
 
 
 class ClientTag(NamedTuple):
@@ -75,8 +73,8 @@ class Publication:
     """Monotonic time at which it was queued."""
     tx_queue: str = ""
     """Queue of the transaction that it is about: it stays in order with all else about that queue."""
-    deed: str = ""
-    """`OPEN_QUEUE` or `DROP_QUEUE`: to be done to that queue, instead of publishing."""
+    opens: bool = False
+    """That queue is to be made; nothing is published."""
     also: tuple[str, ...] = ()
     """Further routing keys of a message between nodes: the broker makes the copies."""
 

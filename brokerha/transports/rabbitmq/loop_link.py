@@ -40,7 +40,7 @@ from brokerha.transports.rabbitmq.identity import Identity
 from brokerha.transports.rabbitmq.kept_connection import KeptConnection, Waker
 from brokerha.transports.rabbitmq.reader import ReaderSession
 from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Settled, Sightings
-from brokerha.transports.rabbitmq.writer import RepeatedDrops, WriterSession
+from brokerha.transports.rabbitmq.writer import WriterSession
 from brokerha.transports.topology import MASTER_ROLE, connection_name, topology_of
 
 _IN = "in"
@@ -73,7 +73,6 @@ class LoopLink:
         self._followed = Followed(config.followed_tx_queues)
         self._looks: set[NodeId] = set()
         self._sightings = Sightings()
-        self._repeated_drops = RepeatedDrops()
         self._state = LinkState((_IN, _OUT))
         self._outbox = Outbox(
             {
@@ -241,7 +240,6 @@ class LoopLink:
             self.settle,
             self._config,
             self._counters,
-            self._repeated_drops,
             is_first=not self._has_written,
         )
         self._has_written = True

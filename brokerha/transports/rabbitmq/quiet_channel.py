@@ -4,10 +4,10 @@ py-amqp's calls wait for the broker's answer, and an error that closes a channel
 connection. Making a queue takes a broker milliseconds, and a queue of a transaction may be gone whenever it is asked
 for; both would stop, or tear down, everything beside it. So here every call is only written; answers come as events:
 
-    declare, delete, consume ── frames ──> broker ──> on_answer(queue, number of messages, tag: what its answer names)
+    declare, consume ── frames ──> broker ──> on_answer(queue, number of messages, tag: what its answer names)
                                                  └──> on_closed(reason)    the channel is gone
 
-Answers to declare and delete come in the order of the calls, and the first one without an answer is the one that closed the
+Answers to declare come in the order of the calls, and the first one without an answer is the one that closed the
 channel. Consuming is answered by each queue for itself: in any order, or not at all when another call closes the channel.
 
 Invariants: belongs to the connection's thread; after `on_closed` nothing of it is used any more.
@@ -32,20 +32,15 @@ class QuietChannel(RabbitChannel):
         self.close_code = 0
         """Why the broker closed it: a reply code of AMQP."""
         self._on_closed = on_closed
-        for answer in (spec.Queue.DeclareOk, spec.Queue.DeleteOk, spec.Basic.ConsumeOk):
+        for answer in (spec.Queue.DeclareOk, spec.Basic.ConsumeOk):
             self._callbacks[answer] = lambda what, *_facts: on_answer(str(what))
         self.dispatch_method = self._dispatch_from_opening
         self.send_method(spec.Channel.Open, "s", ("",))
 
     def declare(self, queue: str, arguments: Mapping[str, Any]) -> None:
-        """Make a durable queue unless it is there; answered."""
-        flags = {"passive": False, "durable": True, "exclusive": False, "auto_delete": False, "nowait": False}
+        """Make a durable queue, which goes with the last of its readers, unless it is there; answered."""
+        flags = {"passive": False, "durable": True, "exclusive": False, "auto_delete": True, "nowait": False}
         self.send_method(spec.Queue.Declare, "BsbbbbbF", (0, queue, *flags.values(), dict(arguments)))
-
-    def delete(self, queue: str) -> None:
-        """Delete a queue, whether it is there or not; answered."""
-        flags = {"if_unused": False, "if_empty": False, "nowait": False}
-        self.send_method(spec.Queue.Delete, "Bsbbb", (0, queue, *flags.values()))
 
     def look(self, queue: str) -> None:
         """Ask for a queue: one that is not there, or that belongs to another connection, closes the channel; others are answered."""

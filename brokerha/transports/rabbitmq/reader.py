@@ -44,10 +44,10 @@ from brokerha.transports.lanes.unsettled import Unsettled
 from brokerha.transports.rabbitmq.pulse import Pulse
 from brokerha.transports.rabbitmq.quiet_channel import OpenChannel, QuietChannel
 from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Settled, Sightings
-from brokerha.transports.topology import QueueRow, Topology, consumer_arguments, consumer_tag, sync_queue
+from brokerha.transports.topology import QueueRow, Topology, consumer_arguments, consumer_tag, sync_queue, tx_queue_row
 
 QUEUES_A_CHANNEL = 16
-"""More would save channels, and cost more each time that a queue is not there."""
+"""More would save channels, and cost more each time that a queue cannot be read."""
 _ABOUT_A_TAG = "delivery tag"
 """In what the broker says when it closes a channel for an acknowledgement."""
 _NOT_FOUND = 404
@@ -86,15 +86,15 @@ class TxReader:
 
         loop ── Followed ──> channels beside the others, each for a few queues ──> inbox, lane tx
 
-    To read a queue that is not there closes the channel, and a deleted queue cancels its reader. Both are the normal end of
-    a transaction: it is noted and no more. The other queues of a closed channel, few, are read on through another one, and
-    what was not acknowledged comes twice.
+    Such a queue goes with its reader, be it for a lost connection. So it is declared again before it is read, and events that went with it
+    are asked for. A queue whose broker node is down cannot be declared, which closes the channel; one that somebody deletes cancels its
+    reader: both are noted, and the primary invites to another one. The other queues of a closed channel, few, are read on through another.
 
     Events are acknowledged when they are in the inbox and the inbox has room. That loses nothing that matters: an open
     transaction is lost with its backup's process in any case, and a backup that misses an event asks its primary for it. What
     the acknowledgement is for is to stop a primary that is faster than its backup.
 
-    Invariants: no more channels than ``followed_tx_queues`` need; a queue that is not there is left, until it is wanted anew;
+    Invariants: no more channels than ``followed_tx_queues`` need; a queue that cannot be read is left, until it is wanted anew;
     nothing here waits, or ends the connection.
     """
 
@@ -115,6 +115,7 @@ class TxReader:
         self._inbox = inbox
         self._arrived = arrived
         self._prefetch = config.prefetch_tx
+        self._expires_ms = config.tx_queue_expires_ms
         self._counters = counters
         self._version = -1
         self._wishes: dict[str, int] = {}
@@ -144,7 +145,7 @@ class TxReader:
             reader.shelf.channel.cancel(tag)
 
     def closed(self, shelf: _Shelf, reason: str) -> None:
-        """The queue that the reason names was not there, or may not be read; the others are to be looked for again."""
+        """The queue that the reason names cannot be declared or read; the others are to be looked for again."""
         self._shelves.remove(shelf)
         if shelf in self._unacknowledged:
             self._unacknowledged.remove(shelf)
@@ -190,6 +191,7 @@ class TxReader:
         reader = self._reading[queue] = _Reader(queue, tag, shelf)
         shelf.queues += 1
         shelf.asked[tag] = queue
+        shelf.channel.declare(queue, tx_queue_row(queue, self._expires_ms).arguments)
         shelf.channel.consume(
             queue, tag, lambda raw: self._collect(shelf, raw), lambda _tag: self._on_cancel(reader), self._prefetch
         )

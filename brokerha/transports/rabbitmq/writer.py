@@ -25,7 +25,6 @@ from __future__ import annotations
 import struct
 import time
 import zlib
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -40,9 +39,7 @@ from brokerha.transports.lanes.outbox import Outbox
 from brokerha.transports.lanes.parcels import (
     BULK_LANE,
     DATA_LANE,
-    DROP_QUEUE,
     FIRM_LANE,
-    OPEN_QUEUE,
     PLAIN_LANES,
     REPLY_LANE,
     SYNC_LANE,
@@ -67,48 +64,17 @@ _UNSENDABLE = (FrameSyntaxError, struct.error, TypeError, ValueError)
 """What py-amqp raises, before it writes anything, for properties that AMQP cannot carry."""
 
 
-class RepeatedDrops:
-    """Drops that are done for the second time, over all connections of a node.
-
-    RabbitMQ 4 ends the connection that deletes a queue whose node is being stopped, for as long as the node is down.
-    """
-
-    def __init__(self) -> None:
-        self._queues: set[str] = set()
-
-    def repeat(self, queue: str) -> bool:
-        """The connection ended before its drop was answered: whether it is done again, which is so once."""
-        if queue in self._queues:
-            self._queues.remove(queue)
-            return False
-        self._queues.add(queue)
-        return True
-
-    def is_over(self, queue: str) -> None:
-        """Its drop was answered, or refused."""
-        self._queues.discard(queue)
-
-
 class _Share:
     """One channel with what has no answer on it yet."""
 
-    def __init__(
-        self,
-        open_channel: OpenChannel,
-        put_back: Callable[[list[Publication]], None],
-        config: TransportConfig,
-        counters: Counters,
-        repeated: RepeatedDrops,
-    ) -> None:
-        self._repeated = repeated
-        self._put_back = put_back
+    def __init__(self, open_channel: OpenChannel, config: TransportConfig, counters: Counters) -> None:
         self._open_channel = open_channel
         self._expires_ms = config.tx_queue_expires_ms
         self._limits = (config.window_tx_messages, config.window_bytes, config.window_bytes)
         self._counters = counters
         self._channel: QuietChannel | None = None
-        self._deeds: deque[Publication] = deque()
-        """Asked for and not answered, in order."""
+        self._opening = 0
+        """Queues that are asked for and not answered."""
         self._window = Unconfirmed(*self._limits)
         self._last_reason = ""
         self.heard_s = 0.0
@@ -116,19 +82,16 @@ class _Share:
 
     def __len__(self) -> int:
         """How much has no answer yet."""
-        return len(self._deeds) + len(self._window)
+        return self._opening + len(self._window)
 
     def carry_out(self, publication: Publication, now_s: float) -> None:
         """Write it to the channel, which is opened if need be."""
         if not len(self):
             self.heard_s = now_s
         channel = self._channel or self._open()
-        if publication.deed:
-            self._deeds.append(publication)
-            if publication.deed == OPEN_QUEUE:
-                channel.declare(publication.tx_queue, tx_queue_row(publication.tx_queue, self._expires_ms).arguments)
-            else:
-                channel.delete(publication.tx_queue)
+        if publication.opens:
+            self._opening += 1
+            channel.declare(publication.tx_queue, tx_queue_row(publication.tx_queue, self._expires_ms).arguments)
             return
         message = RepeatedMessage(publication.body, **publication.properties)
         channel.basic_publish(message, publication.exchange, publication.routing_key, mandatory=True)
@@ -136,13 +99,9 @@ class _Share:
         self._counters.add("sent")
 
     def give_up(self) -> None:
-        """Put back, once, the queues of which the broker never said that they are gone; the rest is counted."""
-        drops = [deed for deed in self._deeds if deed.deed == DROP_QUEUE]
-        again = [deed for deed in drops if self._repeated.repeat(deed.tx_queue)]
-        self._counters.add("tx_queues_left", len(drops) - len(again))
-        self._counters.add("unconfirmed", len(self) - len(drops))
-        self._put_back(again)
-        self._deeds.clear()
+        """Count what has no answer: the protocol sends it again."""
+        self._counters.add("unconfirmed", len(self))
+        self._opening = 0
         self._window = Unconfirmed(*self._limits)
         self._channel = None
 
@@ -160,9 +119,8 @@ class _Share:
 
     def _on_answer(self, _what: str) -> None:
         self.heard_s = time.monotonic()
-        deed = self._deeds.popleft()
-        self._repeated.is_over(deed.tx_queue)
-        self._counters.add("tx_queues_opened" if deed.deed == OPEN_QUEUE else "tx_queues_dropped")
+        self._opening -= 1
+        self._counters.add("tx_queues_opened")
 
     def _on_confirmed(self, number: int, multiple: bool) -> None:
         self.heard_s = time.monotonic()
@@ -174,47 +132,41 @@ class _Share:
         self._counters.add("nacked", len(refused))
 
     def _on_closed(self, reason: str) -> None:
-        """The broker refused a deed, or the exchange of an invitation is gone; nothing that came after it was done."""
+        """The broker refused a queue, or the exchange of an invitation is gone; nothing that came after it was done."""
         if reason != self._last_reason:
             log.warning("queue of a transaction refused", reason=reason)
         self._last_reason = reason
         self._counters.add("tx_queues_refused")
-        if self._deeds:
-            # If that one was a queue to be dropped, it is left to expire: it would be refused for ever.
-            self._repeated.is_over(self._deeds.popleft().tx_queue)
+        self._opening -= bool(self._opening)
         self.give_up()
 
 
 class TxWriter:
     """The shares of one connection; see the head of the module.
 
-    The part of the writing half that opens, fills and drops queues of transactions, beside all other publishing.
+    The part of the writing half that opens and fills queues of transactions, beside all other publishing.
 
-        outbox, lane tx ── take(room) ──> channel of that queue: declare, publish … publish, delete ──> broker
+        outbox, lane tx ── take(room) ──> channel of that queue: declare, publish … publish ──> broker
 
-    A broker makes and deletes queues in milliseconds, one after the other on each channel. So this has channels of its own,
+    Nobody deletes such a queue: it goes with its reader. (RabbitMQ 4 ends the connection that deletes one whose node is down.)
+    A broker makes queues in milliseconds, one after the other on each channel. So this has channels of its own,
     each for its share of the queues: what concerns one queue stays in its order, and nothing else waits for it. The
     invitation to a transaction (`TxJoin`) travels here too, so that the queue is there when its backup hears of it.
 
-    | the broker | queue to be opened | event | queue to be dropped |
-    |---|---|---|---|
-    | answers, confirms | done | done | done |
-    | refuses, or finds no queue | counted; its channel is opened again | counted | counted, left to expire |
-    | is lost | counted | counted | dropped on the next connection, once; then left to expire |
+    | the broker | queue to be opened | event |
+    |---|---|---|
+    | answers, confirms | done | done |
+    | refuses, or finds no queue | counted; its channel is opened again | counted |
+    | is lost | counted | counted |
 
-    Invariants: nothing here waits; what has no answer yet is bounded; lost events are for the protocol to send again, and a
-    queue that nobody could drop any more expires.
+    Invariants: nothing here waits; what has no answer yet is bounded; lost events are for the protocol to send again.
     """
 
-    def __init__(
-        self, open_channel: OpenChannel, outbox: Outbox, config: TransportConfig, counters: Counters, repeated: RepeatedDrops
-    ) -> None:
+    def __init__(self, open_channel: OpenChannel, outbox: Outbox, config: TransportConfig, counters: Counters) -> None:
         """Nothing is opened before it is needed."""
         self._outbox = outbox
         self._config = config
-        self._shares = [
-            _Share(open_channel, outbox.put_back, config, counters, repeated) for _ in range(config.tx_channels)
-        ]
+        self._shares = [_Share(open_channel, config, counters) for _ in range(config.tx_channels)]
         self._is_waiting = False
         """Whether some answer was due at the end of the last turn."""
 
@@ -246,7 +198,7 @@ class TxWriter:
         return not any(len(share) for share in self._shares)
 
     def end(self) -> None:
-        """The connection is gone: what must be done on the next one goes back to the outbox."""
+        """The connection is gone."""
         for share in self._shares:
             share.give_up()
 
@@ -266,7 +218,6 @@ class WriterSession:
         settle: Callable[[list[ClientTag]], None],
         config: TransportConfig,
         counters: Counters,
-        repeated: RepeatedDrops,
         *,
         is_first: bool,
     ) -> None:
@@ -294,7 +245,7 @@ class WriterSession:
         self._channel.events["basic_ack"].add(self._on_ack)
         self._channel.events["basic_nack"].add(self._on_nack)
         self._channel.events["basic_return"].add(self._on_return)
-        self._tx = TxWriter(partial(QuietChannel, self._wire), outbox, config, counters, repeated)
+        self._tx = TxWriter(partial(QuietChannel, self._wire), outbox, config, counters)
         stale_s = time.monotonic() - config.stale_after_ms / 1000
         counters.add("stale", sum(outbox.drop_older(lane, stale_s) for lane in _NODE_LANES))
 

@@ -221,13 +221,13 @@ def _one_after_the_other(url: str, count: int, size_bytes: int) -> list[float]:
             received = 0
             began = time.perf_counter()
             name = tx_queue_name("bench", secrets.token_hex(8), "backup")
-            primary.queue_declare(name, durable=True, auto_delete=False, arguments=tx_queue_row(name).arguments)
+            primary.queue_declare(name, durable=True, auto_delete=True, arguments=tx_queue_row(name).arguments)
             for _event in range(_TX_EVENTS):
                 primary.basic_publish(message, "", name, mandatory=True)
-            backup.basic_consume(name, callback=take, on_cancel=lambda _tag: None)
+            tag = backup.basic_consume(name, callback=take, on_cancel=lambda _tag: None)
             while received < _TX_EVENTS:
                 backup_connection.drain_events(timeout=_PATIENCE_S)
-            primary.queue_delete(name)
+            backup.basic_cancel(tag)
             latencies.append(time.perf_counter() - began)
     return latencies
 

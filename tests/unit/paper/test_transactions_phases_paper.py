@@ -156,7 +156,7 @@ def test_backups_do_as_they_are_told_and_leave_the_queue(action: str) -> None:
 
 
 def test_the_queue_goes_when_its_backup_has_left_it() -> None:
-    """DTX Commit/Rollback: "tx-queue auto deletes when last backup unsubscribes"; dropped by the primary, and never before."""
+    """DTX Commit/Rollback: "tx-queue auto deletes when last backup unsubscribes"; nobody else deletes it."""
     bench = TxBench()
     txid = prepared(bench, "x")
     bench.backups["b2"].is_paused = True

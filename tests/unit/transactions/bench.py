@@ -23,7 +23,7 @@ import msgpack
 
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model.ids import Instant, NodeId, TxId
-from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, OpenTxQueue, Ready, TxQueueDecision
+from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, OpenTxQueue, Ready, TxQueueDecision
 from brokerha.model.records import Record, TxDecided, TxPrepared, ViewStarted
 from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
 from brokerha.model.wire.messages import Envelope, Outgoing
@@ -182,15 +182,11 @@ class TxBench:
                 self.journal.append(ready.records)
                 self.crash_point()
             for decision in ready.tx_queues:
-                if isinstance(decision, OpenTxQueue):
-                    self._queue(decision, self.primary)
+                self._queue(decision, self.primary)
             for out in ready.messages:
                 if isinstance(out.message, OF_TRANSACTIONS):
                     self._send(self.primary, out)
             self.crash_point()
-            for decision in ready.tx_queues:
-                if not isinstance(decision, OpenTxQueue):
-                    self._queue(decision, self.primary)
             self.held.append((self.journal.last_number, ready))
         self._release()
 
@@ -236,13 +232,13 @@ class TxBench:
             case OpenTxQueue(queue):
                 if queue not in self.down:
                     self.queues.setdefault(queue, [])
-            case DropTxQueue(queue):
-                self.queues.pop(queue, None)
             case FollowTxQueue(queue):
-                if queue in self.queues:
+                if queue not in self.down:
+                    self.queues.setdefault(queue, [])
                     self.followed[queue] = node
             case LeaveTxQueue(queue):
-                self.followed.pop(queue, None)
+                if self.followed.pop(queue, None) is not None:
+                    self.queues.pop(queue, None)
 
     def _send(self, sender: NodeId, out: Outgoing) -> None:
         self.sent.append(out)

@@ -27,7 +27,7 @@ from brokerha.transports.lanes.parcels import (
 from brokerha.transports.link import LinkState
 from brokerha.transports.rabbitmq.reader import ReaderSession
 from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Settled, Sightings
-from brokerha.transports.rabbitmq.writer import RepeatedDrops, WriterSession
+from brokerha.transports.rabbitmq.writer import WriterSession
 from brokerha.transports.topology import topology_of
 
 
@@ -100,7 +100,7 @@ class Writing:
         connection: Any = self.connection
         topology = topology_of("m1", "master")
         return WriterSession(
-            connection, topology, self.outbox, self.state, self.settled.extend, self.config, self.counters, RepeatedDrops(), is_first=True
+            connection, topology, self.outbox, self.state, self.settled.extend, self.config, self.counters, is_first=True
         )
 
     @property

@@ -14,8 +14,6 @@ from brokerha.transports.config import LaneLimit, TransportConfig
 from brokerha.transports.lanes.inbox import Inbox
 from brokerha.transports.lanes.outbox import Outbox
 from brokerha.transports.lanes.parcels import (
-    DROP_QUEUE,
-    OPEN_QUEUE,
     PUBLICATION_LANES,
     TX_LANE,
     Arrival,
@@ -24,7 +22,7 @@ from brokerha.transports.lanes.parcels import (
 )
 from brokerha.transports.rabbitmq.reader import QUEUES_A_CHANNEL, TxReader
 from brokerha.transports.rabbitmq.reader_wishes import Followed
-from brokerha.transports.rabbitmq.writer import RepeatedDrops, TxWriter
+from brokerha.transports.rabbitmq.writer import TxWriter
 
 
 class FakeChannel:
@@ -41,9 +39,6 @@ class FakeChannel:
         assert arguments["x-expires"] > 0
         self.calls.append(("declare", queue))
 
-    def delete(self, queue: str) -> None:
-        self.calls.append(("delete", queue))
-
     def confirm_select(self, nowait: bool) -> None:
         assert nowait
 
@@ -53,6 +48,7 @@ class FakeChannel:
 
     def consume(self, queue: str, tag: str, callback: Any, on_cancel: Any, prefetch: int) -> None:
         assert prefetch > 0
+        assert self.calls.pop() == ("declare", queue), "what went with the last connection is made again"
         self.readers[queue] = (callback, on_cancel)
         self.calls.append(("consume", queue, tag))
 
@@ -79,8 +75,8 @@ class Channels:
         return self.made[-1]
 
 
-def deed(what: str, queue: str) -> Publication:
-    return Publication(TX_LANE, "", queue, b"", tx_queue=queue, deed=what)
+def opening(queue: str) -> Publication:
+    return Publication(TX_LANE, "", queue, b"", tx_queue=queue, opens=True)
 
 
 def event(text: str, queue: str) -> Publication:
@@ -95,11 +91,10 @@ class Writing:
         self.outbox = Outbox(dict.fromkeys(PUBLICATION_LANES, LaneLimit(1000, 10_000)))
         self.counters = Counters()
         self.channels = Channels()
-        self.repeated = RepeatedDrops()
         self.tx = self.connect()
 
     def connect(self) -> TxWriter:
-        return TxWriter(self.channels, self.outbox, self.config, self.counters, self.repeated)
+        return TxWriter(self.channels, self.outbox, self.config, self.counters)
 
     @property
     def channel(self) -> FakeChannel:
@@ -118,13 +113,8 @@ class TestWriting:
 
     def test_what_concerns_a_queue_stays_in_its_order(self):
         writing = Writing()
-        writing.turn(deed(OPEN_QUEUE, "q"), event("a", "q"), event("b", "q"), deed(DROP_QUEUE, "q"))
-        assert writing.channel.calls == [
-            ("declare", "q"),
-            ("publish", "", "q", "a"),
-            ("publish", "", "q", "b"),
-            ("delete", "q"),
-        ]
+        writing.turn(opening("q"), event("a", "q"), event("b", "q"))
+        assert writing.channel.calls == [("declare", "q"), ("publish", "", "q", "a"), ("publish", "", "q", "b")]
 
     def test_queues_share_the_channels_and_each_keeps_to_one(self):
         writing = Writing(tx_channels=4)
@@ -137,18 +127,17 @@ class TestWriting:
 
     def test_it_is_idle_when_everything_is_answered(self):
         writing = Writing()
-        writing.turn(deed(OPEN_QUEUE, "q"), event("a", "q"), deed(DROP_QUEUE, "q"))
-        for _ in range(2):
-            assert not writing.tx.is_idle()
-            writing.channel.answer("q")
+        writing.turn(opening("q"), event("a", "q"))
+        assert not writing.tx.is_idle()
+        writing.channel.answer("q")
         assert not writing.tx.is_idle()
         writing.channel.tell("basic_ack", 1, False)
         assert writing.tx.is_idle()
-        assert writing.counters.read() == {"sent": 1, "tx_queues_opened": 1, "tx_queues_dropped": 1}
+        assert writing.counters.read() == {"sent": 1, "tx_queues_opened": 1}
 
     def test_no_more_than_the_window_is_without_an_answer(self):
         writing = Writing(window_tx_messages=3)
-        writing.turn(*(deed(OPEN_QUEUE, f"q{n}") for n in range(5)))
+        writing.turn(*(opening(f"q{n}") for n in range(5)))
         assert len(writing.channel.calls) == 3
         writing.channel.answer("q")
         writing.turn()
@@ -167,7 +156,7 @@ class TestWriting:
     def test_silence_ends_the_session_unless_the_broker_is_blocked(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr("brokerha.transports.rabbitmq.writer.time.monotonic", lambda: 50.0)
         writing = Writing(confirm_timeout_s=30.0)
-        assert writing.turn(deed(OPEN_QUEUE, "q"), deed(OPEN_QUEUE, "r"), now_s=10.0) == 40.0
+        assert writing.turn(opening("q"), opening("r"), now_s=10.0) == 40.0
         writing.tx.pause(35.0)
         assert writing.turn(now_s=40.0) == 65.0
         writing.channel.answer("q")
@@ -175,49 +164,27 @@ class TestWriting:
         with pytest.raises(RecoverableConnectionError):
             writing.turn(now_s=80.0)
 
-    def test_a_refused_queue_costs_its_channel_and_drops_behind_it_are_repeated(self):
+    def test_a_refused_queue_costs_its_channel_and_what_was_behind_it(self):
         writing = Writing()
-        writing.turn(deed(OPEN_QUEUE, "refused"), event("lost", "other"), deed(OPEN_QUEUE, "other"), deed(DROP_QUEUE, "other"))
+        writing.turn(opening("refused"), event("lost", "other"), opening("other"))
         refused = writing.channel
-        assert refused.calls[-1] == ("delete", "other")
         refused.close("not with these arguments")
         assert writing.tx.is_idle()
-        writing.turn(deed(OPEN_QUEUE, "next"))
+        writing.turn(opening("next"))
         assert writing.channel is not refused
-        assert writing.channel.calls == [("delete", "other"), ("declare", "next")]
+        assert writing.channel.calls == [("declare", "next")]
         counters = writing.counters.read()
         assert (counters["tx_queues_refused"], counters["unconfirmed"]) == (1, 2)
 
-    def test_a_drop_that_is_refused_itself_is_not_repeated_for_ever(self):
+    def test_nothing_is_repeated_on_the_next_connection_as_the_protocol_does_that(self):
         writing = Writing()
-        writing.turn(deed(OPEN_QUEUE, "q"), deed(DROP_QUEUE, "q"))
-        writing.channel.answer("q")
-        writing.channel.close("not allowed")
-        writing.turn()
-        assert len(writing.channels.made) == 1
-        assert len(writing.outbox) == 0
-        assert writing.counters.read()["tx_queues_refused"] == 1
-
-    def test_a_drop_with_which_the_connection_ends_is_repeated_once(self):
-        writing = Writing()
-        writing.turn(deed(DROP_QUEUE, "q"))
-        for calls in ([("delete", "q")], []):
-            writing.tx.end()
-            writing.tx = writing.connect()
-            made = len(writing.channels.made)
-            writing.turn()
-            assert [call for channel in writing.channels.made[made:] for call in channel.calls] == calls
-        assert writing.counters.read()["tx_queues_left"] == 1
-
-    def test_drops_survive_the_connection_and_the_rest_is_for_the_protocol(self):
-        writing = Writing()
-        writing.turn(deed(OPEN_QUEUE, "a"), event("x", "a"), deed(DROP_QUEUE, "b"), deed(DROP_QUEUE, "c"))
-        writing.channel.answer("q")
+        writing.turn(opening("a"), event("x", "a"), opening("b"))
+        writing.channel.answer("a")
         writing.tx.end()
         writing.tx = writing.connect()
-        writing.turn()
-        assert writing.channel.calls == [("delete", "b"), ("delete", "c")]
-        assert writing.counters.read()["unconfirmed"] == 1
+        assert writing.turn() > 1000
+        assert len(writing.channels.made) == 1
+        assert writing.counters.read()["unconfirmed"] == 2
 
 
 class Reading:
@@ -341,7 +308,7 @@ class TestReading:
         reading.tx.turn()
         assert channel.calls[1:] == [("ack", 1)]
 
-    def test_a_queue_that_is_not_there_is_tried_again_only_when_it_is_wanted_anew(self):
+    def test_a_queue_that_cannot_be_read_is_tried_again_only_when_it_is_wanted_anew(self):
         reading = Reading()
         reading.follow("absent")
         reading.channels.made[0].close("NOT_FOUND")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerha.model.ready import DropTxQueue
+from brokerha.model.ready import LeaveTxQueue
 from brokerha.model.wire.messages import BETWEEN_PROCESSES, Envelope, Fetch, Message, Outgoing, StatusRequest
 from brokerha.model.wire.process_messages import Candidate
 from brokerha.nodes.master.address_book import UNHEARD_MESSAGES, AddressBook, AddressedTransport
@@ -159,7 +159,7 @@ def test_messages_of_apps_pass_and_everything_else_is_handed_to_the_wire():
     assert node.transport.receive(10, 0) == [WRITE]
     node.transport.serve_clients(True)
     node.transport.serve_shared(False)
-    node.transport.tx_queue(DropTxQueue("q"))
+    node.transport.tx_queue(LeaveTxQueue("q"))
     node.transport.settle([WRITE])
     node.transport.reject(WRITE, "why")
     node.transport.reply([])
@@ -168,7 +168,7 @@ def test_messages_of_apps_pass_and_everything_else_is_handed_to_the_wire():
     assert node.wire.calls == [
         ("serve_clients", (True,)),
         ("serve_shared", (False,)),
-        ("tx_queue", (DropTxQueue("q"),)),
+        ("tx_queue", (LeaveTxQueue("q"),)),
         ("settle", ([WRITE],)),
         ("reject", (WRITE, "why")),
         ("reply", ([],)),
