@@ -1,15 +1,17 @@
-"""Asks the nodes: who answers at an address, and what time it is there."""
+"""Asks the nodes: who answers at an address, what time it is there, and which settings are in force."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 
 import httpx2
 
 from brokerha.client.http_identity import identity_headers, trusted
-from brokerha.doctor.facts import ClockFact, PortFact
+from brokerha.doctor.facts import ClockFact, PortFact, SettingsFact
 from brokerha.doctor.machine_facts import is_here, listens
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
@@ -52,6 +54,17 @@ def clock_facts(config: ClusterConfig) -> list[ClockFact]:
             continue
         if told := answer.headers.get("date"):
             found.append(ClockFact(node, offset_s(told, before, time.time())))
+    return found
+
+
+def settings_facts(config: ClusterConfig, environ: Mapping[str, str]) -> list[SettingsFact]:
+    """Settings of all masters that tell them."""
+    found = []
+    for master in config.masters:
+        told = text_of(config, master.id, "cluster/settings", environ) if master.http else None
+        with suppress(TypeError, ValueError, KeyError):
+            rows = json.loads(told or "")["settings"]
+            found.append(SettingsFact(master.id, {row["name"]: str(row["in_force"]) for row in rows}))
     return found
 
 

@@ -80,6 +80,15 @@ class DeploymentFact:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingsFact:
+    """What is in force at a master."""
+
+    node: str
+    values: dict[str, str]
+    """By the names of settings."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClockFact:
     """How far the clock of another machine is from ours."""
 

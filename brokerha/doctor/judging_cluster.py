@@ -1,12 +1,12 @@
-"""Findings about nodes that answer: their clocks. Pure."""
+"""Findings about nodes that answer: their clocks, and whether masters have the same settings. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-from brokerha.doctor.facts import ClockFact
-from brokerha.doctor.findings import WARNING, Finding, judged, not_checked
+from brokerha.doctor.facts import ClockFact, SettingsFact
+from brokerha.doctor.findings import OK, WARNING, Finding, judged, not_checked
 
 FAR_S: Final = 1.0
 
@@ -24,3 +24,16 @@ def of_clocks(clocks: Sequence[ClockFact]) -> list[Finding]:
         )
         for clock in clocks
     ]
+
+
+def of_settings(masters: Sequence[SettingsFact]) -> list[Finding]:
+    """Whether the same is in force at all masters: one with short rounds takes another one with long ones for silent."""
+    if len(masters) < 2:
+        return [not_checked("settings of masters", "fewer than two masters tell theirs")]
+    found = []
+    for name, value in masters[0].values.items():
+        values = {master.node: master.values.get(name, value) for master in masters}
+        if len(set(values.values())) > 1:
+            said = ", ".join(f"{each} at {node}" for node, each in values.items())
+            found.append(Finding(WARNING, f"setting {name}", f"it is {said}", f"brokerha settings set {name} {value}"))
+    return found or [Finding(OK, "settings of masters", f"the same at {', '.join(master.node for master in masters)}")]

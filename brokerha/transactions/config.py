@@ -25,7 +25,7 @@ class TxConfig:
     """An open transaction in which nothing happens for this long is rolled back, unless its client asked for another time."""
     timeout_max_ms: int = 3_600_000
     retry_ms: int = 500
-    """What a participant does not answer is said again after this long, then ever less often."""
+    """What a participant does not answer is said again after this long, three times, then ever less often."""
     prepare_ms: int = 10_000
     """A participant that does not answer a prepare for this long counts as lost."""
     lost_backup: str = CONTINUE
@@ -35,7 +35,7 @@ class TxConfig:
     finished_limit: int = 10_000
     """Transactions that are over and whose end is still told; also those whose locks wait for the workers."""
     end_tries: int = 20
-    """How often the end is told to a participant that does not answer, before its queue goes all the same."""
+    """How often the end is told to a participant that does not answer, before it is waited for no longer."""
     event_bytes: int = MEBIBYTE
     """Events in one message, about."""
 

@@ -147,7 +147,7 @@ class TxFeed:
             lane.sent = len(self._events)
             wants_answer = self._asked_from is not None and (self.has_ended or not lane.has_prepared)
             if wants_answer:
-                lane.again_at_ms = mono_ms + self._config.retry_ms * min(PATIENCE_STEPS, 1 + lane.tries)
+                lane.again_at_ms = mono_ms + self._config.retry_ms * min(PATIENCE_STEPS, max(1, lane.tries - 1))
         return outgoing
 
     def _is_repeated(self, backup: NodeId, lane: Lane, mono_ms: int) -> bool:

@@ -118,6 +118,7 @@ def examine(
     for files in machine_facts.deployment_facts(cluster, here, deploy, program(), users, secrets):
         found.append(judging_machine.of_deployment(files))
     found += judging_cluster.of_clocks(cluster_facts.clock_facts(cluster))
+    found += judging_cluster.of_settings(cluster_facts.settings_facts(cluster, environ))
     is_reachable = True
     if cluster.is_embedded:
         return [*found, Finding(OK, "broker", "embedded: one process, which needs none")], True

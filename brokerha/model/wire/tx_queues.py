@@ -22,9 +22,3 @@ TX_QUEUE_PREFIX = "brokerha.tx."
 def tx_queue_name(master: NodeId, txid: TxId, backup: NodeId, invitations: int = 0) -> str:
     """Name of the queue through which a backup of ``master`` gets the events of a transaction, after so many ``invitations`` in vain."""
     return f"{TX_QUEUE_PREFIX}{master}.{txid}.{backup}" + (f"+{invitations}" if invitations else "")
-
-
-def invitations_in(queue: str) -> int:
-    """After how many invitations in vain a queue of a transaction was opened."""
-    number = queue.rpartition("+")[2]
-    return int(number) if number.isdigit() else 0

@@ -4,11 +4,10 @@ py-amqp's calls wait for the broker's answer, and an error that closes a channel
 connection. Making a queue takes a broker milliseconds, and a queue of a transaction may be gone whenever it is asked
 for; both would stop, or tear down, everything beside it. So here every call is only written; answers come as events:
 
-    declare, consume ── frames ──> broker ──> on_answer(queue, number of messages, tag: what its answer names)
-                                                 └──> on_closed(reason)    the channel is gone
+    declare, consume ── frames ──> broker ──> on_answer(queue or tag: what its answer names)
+                                         └──> on_closed(reason)    the channel is gone
 
-Answers to declare come in the order of the calls, and the first one without an answer is the one that closed the
-channel. Consuming is answered by each queue for itself: in any order, or not at all when another call closes the channel.
+Answers to declare come in the order of the calls, and the first one without an answer is the one that closed the channel.
 
 Invariants: belongs to the connection's thread; after `on_closed` nothing of it is used any more.
 """
@@ -56,10 +55,6 @@ class QuietChannel(RabbitChannel):
         self.send_method(spec.Basic.Qos, "lBb", (0, prefetch, False))
         flags = {"no_local": False, "no_ack": False, "exclusive": False, "nowait": False}
         self.send_method(spec.Basic.Consume, "BssbbbbF", (0, queue, tag, *flags.values(), None))
-
-    def cancel(self, tag: str) -> None:
-        """End to read a queue, once it was answered that reading has begun; deliveries that are under way still come."""
-        self.send_method(spec.Basic.Cancel, "sb", (tag, False))
 
     def _dispatch_from_opening(self, method: tuple[int, int], payload: Any, content: Any) -> None:
         """What comes before the channel is open was for an older one of the same number."""

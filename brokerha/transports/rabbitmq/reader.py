@@ -4,7 +4,7 @@
     sync      brokerha.<node>.sync         prefetch_sync   when it is in the inbox and the inbox has room, with others¹
     data      brokerha.<node>.data         prefetch_data   the same
     clients   writes and reads of apps     each its own    when the loop has settled it
-    several   brokerha.tx.….<node>         prefetch_tx     as the first two, each
+    each      brokerha.tx.….<node>         prefetch_tx     as the first two, at once
 
 ¹ An eighth of the prefetch, 1 MiB or a second: nothing waits for it, and what was not acknowledged is gone with the inbox when the connection ends.
 
@@ -16,17 +16,15 @@ declare again, which costs nothing where all is as it was, and to ask the broker
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from amqp.exceptions import ConsumerCancelled
 from kombu import Connection
 
 from brokerha.model.ids import NodeId
-from brokerha.model.wire.tx_queues import invitations_in
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.declaring import LANE_OF_KIND, declare
 from brokerha.transports.lanes.inbox import Inbox
@@ -46,10 +44,9 @@ from brokerha.transports.rabbitmq.quiet_channel import OpenChannel, QuietChannel
 from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Settled, Sightings
 from brokerha.transports.topology import QueueRow, Topology, consumer_arguments, consumer_tag, sync_queue, tx_queue_row
 
-QUEUES_A_CHANNEL = 16
-"""More would save channels, and cost more each time that a queue cannot be read."""
-_ABOUT_A_TAG = "delivery tag"
-"""In what the broker says when it closes a channel for an acknowledgement."""
+LOOKS_S = (0.3, 0.8, 2.0, 4.0)
+"""When a new connection looks whether its inboxes are there still. RabbitMQ deletes inboxes of connections to a node that went by their names,
+and so also one that was just made anew elsewhere: it has its reader then, and nobody can send to it."""
 _NOT_FOUND = 404
 _RESOURCE_LOCKED = 405
 _NO_GENERATION = 0
@@ -58,25 +55,14 @@ _TOGETHER_BYTES = 1024 * 1024
 _TOGETHER_S = 1.0
 
 
-class _Shelf:
-    """One channel with the number of queues that it reads."""
+class _Reading:
+    """One queue with the channel that reads it."""
 
-    def __init__(self, owner: TxReader, open_channel: OpenChannel, invitations: int) -> None:
-        self.invitations = invitations
-        self.asked: dict[str, str] = {}
-        """Queues by the tags of readers of which the broker has not said yet that they read."""
-        self.channel = open_channel(lambda tag: owner.began(self, tag), lambda reason: owner.closed(self, reason))
-        self.queues = 0
+    def __init__(self, owner: TxReader, queue: str, open_channel: OpenChannel) -> None:
+        self.queue = queue
+        self.channel = open_channel(lambda _what: None, lambda _reason: owner.closed(self))
         self.delivered = 0
         self.acknowledged = 0
-
-
-class _Reader(NamedTuple):
-    """One queue that is read."""
-
-    queue: str
-    tag: str
-    shelf: _Shelf
 
 
 class TxReader:
@@ -84,17 +70,17 @@ class TxReader:
 
     The part of the reading half that reads queues of transactions, which come and go while it reads.
 
-        loop ── Followed ──> channels beside the others, each for a few queues ──> inbox, lane tx
+        loop ── Followed ──> a channel for each queue ──> inbox, lane tx
 
     Such a queue goes with its reader, be it for a lost connection. So it is declared again before it is read, and events that went with it
-    are asked for. A queue whose broker node is down cannot be declared, which closes the channel; one that somebody deletes cancels its
-    reader: both are noted, and the primary invites to another one. The other queues of a closed channel, few, are read on through another.
+    are asked for. A queue whose broker node is down cannot be declared, and one that somebody deletes cancels its reader: both are noted,
+    and the primary invites to another one. To leave a queue is to close its channel: what is in the way of that is in nobody else's.
 
     Events are acknowledged when they are in the inbox and the inbox has room. That loses nothing that matters: an open
     transaction is lost with its backup's process in any case, and a backup that misses an event asks its primary for it. What
     the acknowledgement is for is to stop a primary that is faster than its backup.
 
-    Invariants: no more channels than ``followed_tx_queues`` need; a queue that cannot be read is left, until it is wanted anew;
+    Invariants: no more channels than ``followed_tx_queues``; a queue that cannot be read is left, until it is wanted anew;
     nothing here waits, or ends the connection.
     """
 
@@ -120,102 +106,58 @@ class TxReader:
         self._version = -1
         self._wishes: dict[str, int] = {}
         """Number of the wish for each queue, as it was last looked at."""
-        self._reading: dict[str, _Reader] = {}
-        self._leaving: dict[str, _Reader] = {}
-        """By queue: no longer wanted, and not begun yet."""
-        self._shelves: list[_Shelf] = []
-        self._unacknowledged: list[_Shelf] = []
-        self._numbers = itertools.count(1)
+        self._reading: dict[str, _Reading] = {}
+        self._unacknowledged: list[_Reading] = []
 
     def turn(self) -> None:
         """Begin to read what is wanted, end what is not, acknowledge what came."""
         if self._followed.version != self._version:
             self._compare()
         if self._unacknowledged and self._inbox.has_room(TX_LANE):
-            for shelf in self._unacknowledged:
-                shelf.channel.basic_ack(shelf.delivered, multiple=True)
-                shelf.acknowledged = shelf.delivered
+            for reading in self._unacknowledged:
+                if self._reading.get(reading.queue) is reading:
+                    reading.channel.basic_ack(reading.delivered, multiple=True)
+                    reading.acknowledged = reading.delivered
             self._unacknowledged.clear()
 
-    def began(self, shelf: _Shelf, tag: str) -> None:
-        """The broker reads that one for us."""
-        shelf.asked.pop(tag, None)
-        for reader in [reader for reader in self._leaving.values() if reader.tag == tag]:
-            del self._leaving[reader.queue]
-            reader.shelf.channel.cancel(tag)
-
-    def closed(self, shelf: _Shelf, reason: str) -> None:
-        """The queue that the reason names cannot be declared or read; the others are to be looked for again."""
-        self._shelves.remove(shelf)
-        if shelf in self._unacknowledged:
-            self._unacknowledged.remove(shelf)
-        self._leaving = {queue: reader for queue, reader in self._leaving.items() if reader.shelf is not shelf}
-        named = [tag for tag, queue in shelf.asked.items() if f"queue '{queue}'" in reason]
-        # Without a name it is as good to give up the oldest as any, and better than to ask for ever; but a tag is about no queue.
-        refused = next(iter(named or shelf.asked), "") if named or _ABOUT_A_TAG not in reason else ""
-        for reader in [reader for reader in self._reading.values() if reader.shelf is shelf]:
-            if reader.tag == refused:
-                self._is_gone(reader)
-            else:
-                del self._reading[reader.queue]
-        self._version = -1
+    def closed(self, reading: _Reading) -> None:
+        """The queue could not be declared, or not be read, and its channel is gone."""
+        if self._reading.get(reading.queue) is reading:
+            del self._reading[reading.queue]
+            self._counters.add("tx_queues_gone")
+            self._followed.gone(reading.queue, self._wishes.get(reading.queue, 0))
+            # It may be wanted anew since.
+            self._version = -1
 
     def _compare(self) -> None:
         self._version, self._wishes = self._followed.read()
         for queue in [queue for queue in self._reading if queue not in self._wishes]:
-            reader = self._forget(queue)
-            if reader.tag in reader.shelf.asked:
-                # To cancel a reader that it has not begun yet makes RabbitMQ (3.10) give up the whole connection.
-                self._leaving[queue] = reader
-            else:
-                reader.shelf.channel.cancel(reader.tag)
+            self._reading.pop(queue).channel.leave()
         for queue in self._wishes:
             if queue not in self._reading:
                 self._follow(queue)
 
     def _follow(self, queue: str) -> None:
-        reader = self._leaving.pop(queue, None)
-        if reader is not None:
-            self._reading[queue] = reader
-            reader.shelf.queues += 1
-            return
-        # To leave a queue whose node is down stops its channel for seconds; the queue to which one was invited instead has another one.
-        invitations = invitations_in(queue)
-        fit = (each for each in self._shelves if each.invitations == invitations and each.queues < QUEUES_A_CHANNEL)
-        shelf = next(fit, None)
-        if shelf is None:
-            shelf = _Shelf(self, self._open_channel, invitations)
-            self._shelves.append(shelf)
-        # The same queue may be left and followed again: what is said of the old reader must not meet the new one.
-        tag = f"{consumer_tag(self._node, queue)} {next(self._numbers)}"
-        reader = self._reading[queue] = _Reader(queue, tag, shelf)
-        shelf.queues += 1
-        shelf.asked[tag] = queue
-        shelf.channel.declare(queue, tx_queue_row(queue, self._expires_ms).arguments)
-        shelf.channel.consume(
-            queue, tag, lambda raw: self._collect(shelf, raw), lambda _tag: self._on_cancel(reader), self._prefetch
+        reading = self._reading[queue] = _Reading(self, queue, self._open_channel)
+        reading.channel.declare(queue, tx_queue_row(queue, self._expires_ms).arguments)
+        reading.channel.consume(
+            queue,
+            consumer_tag(self._node, queue),
+            lambda raw: self._collect(reading, raw),
+            lambda _tag: self._on_cancel(reading),
+            self._prefetch,
         )
 
-    def _on_cancel(self, reader: _Reader) -> None:
+    def _on_cancel(self, reading: _Reading) -> None:
         """The queue was deleted."""
-        if self._reading.get(reader.queue) is reader:
-            self._is_gone(reader)
+        reading.channel.leave()
+        self.closed(reading)
 
-    def _is_gone(self, reader: _Reader) -> None:
-        self._counters.add("tx_queues_gone")
-        self._forget(reader.queue)
-        self._followed.gone(reader.queue, self._wishes.get(reader.queue, 0))
-
-    def _forget(self, queue: str) -> _Reader:
-        reader = self._reading.pop(queue)
-        reader.shelf.queues -= 1
-        return reader
-
-    def _collect(self, shelf: _Shelf, raw: Any) -> None:
+    def _collect(self, reading: _Reading, raw: Any) -> None:
         arrival = arrival_of(raw, TX_LANE, _NO_GENERATION)
-        if shelf.delivered == shelf.acknowledged:
-            self._unacknowledged.append(shelf)
-        shelf.delivered = arrival.tag.delivery_tag
+        if reading.delivered == reading.acknowledged:
+            self._unacknowledged.append(reading)
+        reading.delivered = arrival.tag.delivery_tag
         self._arrived.append(arrival)
 
 
@@ -483,6 +425,7 @@ class ReaderSession:
         )
         self._pulse = Pulse(self._nodes[SYNC_LANE].channel.ask, config.answer_within_s)
         self._heard_s = self._declared_s = time.monotonic()
+        self._looks_s = [] if is_first else [self._declared_s + after_s for after_s in LOOKS_S]
         open_channel = partial(QuietChannel, connection.connection)
         self._lookout = Lookout(open_channel, self._arrived, sightings, self._declared_s + config.look_after_s)
 
@@ -521,6 +464,12 @@ class ReaderSession:
             declare(self._control, self._topology, nowait=True)
             self._declared_s = now_s
             due_s = now_s + quiet_s
+        if self._looks_s:
+            if now_s >= self._looks_s[0]:
+                del self._looks_s[0]
+                for row in self._topology.inboxes():
+                    self._control.queue_declare(queue=row.name, passive=True, nowait=True)
+            due_s = min([due_s, *self._looks_s])
         return min(due_s, self._pulse.turn(now_s, is_used=is_due))
 
     def _consume_from(self, row: QueueRow) -> None:

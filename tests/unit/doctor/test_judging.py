@@ -18,9 +18,10 @@ from brokerha.doctor.facts import (
     ManagementFact,
     PortFact,
     QueueFact,
+    SettingsFact,
 )
 from brokerha.doctor.findings import OK, PROBLEM, WARNING, Finding, text, worst
-from brokerha.doctor.judging_cluster import of_clocks
+from brokerha.doctor.judging_cluster import of_clocks, of_settings
 from brokerha.doctor.judging_machine import of_data, of_deployment, of_limits, of_port, of_secret
 from brokerha.doctor.wanted import Wanted
 from brokerha.transports.rights import Rights, TopicRights
@@ -75,6 +76,9 @@ CASES: dict[str, tuple[list[Finding], str, str]] = {
     "little memory": (of_limits(LimitsFact(-1, GIGABYTE // 2)), WARNING, "0.5 GB"),
     "old files": ([of_deployment(DeploymentFact("systemd", "d", {"x": "differs"}, "make"))], WARNING, "out of date: x"),
     "clock": (of_clocks([ClockFact("m2", -3.0)]), WARNING, "-3.0 s"),
+    "another setting": (
+        of_settings([SettingsFact("m1", {"idle-round-ms": "100"}), SettingsFact("m2", {"idle-round-ms": "9000"})]), WARNING, "100 at m1, 9000 at m2"
+    ),
     "no broker": (broker(unreachable="nothing listens at h:5672"), PROBLEM, "nothing listens"),
     "wrong password": (broker(unreachable="refused", refused="user"), PROBLEM, "refused"),
     "no virtual host": (broker(unreachable="vhost not found", refused="vhost"), PROBLEM, "does not exist"),
@@ -134,6 +138,7 @@ def test_what_is_wrong_is_one_finding_with_a_command(name: str):
         of_limits(LimitsFact(-1, 8 * GIGABYTE)),
         [of_deployment(DeploymentFact("systemd", "d", {"x": "up-to-date"}, "make"))],
         of_clocks([ClockFact("m2", 0.9)]),
+        of_settings([SettingsFact(node, {"idle-round-ms": "100"}) for node in ("m1", "m2")]),
         broker(),
         broker(is_tls=True, is_loopback=False),
         broker(queues=(QueueFact("brokerha.m1.writes", "missing"),), exchanges={"brokerha.sync": "missing"}),
@@ -150,6 +155,7 @@ def test_what_is_well_is_said_without_a_command(findings: list[Finding]):
     "findings",
     [
         of_clocks([]),
+        of_settings([SettingsFact("m1", {"idle-round-ms": "100"})]),
         of_data(replace(DATA, file_system="")),
         of_data(replace(DATA, fsync_ms=())),
         of_limits(LimitsFact(-1, 0)),

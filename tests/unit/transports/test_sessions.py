@@ -25,7 +25,7 @@ from brokerha.transports.lanes.parcels import (
     Publication,
 )
 from brokerha.transports.link import LinkState
-from brokerha.transports.rabbitmq.reader import ReaderSession
+from brokerha.transports.rabbitmq.reader import LOOKS_S, ReaderSession
 from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Settled, Sightings
 from brokerha.transports.rabbitmq.writer import WriterSession
 from brokerha.transports.topology import topology_of
@@ -463,6 +463,17 @@ class TestReading:
         reading.session.turn(6.5)
         assert len(reading.control.calls) > before
         assert all(call[2].get("nowait") for call in reading.control.calls[before:])
+
+    def test_a_connection_after_the_first_looks_whether_its_inboxes_are_there_still(self, monkeypatch):
+        reading = Reading(monkeypatch, is_first=False, redeclare_quiet_ms=60_000, redeclare_every_ms=60_000)
+        before = len(reading.control.calls)
+        assert reading.session.turn(0.0) == LOOKS_S[0]
+        for look_s in LOOKS_S:
+            reading.session.turn(look_s)
+        assert reading.session.turn(LOOKS_S[-1] + 1) > LOOKS_S[-1] + 1
+        looked = reading.control.calls[before:]
+        assert [call[2]["queue"] for call in looked] == ["brokerha.m1.sync", "brokerha.m1.data"] * len(LOOKS_S)
+        assert all(call[2]["passive"] and call[2]["nowait"] for call in looked), "it is asked, not made: a queue without its name ends in a crash"
 
     def test_a_silent_inbox_is_a_reason_to_ask_whether_its_channel_is_served(self, monkeypatch):
         reading = Reading(monkeypatch, redeclare_quiet_ms=1500, answer_within_s=2.0)

@@ -20,7 +20,7 @@ from brokerha.transports.lanes.parcels import (
     Counters,
     Publication,
 )
-from brokerha.transports.rabbitmq.reader import QUEUES_A_CHANNEL, TxReader
+from brokerha.transports.rabbitmq.reader import TxReader
 from brokerha.transports.rabbitmq.reader_wishes import Followed
 from brokerha.transports.rabbitmq.writer import TxWriter
 
@@ -52,8 +52,8 @@ class FakeChannel:
         self.readers[queue] = (callback, on_cancel)
         self.calls.append(("consume", queue, tag))
 
-    def cancel(self, tag: str) -> None:
-        self.calls.append(("cancel", tag))
+    def leave(self) -> None:
+        self.calls.append(("leave",))
 
     def basic_ack(self, tag: int, multiple: bool) -> None:
         assert multiple
@@ -214,76 +214,37 @@ class Reading:
 
 
 class TestReading:
-    def test_queues_share_a_channel_and_make_room_on_it_when_they_are_deleted(self):
-        reading = Reading(most=100)
-        reading.follow(*(f"q{n}" for n in range(QUEUES_A_CHANNEL)))
-        (channel,) = reading.channels.made
-        for n in range(QUEUES_A_CHANNEL):
-            channel.answer(f"m1b reads q{n} {n + 1}")
-        channel.readers["q1"][1]("")
-        reading.follow("next")
-        assert len(reading.channels.made) == 1
-        reading.follow("another")
-        assert len(reading.channels.made) == 2
-        assert reading.gone() == 1
-
-    def test_a_queue_that_one_was_invited_to_again_is_read_over_another_channel_than_the_one_that_is_left(self):
-        reading = Reading()
-        reading.follow("q.m1b", "r.m1b")
-        reading.followed.leave("q.m1b")
-        reading.follow("q.m1b+1", "r.m1b+1")
-        first, again = reading.channels.made
-        assert set(first.readers) == {"q.m1b", "r.m1b"}
-        assert set(again.readers) == {"q.m1b+1", "r.m1b+1"}
-
-    def test_no_two_readers_have_the_same_tag(self):
-        reading = Reading()
-        reading.follow("q")
-        (channel,) = reading.channels.made
-        channel.answer("m1b reads q 1")
-        reading.followed.leave("q")
-        reading.tx.turn()
-        reading.follow("q")
-        assert channel.calls == [
-            ("consume", "q", "m1b reads q 1"),
-            ("cancel", "m1b reads q 1"),
-            ("consume", "q", "m1b reads q 2"),
-        ]
-
-    def test_a_reader_that_has_not_begun_is_not_cancelled_before_it_has(self):
+    def test_each_queue_has_a_channel_that_is_closed_when_it_is_left(self):
         reading = Reading()
         reading.follow("q1", "q2")
-        (channel,) = reading.channels.made
         reading.followed.leave("q1")
         reading.tx.turn()
-        channel.answer("m1b reads q2 2")
-        assert channel.calls[2:] == []
-        channel.answer("m1b reads q1 1")
-        assert channel.calls[2:] == [("cancel", "m1b reads q1 1")]
+        assert [channel.calls for channel in reading.channels.made] == [
+            [("consume", "q1", "m1b reads q1"), ("leave",)],
+            [("consume", "q2", "m1b reads q2")],
+        ]
 
-    def test_a_queue_that_is_wanted_again_before_its_reader_has_begun_keeps_that_reader(self):
+    def test_one_that_is_followed_again_is_read_over_a_new_channel(self):
         reading = Reading()
         reading.follow("q")
-        (channel,) = reading.channels.made
         reading.followed.leave("q")
         reading.tx.turn()
         reading.follow("q")
-        channel.answer("m1b reads q 1")
-        assert channel.calls == [("consume", "q", "m1b reads q 1")]
-        channel.readers["q"][1]("")
-        assert reading.gone() == 1
+        left, again = reading.channels.made
+        assert (left.calls[-1], again.calls) == (("leave",), [("consume", "q", "m1b reads q")])
+        # What is said of the old one is no news
+        left.close("NOT_FOUND")
+        left.readers["q"][1]("")
+        reading.tx.turn()
+        assert (reading.gone(), len(reading.channels.made)) == (0, 2)
 
-    def test_word_of_a_reader_that_was_replaced_is_no_news(self):
+    def test_a_queue_that_was_deleted_is_left(self):
         reading = Reading()
         reading.follow("q")
-        (channel,) = reading.channels.made
-        channel.answer("m1b reads q 1")
-        cancelled = channel.readers["q"][1]
-        reading.followed.leave("q")
+        reading.channels.made[0].readers["q"][1]("")
         reading.tx.turn()
-        reading.follow("q")
-        cancelled("")
-        assert reading.gone() == 0
+        assert reading.channels.made[0].calls[-1] == ("leave",)
+        assert (reading.gone(), len(reading.channels.made)) == (1, 1)
 
     def test_events_are_acknowledged_together_once_they_are_in_the_inbox(self):
         reading = Reading()
@@ -295,6 +256,15 @@ class TestReading:
         reading.tx.turn()
         assert channel.calls[1:] == [("ack", 3)]
         assert [arrival.lane for arrival in reading.arrived] == [TX_LANE] * 3
+
+    def test_what_is_left_is_not_acknowledged(self):
+        reading = Reading()
+        reading.follow("q")
+        (channel,) = reading.channels.made
+        reading.deliver(channel, "q", 1)
+        reading.followed.leave("q")
+        reading.tx.turn()
+        assert channel.calls[1:] == [("leave",)]
 
     def test_a_full_inbox_withholds_acknowledgements(self):
         reading = Reading(most_events=1)
@@ -310,32 +280,13 @@ class TestReading:
 
     def test_a_queue_that_cannot_be_read_is_tried_again_only_when_it_is_wanted_anew(self):
         reading = Reading()
-        reading.follow("absent")
+        reading.follow("down", "up")
         reading.channels.made[0].close("NOT_FOUND")
         reading.tx.turn()
-        assert (reading.gone(), len(reading.channels.made)) == (1, 1)
-        reading.follow("absent")
-        assert len(reading.channels.made) == 2
-
-    def test_the_other_queues_of_a_closed_channel_are_read_on_through_another(self):
-        reading = Reading()
-        reading.follow("there", "absent", "behind")
-        channel = reading.channels.made[0]
-        # The broker reads the first and did not come to say so; the second is not there, so it never looked at the third
-        reading.deliver(channel, "there", 1)
-        channel.close("NOT_FOUND - no queue 'absent' in vhost '/'")
-        reading.tx.turn()
-        assert [call[:2] for call in reading.channels.made[1].calls] == [("consume", "there"), ("consume", "behind")]
-        assert reading.gone() == 1
-        assert ("ack", 1) not in channel.calls
-
-    def test_a_channel_that_was_closed_for_a_tag_gives_no_queue_up(self):
-        reading = Reading()
-        reading.follow("q1", "q2")
-        reading.channels.made[0].close("PRECONDITION_FAILED - unknown delivery tag 5")
-        reading.tx.turn()
-        assert reading.gone() == 0
-        assert [call[:2] for call in reading.channels.made[1].calls] == [("consume", "q1"), ("consume", "q2")]
+        assert (reading.gone(), len(reading.channels.made)) == (1, 2)
+        assert reading.channels.made[1].calls == [("consume", "up", "m1b reads up")]
+        reading.follow("down")
+        assert len(reading.channels.made) == 3
 
     def test_a_wish_that_was_renewed_while_the_queue_was_missing_is_tried_again(self):
         reading = Reading()
@@ -345,16 +296,6 @@ class TestReading:
         reading.tx.turn()
         assert len(reading.channels.made) == 2
 
-    def test_a_queue_that_was_left_before_it_was_missing_is_no_news(self):
-        reading = Reading()
-        reading.follow("q1", "q2")
-        reading.followed.leave("q1")
-        reading.tx.turn()
-        reading.channels.made[0].close("NOT_FOUND - no queue 'q1' in vhost '/'")
-        reading.tx.turn()
-        assert reading.gone() == 0
-        assert [call[:2] for call in reading.channels.made[1].calls] == [("consume", "q2")]
-
     def test_another_connection_reads_what_is_wanted_then(self):
         followed = Followed(10)
         reading = Reading(followed)
@@ -362,7 +303,7 @@ class TestReading:
         followed.leave("q2")
         again = Reading(followed)
         again.tx.turn()
-        assert [call[1] for call in again.channels.made[0].calls] == ["q1", "q3"]
+        assert [channel.calls[0][1] for channel in again.channels.made] == ["q1", "q3"]
 
     def test_no_more_queues_are_wanted_than_the_limit(self):
         followed = Followed(2)
