@@ -24,8 +24,8 @@ class TxConfig:
     timeout_ms: int = 60_000
     """An open transaction in which nothing happens for this long is rolled back, unless its client asked for another time."""
     timeout_max_ms: int = 3_600_000
-    retry_ms: int = 500
-    """What a participant does not answer is said again after this long, three times, then ever less often."""
+    retry_ms: int = 250
+    """What a participant does not answer is said again after this long, twice, then ever less often."""
     prepare_ms: int = 10_000
     """A participant that does not answer a prepare for this long counts as lost."""
     lost_backup: str = CONTINUE

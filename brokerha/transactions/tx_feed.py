@@ -3,8 +3,8 @@
     begin 0 | operation 1 | operation 2 | … | prepare n | commit or rollback n + 1
 
 Events are kept until the end: who joins later gets all of them. They go out once, in order; what a participant lacks it asks for by
-number, and what it does not answer is said again, with an invitation to another queue: queue and participant may have been lost together, and
-a queue whose broker node is down cannot be made anew before that is back.
+number, and what it does not answer is said again, from the second time on with an invitation to another queue: queue and participant may have
+been lost together, and a queue whose broker node is down cannot be made anew before that is back.
 A queue goes with its participant, who alone reads it: nobody else deletes it.
 
 Invariants: nobody joins after the prepare or the end; an answer counts once; a participant that left does not come back.
@@ -29,7 +29,7 @@ COMMIT = "commit"
 ROLLBACK = "rollback"
 ENDS = frozenset({COMMIT, ROLLBACK})
 
-PATIENCE_STEPS = 8
+PATIENCE_STEPS = 16
 
 
 @dataclass(slots=True)
@@ -147,7 +147,8 @@ class TxFeed:
             lane.sent = len(self._events)
             wants_answer = self._asked_from is not None and (self.has_ended or not lane.has_prepared)
             if wants_answer:
-                lane.again_at_ms = mono_ms + self._config.retry_ms * min(PATIENCE_STEPS, max(1, lane.tries - 1))
+                steps = min(PATIENCE_STEPS, max(1, 2 * lane.tries - 2))
+                lane.again_at_ms = mono_ms + self._config.retry_ms * steps
         return outgoing
 
     def _is_repeated(self, backup: NodeId, lane: Lane, mono_ms: int) -> bool:
@@ -158,8 +159,9 @@ class TxFeed:
         if self.has_ended and lane.tries > self._config.end_tries:
             self.lose(backup)
             return True
-        # The invitation too: a participant that lost it, or the queue, can begin anew.
-        lane.is_invited, lane.sent = False, min(lane.sent, self._asked_from)
+        lane.sent = min(lane.sent, self._asked_from)
+        # First it alone: a reader that lost its queue has made it anew. Then the invitation too, of which, as of the queue, nothing may be there.
+        lane.is_invited = lane.tries < 2
         return False
 
     def _parts(self, first: int) -> list[TxEvents]:

@@ -170,7 +170,7 @@ def test_the_end_is_told_a_bounded_number_of_times() -> None:
     bench.do("rollback", txid)
     bench.run(3_000)
     assert not bench.core.transacting.coordinator.book.ending
-    assert len(bench.queues) == 2 * (1 + 3), "each participant was told once, and invited again until it was enough"
+    assert len(bench.queues) == 2 * (1 + 2), "each participant was told again, then invited again, until it was enough"
     assert bench.core.transacting.deadline_ms() is None
 
 
