@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from brokerha.model.ids import NodeId, TxId
+from brokerha.model.ids import NodeId, Ordered, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.records import History
 from brokerha.model.wire.messages import Bodies, Fetch, Outgoing
@@ -197,6 +197,21 @@ class BodyExchange:
                 invariant(False, "an accepted transaction has its body", txid=txid)
             items.append((node, txid, body or b""))
         return [Outgoing(node, part) for part in split(items, self._config.body_message_bytes) for node in to]
+
+    def beside(self, entries: Sequence[Ordered], reader: NodeId) -> tuple[Sequence[Ordered], list[Bodies]]:
+        """Entries from the first one on whose bodies fit into one answer, and these bodies, but for those of the reader itself."""
+        items: list[Item] = []
+        size = 0
+        for place, (_, txid, origin) in enumerate(entries):
+            body = None if origin == reader else self._history.body(origin, txid)
+            if body is None:
+                continue
+            if items and size + len(body) > ANSWER_LIMIT_BYTES:
+                entries = entries[:place]
+                break
+            items.append((origin, txid, body))
+            size += len(body)
+        return entries, split(items, self._config.body_message_bytes)
 
     def answer(self, wanted: Iterable[tuple[NodeId, TxId]]) -> list[Bodies]:
         """Return the bodies asked for that are held here, within the limit of one answer."""

@@ -1,7 +1,8 @@
 """Catching up: a part of the synchronised queue whose order is known elsewhere, taken over entry by entry.
 
     Missing       entries in a given order, of which those at the head whose bodies are here may go on
-    TailReader    brings the own queue up to an LSN: asks one that is ahead for the entries (Tail), fetches their bodies
+    TailReader    brings the own queue up to an LSN: asks one that is ahead for the entries (Tail), which come with their bodies; fetches
+                  those that did not come
 
 Both ask one holder at a time and go to the next when nothing comes. What is asked for is bounded; an answer is too.
 
@@ -22,8 +23,8 @@ FETCH_LIMIT = 500
 """Bodies asked for in one message."""
 ASKED_LIMIT = 4_000
 """Bodies asked for and not here: else who is far away, and reads after those that go on writing, never gets near."""
-TAIL_LIMIT = 4_000
-"""Entries in one answer."""
+TAIL_LIMIT = 8_000
+"""Entries in one answer, if their bodies fit into it."""
 
 MOST_DOUBLINGS = 2
 """Who gets no answer asks less and less often: what nobody hears may wait on the way, and would all be answered in the end."""
@@ -57,9 +58,12 @@ class Missing:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def extend(self, entries: Iterable[Ordered]) -> None:
-        """More at the end."""
+    def extend(self, entries: Iterable[Ordered], *, are_under_way: bool = False) -> None:
+        """More at the end; bodies that are under way are not asked for as long as something comes."""
+        before = len(self._entries)
         self._entries.extend(entries)
+        if are_under_way and self._asked >= before:
+            self._asked = len(self._entries)
 
     def take(self, has: Has) -> list[Ordered]:
         """Entries at the head whose bodies are here; they are no longer missing."""
@@ -114,6 +118,8 @@ class TailReader:
         self._missing = Missing()
         self._asked_ms: int | None = None
         self._tries = 0
+        self._gets_on = False
+        """Whether something came since it was asked last: what was asked for may be behind it."""
 
     def aim(self, target: Lsn, sources: Iterable[NodeId], txid: TxId = "") -> None:
         """Go for this LSN from now on, and for this transaction there."""
@@ -129,7 +135,9 @@ class TailReader:
         if lsn >= self.target:
             self.begin_anew()
             return []
-        return self._missing.take(has)
+        taken = self._missing.take(has)
+        self._gets_on |= bool(taken)
+        return taken
 
     def begin_anew(self) -> None:
         """The own queue goes on elsewhere: what was said about its old end counts no more."""
@@ -151,7 +159,7 @@ class TailReader:
                 self._missing = Missing()  # Their order was known, and their bodies are gone since.
         elif 0 <= skip < len(tail.entries):
             room = max(0, self.target - following + 1)
-            self._missing.extend(tail.entries[skip : skip + room])
+            self._missing.extend(tail.entries[skip : skip + room], are_under_way=True)
             self.kept_from, self.refused, self._asked_ms, self._tries = 0, {}, None, 0
 
     def messages(self, lsn: Lsn, has: Has, mono_ms: int, again_ms: int) -> list[Outgoing]:
@@ -163,6 +171,9 @@ class TailReader:
         if messages and self._missing.is_stalled:
             # Bodies that were trimmed meanwhile will not come: whether they are held is what the tail says.
             messages.append(Outgoing(messages[0].to, TailWanted(lsn + 1, lsn + 1)))
+        if self._gets_on and self._asked_ms is not None:
+            self._asked_ms = mono_ms
+        self._gets_on = False
         is_due = self._asked_ms is None or mono_ms - self._asked_ms >= patience_ms(again_ms, self._tries - 1)
         if first <= self.target and len(self._missing) < TAIL_LIMIT and is_due:
             source = self.sources[self._tries % len(self.sources)]

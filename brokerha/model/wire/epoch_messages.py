@@ -122,7 +122,7 @@ class TailWanted:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Answer to `TailWanted`: as much of it as fits, from ``first_lsn`` on; bodies are fetched apart."""
+    """Answer to `TailWanted`: as much of it as fits, from ``first_lsn`` on; bodies come beside it."""
 
     CHANNEL: ClassVar[str] = SYNC
     first_lsn: Lsn

@@ -14,8 +14,10 @@ installed; it is installed when the own synchronised queue ends at its base.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from brokerha.model.epochs import ADD, FIRST, NO_EPOCH, REMOVE, Change, EpochId
-from brokerha.model.ids import Instant, Lsn, NodeId
+from brokerha.model.ids import Instant, Lsn, NodeId, Ordered
 from brokerha.model.records import EpochInstalled, EpochPromised
 from brokerha.model.wire.epoch_messages import (
     EpochInstall,
@@ -285,9 +287,11 @@ class Epochs:
             sync.peers.ignored["unknown_peer"] += 1
             return
         limit = min(TAIL_LIMIT, wanted.last_lsn - wanted.first_lsn + 1)
-        entries = tuple(sync.history.ordered(wanted.first_lsn, limit)) if limit > 0 else ()
+        entries: Sequence[Ordered] = sync.history.ordered(wanted.first_lsn, limit) if limit > 0 else ()
         if entries or wanted.first_lsn < sync.history.first_lsn():
-            self._outgoing.append(Outgoing(sender, Tail(wanted.first_lsn, entries, sync.history.first_lsn())))
+            entries, bodies = sync.bodies.beside(entries, sender)
+            self._outgoing += [Outgoing(sender, each) for each in bodies]
+            self._outgoing.append(Outgoing(sender, Tail(wanted.first_lsn, tuple(entries), sync.history.first_lsn())))
 
     def on_tail(self, sync: SyncState, sender: NodeId, tail: Tail) -> None:
         """Take in a part of somebody's synchronised queue, if it was asked for."""

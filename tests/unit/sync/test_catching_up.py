@@ -117,11 +117,13 @@ def test_a_tail_is_asked_for_taken_in_and_given_on_with_its_bodies() -> None:
     assert tail.messages(5, bodies.has, 1000, AGAIN_MS) == [Outgoing("m2", TailWanted(6, 8))]
     # When all of it comes, one body of which is not here
     tail.on_tail(5, Tail(6, tuple(entries("f", "g", "h"))))
-    # Then what is complete goes on, and the body is asked for; the entries are not asked for again
+    # Then what is complete goes on, and the body is asked for when it has not come; the entries are not asked for again
     assert [txid for _, txid, _ in tail.take(5, bodies.has)] == ["f", "g"]
-    assert tail.messages(7, bodies.has, 1001, AGAIN_MS) == [Outgoing("m2", Fetch((("m1", "h"),)))]
-    assert tail.messages(7, bodies.has, 1002, AGAIN_MS) == []
+    assert tail.messages(7, bodies.has, 1001, AGAIN_MS) == []
     assert tail.due_ms(7, AGAIN_MS) == 1001 + AGAIN_MS
+    asked = tail.messages(7, bodies.has, 1001 + AGAIN_MS, AGAIN_MS)
+    assert asked == [Outgoing("m3", Fetch((("m1", "h"),))), Outgoing("m3", TailWanted(8, 8))]
+    assert tail.messages(7, bodies.has, 1002 + AGAIN_MS, AGAIN_MS) == []
     bodies.here.add("h")
     assert [txid for _, txid, _ in tail.take(7, bodies.has)] == ["h"]
     # And at the target nothing is wanted any more
@@ -202,7 +204,16 @@ def test_entries_that_wait_for_bodies_are_bounded(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(catching_up, "TAIL_LIMIT", 2)
     reader = aimed(9)
     reader.on_tail(5, Tail(6, tuple(entries("f", "g"))))
-    assert [type(out.message) for out in reader.messages(5, Bodies().has, 1000, AGAIN_MS)] == [Fetch]
+    assert reader.messages(5, Bodies().has, 1000, AGAIN_MS) == []
+
+
+def test_the_next_part_is_waited_for_as_long_as_bodies_come() -> None:
+    reader, bodies = aimed(80), Bodies("f")
+    reader.on_tail(5, Tail(6, tuple(entries("f", "g"))))
+    assert [out.message for out in reader.messages(5, bodies.has, 1000, AGAIN_MS)] == [TailWanted(8, 80)]
+    assert len(reader.take(5, bodies.has)) == 1
+    assert reader.messages(6, bodies.has, 1000 + AGAIN_MS, AGAIN_MS) == []
+    assert [type(out.message) for out in reader.messages(6, bodies.has, 1000 + 2 * AGAIN_MS, AGAIN_MS)] == [Fetch, TailWanted, TailWanted]
 
 
 def test_what_was_taken_in_otherwise_is_forgotten() -> None:

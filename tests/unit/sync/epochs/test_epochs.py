@@ -10,6 +10,7 @@ from brokerha.model.epochs import FIRST, Epoch
 from brokerha.model.records import EpochInstalled, EpochPromised
 from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, EpochRefused, EpochReport, Tail, TailWanted
 from brokerha.model.wire.messages import Bodies, Fetch, Outgoing
+from brokerha.sync import bodies as bodies_module
 from brokerha.sync.epochs import epochs
 from tests.support.logs import memory_log
 from tests.unit.paper.masters import with_row
@@ -179,13 +180,16 @@ def test_the_queue_is_brought_up_to_the_base_before_the_epoch_begins() -> None:
     table.prepare("m3", (2, "m1"))
     table.tell("m3", EpochInstall(table.next_epoch(2, "m1", "m1", "m2", "m3")), "m1")
     assert table.said("m3") == [Outgoing("m1", TailWanted(1, 3))]
-    # Then the entries come from the one that told it, and their bodies after that
+    # Then the entries come from the one that told it, and their bodies with them
     table.tell("m1", TailWanted(1, 3), "m3")
-    (answer,) = [out.message for out in table.said("m1") if isinstance(out.message, Tail)]
-    assert [txid for _, txid, _ in answer.entries] == ["a", "b", "c"]
-    table.tell("m3", answer, "m1")
-    wanted = (("m1", "a"), ("m1", "b"), ("m1", "c"))
-    assert table.said("m3") == [Outgoing("m1", Fetch(wanted))]
+    bodies, tail = [out.message for out in table.said("m1") if isinstance(out.message, Bodies | Tail)]
+    assert bodies == Bodies((("m1", "a", b"a"), ("m1", "b", b"b"), ("m1", "c", b"c")))
+    assert [txid for _, txid, _ in tail.entries] == ["a", "b", "c"]
+    # As long as these may be under way none is asked for
+    table.tell("m3", tail, "m1")
+    assert table.said("m3") == []
+    table.pass_ms(table.cores["m3"].config.retransmit_ms)
+    assert table.said("m3")[0] == Outgoing("m1", Fetch((("m1", "a"), ("m1", "b"), ("m1", "c"))))
     assert table.cores["m3"].epoch.id == FIRST
     table.cores["m3"].on_bodies("m1", Bodies((("m1", "a", b"a"), ("m1", "b", b"b"))))
     table.round("m3")
@@ -291,10 +295,25 @@ def test_a_part_of_the_queue_is_given_to_those_that_ask() -> None:
     table = EpochTable()
     table.make_queue("a", "b", "c")
     table.tell("m1", TailWanted(2, 3), "m3")
-    (out,) = table.said("m1")
+    bodies, out = table.said("m1")
+    assert isinstance(bodies.message, Bodies)
+    assert [txid for _, txid, _ in bodies.message.items] == ["b", "c"]
     assert isinstance(out.message, Tail)
     assert (out.to, out.message.first_lsn, out.message.kept_from) == ("m3", 2, 1)
     assert [txid for _, txid, _ in out.message.entries] == ["b", "c"]
+
+
+def test_an_answer_has_no_more_bodies_than_fit_and_none_that_its_reader_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies_module, "ANSWER_LIMIT_BYTES", 2)
+    table = EpochTable()
+    table.make_queue("a", "b", "c")
+    table.tell("m1", TailWanted(1, 3), "m3")
+    bodies, tail = (out.message for out in table.said("m1"))
+    assert isinstance(bodies, Bodies)
+    assert isinstance(tail, Tail)
+    assert [txid for _, txid, _ in bodies.items] == [txid for _, txid, _ in tail.entries] == ["a", "b"]
+    table.tell("m2", TailWanted(1, 3), "m1")
+    assert [type(out.message) for out in table.said("m2")] == [Tail]
 
 
 @pytest.mark.parametrize(("first", "last"), [(4, 9), (3, 2)])
@@ -318,7 +337,7 @@ def test_one_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     table = EpochTable()
     table.make_queue("a", "b", "c")
     table.tell("m1", TailWanted(1, 3), "m3")
-    (out,) = table.said("m1")
+    _, out = table.said("m1")
     assert isinstance(out.message, Tail)
     assert len(out.message.entries) == 2
 
