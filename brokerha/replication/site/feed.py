@@ -19,7 +19,7 @@ that is not durable in the synchronised queue (R7); what a worker confirmed neve
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection
 from functools import partial
 from itertools import chain
 
@@ -49,7 +49,7 @@ class Feed:
         self.executed = executed
         self.ignored = 0
         """Reports of what was never synchronised here (a worker with the state of another cluster), or of a lost copy."""
-        self.executed_before: Container[TxId] = frozenset()
+        self.executed_before: Collection[TxId] = frozenset()
         """What the content holds although it has no result: it is executed without its operations (lineages.py)."""
         self.awaited_lsn: Lsn = 0
         """Up to here somebody waits for a worker: a client for its write, a reader, an operator."""

@@ -92,12 +92,16 @@ def executed_before(history: History, executed: Lsn, since: int = 0) -> set[TxId
             continue
         first = split.lsn + 1
         while split.keeps_content and (page := history.given_up(split.number, first, PAGE_ENTRIES)):
-            for entry in page:
-                lsn = history.lsn_of(entry.txid) if entry.outcome == APPLIED else 0
-                if lsn is None or lsn > executed:
-                    found.add(entry.txid)
+            applied = [entry.txid for entry in page if entry.outcome == APPLIED]
+            # Right after going back there is nothing to look up; later ones that have a result are not executed again in any case.
+            found.update(txid for txid in applied if executed <= split.lsn or not _has_result(history, txid, executed))
             first = page[-1].lsn + 1
     return found
+
+
+def _has_result(history: History, txid: TxId, executed: Lsn) -> bool:
+    lsn = history.lsn_of(txid)
+    return lsn is not None and lsn <= executed
 
 
 class Lineages:

@@ -49,7 +49,7 @@ from brokerha.sync.state import SyncState
 from brokerha.sync.transferring import StateReader, state_for
 from brokerha.sync.waiting import culprits, head_of
 
-NEAR = 2 * TAIL_LIMIT
+NEAR = TAIL_LIMIT
 """A master that lacks no more of the queue may be taken back."""
 EPOCH_MESSAGES = (
     EpochPrepare,
