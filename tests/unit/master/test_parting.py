@@ -84,6 +84,22 @@ def test_who_takes_the_content_of_another_site_executes_what_he_had_executed_bef
     assert not bench.core.site.took_elsewhere
 
 
+def test_what_was_executed_before_a_split_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a site that kept its content at a split
+    bench = OneMaster(split_recovery="none")
+    go_back(bench, 3)
+    bench.run()
+    read: list[int] = []
+    given_up = bench.journal.given_up
+    monkeypatch.setattr(bench.journal, "given_up", lambda number, *rest: read.append(number) or given_up(number, *rest))
+    # When sides come together again
+    go_back(bench, 3, lineage=8)
+    bench.run()
+    # Then only what is new is read, and what is known stays
+    assert bench.journal.splits()[0].number not in read
+    assert bench.core.feed.executed_before == {"t4", "t5"}
+
+
 def test_a_site_that_keeps_its_content_executes_all_it_has_first() -> None:
     bench = OneMaster(split_recovery="none")
     # Given a transaction that has its place and no result yet

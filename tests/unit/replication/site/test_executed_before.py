@@ -53,6 +53,13 @@ def test_what_has_a_result_in_the_queue_of_now_does_not_count_any_more() -> None
     assert found(book, 11) == {"waits", "absent"}
 
 
+def test_right_after_going_back_nothing_is_looked_up() -> None:
+    book = Book({})
+    book.add(7, 10, ("a", "applied"))
+    book.lsn_of = None  # type: ignore[assignment, method-assign]
+    assert found(book, 10) == {"a"}
+
+
 def test_what_a_site_executed_before_it_took_the_content_of_another_one_does_not_count() -> None:
     book = Book({})
     book.add(7, 10, ("a", "applied"))
