@@ -6,6 +6,7 @@ import pytest
 
 from brokerha.master.parting import rewinds_of
 from brokerha.model.fingerprints import text_of
+from brokerha.model.given_up import GivenUp
 from brokerha.model.records import Outcomes, Rebased, Record, Rewound
 from brokerha.model.requests import APPLIED_LEVEL, Submit
 from brokerha.model.wire.messages import Executed
@@ -91,7 +92,12 @@ def test_what_was_executed_before_a_split_is_read_once(monkeypatch: pytest.Monke
     bench.run()
     read: list[int] = []
     given_up = bench.journal.given_up
-    monkeypatch.setattr(bench.journal, "given_up", lambda number, *rest: read.append(number) or given_up(number, *rest))
+
+    def reading(number: int, first_lsn: int, limit: int) -> list[GivenUp]:
+        read.append(number)
+        return given_up(number, first_lsn, limit)
+
+    monkeypatch.setattr(bench.journal, "given_up", reading)
     # When sides come together again
     go_back(bench, 3, lineage=8)
     bench.run()
