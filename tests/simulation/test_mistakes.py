@@ -313,7 +313,9 @@ def _drawn(mistake: str, seed: int) -> Options:
     if mistake in CHOOSING_MISTAKES:
         return draw_chosen(CHOSEN_FROM + seed) if "is read" in mistake else _choosing(seed)
     if mistake in MODE_MISTAKES:
-        return draw_mode(MODES_FROM[mode_of(mistake)] + seed)
+        drawn = draw_mode(MODES_FROM[mode_of(mistake)] + seed)
+        # A master that runs knows it; one that begins anew reads it.
+        return _with("crash master")(drawn) if mistake == "executed again after many splits" else drawn
     if mistake in STORE_MISTAKES:
         if mistake == "pointer not replaced":
             return _workers()(draw_plain(seed))

@@ -36,7 +36,7 @@ FIRST_SEEDS: Final[Mapping[str, int]] = {
     "entries listed without bodies": 1,
     "entries not sent again": 45,
     "executed again after a split": 3,
-    "executed again after many splits": 27,
+    "executed again after many splits": 291,
     "first worker of a site taken as it is": 7,
     "former primary goes on": 18,
     "frames are taken without their sums": 5,

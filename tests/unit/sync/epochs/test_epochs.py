@@ -183,6 +183,7 @@ def test_the_queue_is_brought_up_to_the_base_before_the_epoch_begins() -> None:
     # Then the entries come from the one that told it, and their bodies with them
     table.tell("m1", TailWanted(1, 3), "m3")
     bodies, tail = [out.message for out in table.said("m1") if isinstance(out.message, Bodies | Tail)]
+    assert isinstance(tail, Tail)
     assert bodies == Bodies((("m1", "a", b"a"), ("m1", "b", b"b"), ("m1", "c", b"c")))
     assert [txid for _, txid, _ in tail.entries] == ["a", "b", "c"]
     # As long as these may be under way none is asked for
