@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from amqp.exceptions import ConsumerCancelled
+from amqp.exceptions import ConsumerCancelled, ResourceError
 from kombu import Connection
 
 from brokerha.model.ids import NodeId
@@ -138,7 +138,13 @@ class TxReader:
                 self._follow(queue)
 
     def _follow(self, queue: str) -> None:
-        reading = self._reading[queue] = _Reading(self, queue, self._open_channel)
+        try:
+            reading = self._reading[queue] = _Reading(self, queue, self._open_channel)
+        except ResourceError:
+            # The broker allows fewer channels than queues may be followed.
+            self._counters.add("tx_queues_too_many")
+            self._followed.gone(queue, self._wishes[queue])
+            return
         reading.channel.declare(queue, tx_queue_row(queue, self._expires_ms).arguments)
         reading.channel.consume(
             queue,

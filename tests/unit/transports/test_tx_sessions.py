@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from amqp.exceptions import RecoverableConnectionError
+from amqp.exceptions import RecoverableConnectionError, ResourceError
 
 from brokerha.transports.config import LaneLimit, TransportConfig
 from brokerha.transports.lanes.inbox import Inbox
@@ -69,8 +69,11 @@ class Channels:
 
     def __init__(self) -> None:
         self.made: list[FakeChannel] = []
+        self.most = 1000
 
     def __call__(self, on_answer: Callable[[str], None], on_closed: Callable[[str], None]) -> Any:
+        if len(self.made) == self.most:
+            raise ResourceError("No free channel ids")
         self.made.append(FakeChannel(on_answer, on_closed))
         return self.made[-1]
 
@@ -295,6 +298,16 @@ class TestReading:
         reading.channels.made[0].close("NOT_FOUND")
         reading.tx.turn()
         assert len(reading.channels.made) == 2
+
+    def test_what_the_broker_has_no_channel_for_is_left(self):
+        reading = Reading()
+        reading.channels.most = 1
+        reading.follow("q1", "q2")
+        assert [channel.calls[0][1] for channel in reading.channels.made] == ["q1"]
+        assert reading.counters.read()["tx_queues_too_many"] == 1
+        reading.channels.most = 2
+        reading.follow("q2")
+        assert reading.channels.made[1].calls == [("consume", "q2", "m1b reads q2")]
 
     def test_another_connection_reads_what_is_wanted_then(self):
         followed = Followed(10)
