@@ -35,8 +35,8 @@ from brokerha.transactions.transaction import body_of, digest_of
 from brokerha.transactions.tx_feed import ENDS, OPERATION, PREPARE
 
 PATIENCE_STEPS = 8
-NEEDS_ITS_PRIMARY = frozenset({Part.COLLECTING, Part.REFUSED})
-"""Nothing in the journal tells the end of these: only the primary does."""
+NEEDS_ITS_PRIMARY = frozenset({Part.COLLECTING, Part.CLOSED, Part.REFUSED})
+"""The journal does not tell the end of these, or did so before they were joined, in what was taken over as a whole: the primary does."""
 
 
 @dataclass(slots=True)

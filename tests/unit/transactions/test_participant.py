@@ -228,6 +228,18 @@ def test_a_primary_that_is_not_heard_is_asked_whether_the_transaction_is_still_o
     bench.check_empty()
 
 
+def test_one_that_is_closed_and_never_in_the_journal_is_asked_about_too() -> None:
+    # Given a journal that was taken over as a whole, after the decision, and events that come late
+    bench = Bench(still_ms=1_000)
+    bench.join()
+    bench.events(0, *EVENTS)
+    assert bench.answers() == []
+    bench.ms = bench.core.deadline_ms() or 0
+    assert bench.answers() == [("missing", 4)]
+    bench.events(4, ("rollback", b"it is over"))
+    bench.check_empty()
+
+
 def test_one_that_was_refused_is_not_kept_when_its_end_was_lost() -> None:
     bench = Bench(still_ms=1_000, bytes_limit=1)
     bench.join()
