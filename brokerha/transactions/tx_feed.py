@@ -160,7 +160,7 @@ class TxFeed:
             self.lose(backup)
             return True
         lane.sent = min(lane.sent, self._asked_from)
-        # First it alone: a reader that lost its queue has made it anew. Then the invitation too, of which, as of the queue, nothing may be there.
+        # First the event alone: a backup that lost its queue has made it anew. Then an invitation to another queue, too: this one may be gone.
         lane.is_invited = lane.tries < 2
         return False
 

@@ -74,7 +74,7 @@ class TxReader:
 
     Such a queue goes with its reader, be it for a lost connection. So it is declared again before it is read, and events that went with it
     are asked for. A queue whose broker node is down cannot be declared, and one that somebody deletes cancels its reader: both are noted,
-    and the primary invites to another one. To leave a queue is to close its channel: what is in the way of that is in nobody else's.
+    and the primary invites to another one. A queue is left by closing its channel, so one whose node does not answer delays no other.
 
     Events are acknowledged when they are in the inbox and the inbox has room. That loses nothing that matters: an open
     transaction is lost with its backup's process in any case, and a backup that misses an event asks its primary for it. What
