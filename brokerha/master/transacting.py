@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from brokerha.master.retention import Retention, RetentionConfig
-from brokerha.model.branches import branch_id
 from brokerha.model.errors import aborted
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId, maker_of
 from brokerha.model.operations import APPLIED, ResultRow
 from brokerha.model.ready import TxQueueDecision
 from brokerha.model.records import History, MasterState, Record
 from brokerha.model.requests import APPLIED_LEVEL, REFUSED, REJECTED_STATUS, UNKNOWN, Reply, Submit, TxCommand, TxReply
+from brokerha.model.reserved.branches import branch_id
 from brokerha.model.wire.messages import Envelope, Outgoing
 from brokerha.model.wire.process_messages import TxAnswer
 from brokerha.replication.site.feed import Feed

@@ -1,13 +1,13 @@
 """The words of brokerha: what every other part may know, and nothing that does anything.
 
     wire/             every message between nodes, and its bytes
+    reserved/         the key-value tables that brokerha keeps for itself
     outside/          what comes from outside, measured before it is believed: JSON, msgpack, arguments, words for levels
 
     ids.py            node ids, transaction ids, LSNs, entries, the two clocks of an instant
     operations.py     what a transaction asks for, and the effect that it really had
     control.py        checks of the control suite
     records.py        what a journal holds
-    settings.py       settings at run time: the reserved table that holds them, their limits, and which are live
     requests.py       what clients hand to a node, and what they get back
     gathering.py      writes that wait a moment for each other, to travel together
     ready.py          Ready: what a core asks of the world, in the order in which it must happen
@@ -15,16 +15,12 @@
     states.py         the state words of nodes, with reason and action
     errors.py         the whole error tree
     invariants.py     an assertion that survives ``python -O`` and carries facts
-    about.py          what a cluster keeps about a repository beside its quads
-    claims.py         claims: which messages of a queue each master may give to its consumers, as rows of a reserved table
-    branches.py       branches: the three transactions that one of a transaction manager consists of in the order
     epochs.py         epochs: the set of masters that agree at a time, and where their agreement begins
     etags.py          ETags of keys: a text that names a value by its content, the same on every node and at every door
     faults.py         a fault in a few lines of a log
     fingerprints.py   fingerprints as values: how they travel, and how they are shown
     given_up.py       what a master gave up when its synchronised queue went back: the lines of its split book
     log_lineages.py   lineages of a log for those who read it by LSN
-    table_snapshots.py    snapshots of key-value tables by name: the reserved table that holds them, and its limits
 
 Nothing here reads a clock, draws a random number or does input or output.
 """

@@ -23,10 +23,10 @@ import re
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-from brokerha.model import branches, table_snapshots
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import is_repository_id
 from brokerha.model.outside.foreign_json import parse_foreign_json
+from brokerha.model.reserved import branches, staging, table_snapshots
 
 ASK: Final = "ask"
 SELECT: Final = "select"
@@ -40,7 +40,7 @@ ROWS_LIMIT: Final = 1000
 """Rows that a `select` check may expect."""
 KEY_LIMIT_BYTES: Final = 400
 TABLE_LIMIT_BYTES: Final = 64
-PRIVATE: Final = {branches.TABLE: "what is prepared", table_snapshots.TABLE: "snapshots"}
+PRIVATE: Final = {branches.TABLE: "what is prepared", staging.TABLE: "what is staged", table_snapshots.TABLE: "snapshots"}
 """Tables that nobody writes by their name, with what they hold."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")

@@ -7,8 +7,8 @@ workers look inside. Each operation is a list whose first item names it; unpacke
     ["add", repository, nquads]              quads to add, as N-Quads text; blank node labels are kept as they are
     ["remove", repository, nquads]           quads to remove, as N-Quads text
     ["put", table, key, value]               key and value are bytes
-    ["delete", table, key]                   one table is reserved for what is kept about repositories (about.py), one for what is prepared,
-                                             one for snapshots (table_snapshots.py), one for settings (settings.py)
+    ["delete", table, key]                   one table is reserved for what is kept about repositories, one for what is prepared,
+                                             one for snapshots (reserved/)
     ["snapshot", name, table, ...]           the tables as this transaction leaves them can be read by that name; all tables if none is named
     ["drop-snapshot", name]
     ["create-repository", repository]
@@ -16,6 +16,9 @@ workers look inside. Each operation is a list whose first item names it; unpacke
     ["control-add", name, kind, target, text, expected]    a check of the control suite (control.py), all text
     ["control-remove", name]
     ["publish", queue, content_type, body]   a message at the tail; its id is "<txid>.<place of the operation, from 1>"
+    ["stage", transaction, part]             comes first: what follows is only staged, as a part of a large transaction (reserved/staging.py)
+    ["commit-staged", transaction, parts]    alone, or after expectations: what was staged takes place here
+    ["drop-staged", transaction]             alone: what was staged goes
     ["accept", queue, message_id]            takes that message away; rejects the transaction when it is not there
 
 who wrote it, as the last operation, which only the door adds that it came through (outside/authors.py):
@@ -36,6 +39,7 @@ An **effect** is what executing it changed, at the smallest grain, so that apply
     ["create-repository", repository] ["remove-repository", repository]
     ["control-add", name, kind, target, text, expected] ["control-remove", name]
     ["publish", queue, message_id, content_type, body] ["accept", queue, message_id]
+    ["staged", transaction, lsns]            all that was staged at these LSNs takes place, in this order
     ["by", user]
 
 Applying an effect twice is the same as applying it once. The effect of a transaction that changes nothing, or is rejected, says at most
@@ -44,48 +48,25 @@ who wrote it; without that it is empty.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgpack
 
-from brokerha.model import about, branches, claims, control, etags, fingerprints, settings, table_snapshots
 from brokerha.model.errors import InvalidRequest, StoreError, TooLarge
-from brokerha.model.ids import Lsn, Timestamp, TxId, is_repository_id
+from brokerha.model.ids import Lsn, Timestamp, TxId
+from brokerha.model.operation_checks import problem_of, snapshot_problem
 from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
+from brokerha.model.reserved import staging
 
 BODY_LIMIT_BYTES = 8 * 1024 * 1024
 """Largest body of one transaction; larger input is split by the client (RabbitMQ refuses far larger messages)."""
 OPERATIONS_LIMIT = 100_000
 TOO_LARGE: Final = "split it; quads of any number are loaded from a file: brokerha load, brokerha pipeline load"
 """What to do."""
-RANGE_DIGEST_BYTES: Final = fingerprints.DIGEST_BYTES
-"""Of an expected range: the exclusive or of the digests of its keys, as in the fingerprint."""
-LSN_LIMIT = 2**63
-"""Every LSN is below it; workers and masters keep them in 63 bits."""
-KEY_LIMIT_BYTES = control.KEY_LIMIT_BYTES
-"""Largest key of a key-value table; LMDB allows 511 bytes for table name and key together."""
-TABLE_LIMIT_BYTES = control.TABLE_LIMIT_BYTES
-
-QUEUE_LIMIT_BYTES = TABLE_LIMIT_BYTES
-USER_LIMIT_BYTES = 255
-"""As RabbitMQ has it for its users."""
-CONTENT_TYPE_LIMIT_BYTES = 255
 
 APPLIED = "applied"
 REJECTED = "rejected"
-
-GRAPH, TABLE, QUEUE = "graph", "table", "queue"
-SNAPSHOT: Final = "snapshot"
-"""Kinds of stores; the graph of that kind is a repository."""
-
-_MESSAGE_ID: Final = re.compile(r"[!-~]{1,128}\.[1-9][0-9]{0,5}\Z")
-_RESERVED: Final = {about.TABLE: about.problem_of, settings.TABLE: settings.problem_of, claims.TABLE: claims.problem_of}
-"""Tables whose keys and values are judged one by one."""
-_OF_A_REPOSITORY = frozenset({"update", "add", "remove", "create-repository", "remove-repository"})
-_OF_KEYS: Final = frozenset({"put", "delete"})
-_OF_QUEUES: Final = frozenset({"publish", "accept"})
 
 Operation = tuple[Any, ...]
 """An operation as it was written: a row of which nothing is known yet."""
@@ -166,6 +147,38 @@ class DropSnapshot(NamedTuple):
 
     kind: Literal["drop-snapshot"]
     name: str
+
+
+class Stage(NamedTuple):
+    """What follows in the transaction is a part of a large one."""
+
+    kind: Literal["stage"]
+    name: TxId
+    part: int
+    """From 1."""
+
+
+class CommitStaged(NamedTuple):
+    """A large transaction takes place."""
+
+    kind: Literal["commit-staged"]
+    name: TxId
+    parts: int
+
+
+class DropStaged(NamedTuple):
+    """A large transaction goes."""
+
+    kind: Literal["drop-staged"]
+    name: TxId
+
+
+class Staged(NamedTuple):
+    """The change that a `CommitStaged` came to: what was staged at these LSNs, in this order."""
+
+    kind: Literal["staged"]
+    name: TxId
+    lsns: tuple[Lsn, ...]
 
 
 class CreateRepository(NamedTuple):
@@ -286,10 +299,23 @@ OnKey = Put | Delete
 OfQueue = Published | Accept
 OnControl = ControlAdd | ControlRemove
 OnSnapshot = MakeSnapshot | DropSnapshot
+OnStaged = Stage | CommitStaged | DropStaged
 Expectation = ExpectKey | ExpectRange | ExpectSince | ExpectFingerprint
-Checked = OnQuads | OnKey | OnSnapshot | CreateRepository | RemoveRepository | OnControl | Publish | Accept | By | Expectation
+Checked = (
+    OnQuads
+    | OnKey
+    | OnSnapshot
+    | OnStaged
+    | CreateRepository
+    | RemoveRepository
+    | OnControl
+    | Publish
+    | Accept
+    | By
+    | Expectation
+)
 """An operation whose shape was checked."""
-Change = QuadsChanged | OnKey | CreateRepository | RemoveRepository | OnControl | Published | Accept | By
+Change = QuadsChanged | OnKey | CreateRepository | RemoveRepository | OnControl | Published | Accept | Staged | By
 """Of an effect."""
 
 _SHAPES: Final[dict[str, tuple[type[Checked], tuple[type, ...]]]] = {
@@ -300,6 +326,9 @@ _SHAPES: Final[dict[str, tuple[type[Checked], tuple[type, ...]]]] = {
     "delete": (Delete, (str, bytes)),
     "snapshot": (MakeSnapshot, (str,)),
     "drop-snapshot": (DropSnapshot, (str,)),
+    "stage": (Stage, (str, int)),
+    "commit-staged": (CommitStaged, (str, int)),
+    "drop-staged": (DropStaged, (str,)),
     "create-repository": (CreateRepository, (str,)),
     "remove-repository": (RemoveRepository, (str,)),
     "control-add": (ControlAdd, (str, str, str, str, str)),
@@ -323,10 +352,12 @@ _CHANGES: Final[dict[str, type[Change]]] = {
     "control-remove": ControlRemove,
     "publish": Published,
     "accept": Accept,
+    "staged": Staged,
     "by": By,
 }
 ON_KEYS: Final = (Put, Delete)
 ON_SNAPSHOTS: Final = (MakeSnapshot, DropSnapshot)
+ON_STAGED: Final = (Stage, CommitStaged, DropStaged)
 ON_QUEUES: Final = (Publish, Accept)
 EXPECTATIONS: Final = (ExpectKey, ExpectRange, ExpectSince, ExpectFingerprint)
 """For isinstance."""
@@ -419,6 +450,9 @@ def _check(operations: Sequence[Operation], problem_of: Callable[[Any], str]) ->
         if problem := problem_of(operation):
             message = f"operation {number}: {problem}"
             raise InvalidRequest(message)
+    names = [operation[0] for operation in operations]
+    if not staging.KINDS.isdisjoint(names) and (problem := staging.order_problem(names, operations)):
+        raise InvalidRequest(problem)
 
 
 def _problem_as_written(operation: Any) -> str:
@@ -447,133 +481,16 @@ def _problem(operation: Any) -> str:
     if known is None:
         return f"unknown operation {name!r}; known are {', '.join(sorted(_SHAPES))}"
     if name == "snapshot":
-        return _snapshot_problem(arguments)
+        return snapshot_problem(arguments)
     if tuple(map(type, arguments)) != known[1]:
         wanted = ", ".join(t.__name__ for t in known[1])
         return f"{name} takes ({wanted})"
-    if name in _OF_KEYS:
-        return _key_problem(arguments[0], arguments[1]) or _reserved_problem(arguments)
-    if name == "drop-snapshot":
-        return name_problem(SNAPSHOT, arguments[0])
-    if name in _OF_A_REPOSITORY:
-        return _repository_problem(arguments[0])
-    if name == "control-add":
-        return control.problem_of(tuple(arguments))
-    if name == "control-remove":
-        return "" if control.is_check_name(arguments[0]) else f"{arguments[0]!r} is no name of a check"
-    if name in _OF_QUEUES:
-        return _queue_problem(name, arguments)
-    if name == "by":
-        return user_problem(arguments[0])
-    return _expectation_problem(name, arguments)
+    return problem_of(name, arguments)
 
 
 def message_id(txid: TxId, number: int) -> str:
     """Id of the message that an operation publishes; ``number`` is its place in the transaction, from 1."""
     return f"{txid}.{number}"
-
-
-def is_message_id(text: str) -> bool:
-    """Whether a message could have this id."""
-    return _MESSAGE_ID.match(text) is not None
-
-
-def name_problem(kind: str, name: str) -> str:
-    """What is wrong with the name of a table, a queue or a snapshot; empty when nothing is."""
-    if not name or "\0" in name or len(name.encode()) > TABLE_LIMIT_BYTES:
-        return f"a {kind} name has 1 to {TABLE_LIMIT_BYTES} bytes and no NUL"
-    return ""
-
-
-def user_problem(name: str) -> str:
-    """What is wrong with the name of a user; empty when nothing is."""
-    is_name = 1 <= len(name.encode()) <= USER_LIMIT_BYTES and name.isprintable()
-    return "" if is_name else f"a user name has 1 to {USER_LIMIT_BYTES} bytes, all of them printable"
-
-
-def _repository_problem(name: str) -> str:
-    return "" if is_repository_id(name) else f"{name!r} is no repository id ([A-Za-z0-9_-]{{1,64}})"
-
-
-def _key_problem(table: str, key: bytes) -> str:
-    if not table or "\0" in table or len(table.encode()) > TABLE_LIMIT_BYTES:
-        return name_problem(TABLE, table)
-    if table == branches.TABLE:
-        return _private(table)
-    if not 1 <= len(key) <= KEY_LIMIT_BYTES:
-        return f"a key has 1 to {KEY_LIMIT_BYTES} bytes, this one has {len(key)}"
-    return ""
-
-
-def _private(table: str) -> str:
-    return f"table {table} is brokerha's own: it holds {control.PRIVATE[table]}"
-
-
-def _snapshot_problem(arguments: Any) -> str:
-    if not arguments or any(type(each) is not str for each in arguments):
-        return "snapshot takes a name and the names of tables"
-    name, *tables = arguments
-    if problem := name_problem(SNAPSHOT, name):
-        return problem
-    if len(set(tables)) != len(tables) or len(tables) > table_snapshots.TABLES_LIMIT:
-        return f"a snapshot is of at most {table_snapshots.TABLES_LIMIT} tables, each named once"
-    for table in tables:
-        if problem := name_problem(TABLE, table):
-            return problem
-        if table in _RESERVED or table in control.PRIVATE:
-            return f"table {table} is brokerha's own, which no snapshot shows"
-    return ""
-
-
-def _reserved_problem(arguments: Any) -> str:
-    if arguments[0] in control.PRIVATE:
-        return _private(arguments[0])
-    judge = _RESERVED.get(arguments[0])
-    return "" if judge is None else judge(arguments[1], arguments[2] if len(arguments) == 3 else None)
-
-
-def _queue_problem(name: str, arguments: Any) -> str:
-    problem = name_problem(QUEUE, arguments[0])
-    if problem:
-        return problem
-    if name == "accept":
-        return "" if is_message_id(arguments[1]) else f"{arguments[1]!r} is no message id (transaction id, dot, number)"
-    content_type = arguments[1]
-    if len(content_type) > CONTENT_TYPE_LIMIT_BYTES or not (content_type.isascii() and content_type.isprintable()):
-        return f"a content type has at most {CONTENT_TYPE_LIMIT_BYTES} printable ASCII characters"
-    return ""
-
-
-def _expectation_problem(name: str, arguments: Any) -> str:
-    if name == "expect-key":
-        table, key, etag = arguments
-        problem = _key_problem(table, key)
-        if not problem and etag and not etags.is_etag(etag):
-            problem = f"{etag!r} is no ETag of a key: give it as HTTP does, quotes included, or empty for no such key"
-        return problem
-    if name == "expect-range":
-        return _range_problem(*arguments)
-    if name == "expect-since":
-        kind, store, lsn = arguments
-        if kind not in {GRAPH, TABLE, QUEUE}:
-            return f"expect-since is about a graph, table or queue, not {kind!r}"
-        if not 0 <= lsn < LSN_LIMIT:
-            return "an LSN is 0 or more and below 2**63"
-        return _repository_problem(store) if kind == GRAPH else name_problem(kind, store)
-    known = fingerprints.from_text(arguments[0])
-    if len(known) != 1 + fingerprints.DIGEST_BYTES or known[0] != fingerprints.VERSION:
-        return f"{arguments[0]!r} is no fingerprint of version {fingerprints.VERSION} (1:<32 hexadecimal digits>)"
-    return ""
-
-
-def _range_problem(table: str, first: bytes, end: bytes, digest: bytes) -> str:
-    if problem := name_problem(TABLE, table):
-        return problem
-    if len(first) > KEY_LIMIT_BYTES or len(end) > KEY_LIMIT_BYTES + 1:
-        return f"a range is from a key of at most {KEY_LIMIT_BYTES} bytes to one of at most {KEY_LIMIT_BYTES + 1}"
-    if len(digest) != RANGE_DIGEST_BYTES:
-        return f"the digest of a range has {RANGE_DIGEST_BYTES} bytes, this one has {len(digest)}"
-    return ""
 
 
 def pack_effect(changes: Sequence[Change]) -> bytes:

@@ -22,7 +22,7 @@ import structlog
 
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import Lsn, NodeId
-from brokerha.model.settings import SETTINGS, Row, packed, problem_of, row_in, text_of, value_of
+from brokerha.model.reserved.settings import SETTINGS, Row, packed, problem_of, row_in, text_of, value_of
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.run_time import Rows, at_start, running, text_in
 from brokerha.stores.files.durable import replace_file

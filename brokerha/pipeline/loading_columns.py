@@ -22,7 +22,8 @@ import pyarrow as pa
 from brokerha.client.loading import statements
 from brokerha.client.rdf_lines import relabelled
 from brokerha.model.errors import BrokerhaError
-from brokerha.model.operations import KEY_LIMIT_BYTES, Operation
+from brokerha.model.operation_checks import KEY_LIMIT_BYTES
+from brokerha.model.operations import Operation
 from brokerha.pipeline.loading_mapping import ALL_COLUMNS, KeyForm, Mapping, Property, QuadForm, Template
 from brokerha.pipeline.places import file_system, place
 from brokerha.pipeline.publishing import ROWS_LIMIT

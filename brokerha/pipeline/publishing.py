@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from brokerha.model.errors import ConfigurationError, error_named
 from brokerha.model.ids import Lsn, TxId
-from brokerha.model.operations import GRAPH, QUEUE, TABLE
+from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 from brokerha.model.outside.levels import parse_ack
 from brokerha.pipeline.places import place
 

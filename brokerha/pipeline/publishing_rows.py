@@ -32,7 +32,8 @@ from pyoxigraph import RdfFormat, parse
 
 from brokerha.client.rdf_lines import in_graph, is_statement, relabelled
 from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest
-from brokerha.model.operations import BODY_LIMIT_BYTES, GRAPH, QUEUE, TABLE, Operation, check_operations
+from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
+from brokerha.model.operations import BODY_LIMIT_BYTES, Operation, check_operations
 from brokerha.pipeline.publishing import KINDS, SIZE_LIMIT_BYTES, Reject, SinkOptions, prefix_of
 from brokerha.stores.rdf.change import read_nquads
 from brokerha.stores.sparql.tokens import RESERVED

@@ -49,7 +49,7 @@ import brokerha
 from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest, UnknownRepository, WentBack
 from brokerha.model.ids import Lsn
 from brokerha.model.log_lineages import newest, problem
-from brokerha.model.operations import GRAPH
+from brokerha.model.operation_checks import GRAPH
 from brokerha.pipeline.places import keep
 from brokerha.pipeline.publishing import Result, SinkOptions
 from brokerha.pipeline.publishing_rows import check_columns

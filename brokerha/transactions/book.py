@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Protocol
 
-from brokerha.model.branches import named_ids, packed
 from brokerha.model.errors import NotFound, WrongState, aborted
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.operations import ResultRow
 from brokerha.model.ready import TxQueueDecision
 from brokerha.model.records import MasterState, Record
 from brokerha.model.requests import TxReply
+from brokerha.model.reserved.branches import named_ids, packed
 from brokerha.model.wire.messages import Outgoing
 from brokerha.transactions.config import TxConfig
 from brokerha.transactions.locks import Locks

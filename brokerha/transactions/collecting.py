@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from brokerha.model.branches import BRANCH_ID_LIMIT
 from brokerha.model.errors import InvalidRequest, KeyReused, NotReady, WrongState, error_named
 from brokerha.model.ids import Instant, is_tx_id
 from brokerha.model.operations import Operation
 from brokerha.model.outside.isolation import READ_COMMITTED, checked_isolation
 from brokerha.model.requests import TxCommand
+from brokerha.model.reserved.branches import BRANCH_ID_LIMIT
 from brokerha.transactions.book import Book
 from brokerha.transactions.locks import accepted_in
 from brokerha.transactions.read_set import ReadSet

@@ -5,7 +5,7 @@
     prepare, then commit or rollback               decided by the holder of the xid; each has its place in the order
     by hand                                        decided by a person: kept and reported until it is forgotten
 
-A prepare is answered when it was judged at its place (model/branches.py): from then on the commit cannot fail.
+A prepare is answered when it was judged at its place (model/reserved/branches.py): from then on the commit cannot fail.
 
 A commit is ONE turn of the master: the record of the decision and the acceptance of the body are written together or not at all, so
 there is no moment at which it is decided and could be lost. A rollback of what is not prepared needs no record.
@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerha.model import branches
 from brokerha.model.errors import Aborted, InvalidRequest, NotFound, NotReady, WrongState, aborted, error_named
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import REJECTED, ResultRow
 from brokerha.model.outside.authors import packed_by
 from brokerha.model.records import TxDecided, TxForgotten, TxPrepared
 from brokerha.model.requests import APPLIED_LEVEL, LEVELS, TxCommand
+from brokerha.model.reserved import branches
 from brokerha.transactions.book import Book
 from brokerha.transactions.collecting import add_pieces, flag, number, text
 from brokerha.transactions.config import ABORT

@@ -16,10 +16,9 @@ import msgpack
 
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import Lsn
+from brokerha.model.operation_checks import GRAPH, TABLE
 from brokerha.model.operations import (
     EXPECTATIONS,
-    GRAPH,
-    TABLE,
     Add,
     CreateRepository,
     Delete,

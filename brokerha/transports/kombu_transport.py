@@ -25,7 +25,7 @@ from typing import Any
 
 from brokerha.model.errors import ProtocolError
 from brokerha.model.ids import NodeId
-from brokerha.model.operations import user_problem
+from brokerha.model.operation_checks import user_problem
 from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, OpenTxQueue, TxQueueDecision
 from brokerha.model.requests import Absence
 from brokerha.model.wire.channels import SYNC

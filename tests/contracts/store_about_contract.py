@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from brokerha.model.about import TABLE, namespace_key, setting_key
 from brokerha.model.errors import InvalidRequest, UnknownRepository
 from brokerha.model.operations import APPLIED, REJECTED, Operation
+from brokerha.model.reserved.about import TABLE, namespace_key, setting_key
 from brokerha.ports.store import Store
 from tests.contracts.store_contract import effect, logged, read, run
 

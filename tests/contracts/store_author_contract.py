@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from brokerha.model import branches
 from brokerha.model.operations import (
     APPLIED,
     REJECTED,
@@ -14,6 +13,7 @@ from brokerha.model.operations import (
     unpack_effect,
 )
 from brokerha.model.outside.authors import signed
+from brokerha.model.reserved import branches
 from brokerha.ports.store import Store
 from tests.contracts.store_contract import logged, run
 

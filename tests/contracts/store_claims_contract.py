@@ -8,10 +8,10 @@ from typing import Any
 import msgpack
 import pytest
 
-from brokerha.model.claims import EMPTY, TABLE, Claims, claimed, packed
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.etags import etag_of
 from brokerha.model.operations import APPLIED, REJECTED, Operation
+from brokerha.model.reserved.claims import EMPTY, TABLE, Claims, claimed, packed
 from brokerha.ports.store import Store
 from brokerha.stores.reads.queues import CLAIMED_BYTES
 from tests.contracts.store_contract import logged, read, run

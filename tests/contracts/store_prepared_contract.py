@@ -8,10 +8,10 @@ from typing import Any
 import msgpack
 import pytest
 
-from brokerha.model import about, branches
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.etags import etag_of
 from brokerha.model.operations import APPLIED, REJECTED, Operation, Result, pack_operations, unpack_effect
+from brokerha.model.reserved import about, branches
 from brokerha.ports.store import Store
 from tests.contracts.store_contract import A, B, fingerprint, lines, logged, quads, read, rows, run
 from tests.contracts.store_queue_contract import queue

@@ -11,7 +11,7 @@ import pytest
 
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import APPLIED, REJECTED, Operation
-from brokerha.model.settings import TABLE, Row, packed
+from brokerha.model.reserved.settings import TABLE, Row, packed
 from brokerha.ports.store import Store
 from tests.contracts.store_contract import logged, read, run
 from tests.contracts.store_observing_contract import observe

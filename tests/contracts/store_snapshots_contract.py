@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from brokerha.model import branches, table_snapshots
 from brokerha.model.errors import Conflict, InvalidRequest, NotFound, UnknownSnapshot
 from brokerha.model.operations import APPLIED, REJECTED, Operation, pack_operations, unpack_effect
+from brokerha.model.reserved import branches, table_snapshots
 from brokerha.ports.store import Store
 from tests.contracts.store_contract import effect, fingerprint, logged, read, rows, run
 from tests.contracts.store_observing_contract import observe
@@ -170,10 +170,10 @@ class StoreSnapshotsContract:
             did(store, ("snapshot", str(number), "t"))
         assert refused(store, ("snapshot", "more", "t")).startswith("table 't' has 16 snapshots, which is the limit")
         did(store, ("snapshot", "more", "u"), ("drop-snapshot", "3"), ("snapshot", "again", "t"))
-        monkeypatch.setattr("brokerha.model.table_snapshots.COUNT_LIMIT", 17)
+        monkeypatch.setattr("brokerha.model.reserved.table_snapshots.COUNT_LIMIT", 17)
         assert refused(store, ("snapshot", "last", "u")) == "there are 17 snapshots, which is the limit: drop some"
-        monkeypatch.setattr("brokerha.model.table_snapshots.TABLES_LIMIT", 1)
-        monkeypatch.setattr("brokerha.model.table_snapshots.COUNT_LIMIT", 100)
+        monkeypatch.setattr("brokerha.model.reserved.table_snapshots.TABLES_LIMIT", 1)
+        monkeypatch.setattr("brokerha.model.reserved.table_snapshots.COUNT_LIMIT", 100)
         did(store, put(b"a", b"x" * 600), put(b"a", b"x" * 600, "v"))
         assert refused(store, ("snapshot", "last")) == "2 tables; a snapshot has at most 1: name those that matter"
         monkeypatch.setattr("brokerha.stores.tables.snapshots.SIZE_LIMIT_BYTES", 1000)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from brokerha.model import branches
 from brokerha.model.etags import etag_of
 from brokerha.model.operations import APPLIED, Operation
+from brokerha.model.reserved import branches
 from brokerha.ports.store import Store
 from brokerha.stores.comparing.fingerprint import key_digest
 from brokerha.stores.control import keys as control_keys
@@ -31,6 +31,7 @@ from tests.contracts.store_prepared_contract import StorePreparedContract, step
 from tests.contracts.store_queue_contract import StoreExpectationContract, StoreQueueContract, counters, queue
 from tests.contracts.store_settings_contract import StoreSettingsContract
 from tests.contracts.store_snapshots_contract import StoreSnapshotsContract
+from tests.contracts.store_staged_contract import StoreStagedContract
 from tests.support.memory_store.store import MemoryStore
 
 
@@ -91,6 +92,7 @@ class Everything(
     StoreDigestsContract,
     StoreAboutContract,
     StorePreparedContract,
+    StoreStagedContract,
     StoreSettingsContract,
     StoreClaimsContract,
     StoreAuthorContract,

@@ -11,8 +11,9 @@ from brokerha.http.data.queues import LOOK_MOST
 from brokerha.http.door.limits import HttpLimits
 from brokerha.http.door.server import HeadLimits
 from brokerha.ingress import limits as ingress
-from brokerha.model import about, control, operations, table_snapshots
+from brokerha.model import control, operation_checks, operations
 from brokerha.model.outside import foreign_json
+from brokerha.model.reserved import about, table_snapshots
 from brokerha.model.wire import client_wire
 from brokerha.nodes.observing.master_view import LOG_LIMIT
 from brokerha.stores.comparing import digests
@@ -45,7 +46,7 @@ NAMED = (
     ("docs/http.md", f"how long this request can take, 1 to {DOOR.timeout_limit_ms:,}; {DOOR.timeout_ms:,} by default"),
     ("docs/http.md", f"have {kib(HEAD.size_bytes)} and {HEAD.fields} headers (431); a head is there {HEAD.time_s:g} s after"),
     ("docs/http.md", f"JSON can be {foreign_json.DEPTH_LIMIT} lists and objects deep (400) and have {foreign_json.ITEMS_LIMIT:,} items (413), operations and groups of changes {OPERATIONS_ITEMS_LIMIT:,}"),
-    ("docs/http.md", f"A key has up to {operations.KEY_LIMIT_BYTES} bytes, the name of a table up to {operations.TABLE_LIMIT_BYTES}."),
+    ("docs/http.md", f"A key has up to {operation_checks.KEY_LIMIT_BYTES} bytes, the name of a table up to {operation_checks.TABLE_LIMIT_BYTES}."),
     ("docs/http.md", f"{table_snapshots.A_TABLE_LIMIT} snapshots of a table, {table_snapshots.TABLES_LIMIT:,} tables in a snapshot, {table_snapshots.COUNT_LIMIT:,} snapshots;"),
     ("docs/http.md", f"would keep for snapshots are {mib(snapshots.SIZE_LIMIT_BYTES)} together"),
     ("docs/http.md", f"{snapshots.DROP_ROWS:,} of them by the drop itself, and {snapshots.WRITE_ROWS} by each later"),
@@ -86,7 +87,7 @@ MISSING = {
     "With two masters or without a majority": ("brokerha/model/states.py", "no-majority"),
     "Masters are added and replaced with": ("brokerha/sync/membership.py", "masters are added and taken out with split-recovery = quorum"),
     "One transaction has at most 8 MiB, and changes at most 10 MiB": ("brokerha/stores/execution/presence.py", "it travels as one line of the log, in one message"),
-    "Messages are given out by one master at a time": ("brokerha/model/claims.py", "belongs to a master that is gone, and its claims count no more"),
+    "Messages are given out by one master at a time": ("brokerha/model/reserved/claims.py", "belongs to a master that is gone, and its claims count no more"),
     "It cannot stop a query that the engine is computing": ("brokerha/nodes/reads/pool.py", "stuck"),
     "A store keeps the value of a literal": ("brokerha/cli/data/load.py", "are kept by value, not as spelled"),
     "Users of the HTTP door have roles": ("brokerha/http/guard/users.py", "the graph of that kind is a repository"),

@@ -13,7 +13,7 @@ from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster, Row
 from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.output import columns
-from brokerha.model.settings import name_problem
+from brokerha.model.reserved.settings import name_problem
 
 COLUMNS = columns("name=SETTING", "value", "takes", "counts", "set_by", "when", "from")
 LIVE, RESTART = "at once", "from the next start"

@@ -117,7 +117,7 @@ def add(
     The password is read from standard input; at a terminal it is asked for. The token is written to standard output, this once.
     """
     from brokerha.http.guard.users import NONE, ROLES, Token, User, hash_password, hash_token
-    from brokerha.model.operations import GRAPH, QUEUE, TABLE
+    from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 
     if role not in ROLES:
         raise typer.BadParameter(f"--role {role}: write one of {', '.join(ROLES)}")
@@ -187,7 +187,7 @@ def _right(option: str, kind: str, given: str) -> tuple[Store, str]:
 
 
 def _listed(stores: dict[Store, str]) -> str:
-    from brokerha.model.operations import GRAPH
+    from brokerha.model.operation_checks import GRAPH
 
     return ", ".join(f"{'repository' if kind == GRAPH else kind} {name}={role}" for (kind, name), role in sorted(stores.items()))
 

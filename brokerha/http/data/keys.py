@@ -18,7 +18,8 @@ from brokerha.http.guard.rights import demand_operations, only_readable
 from brokerha.model.errors import CONFLICT, InvalidRequest, Rejected
 from brokerha.model.etags import etag_of, is_etag
 from brokerha.model.ids import TxId
-from brokerha.model.operations import TABLE, Operation
+from brokerha.model.operation_checks import TABLE
+from brokerha.model.operations import Operation
 
 OCTETS = "application/octet-stream"
 

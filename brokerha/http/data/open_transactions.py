@@ -27,7 +27,7 @@ from brokerha.http.door.call import Call, Parameters, natural
 from brokerha.http.guard.rights import demand_operations
 from brokerha.http.guard.users import ADMIN, READ, WRITE
 from brokerha.model.errors import InvalidRequest, NotFound
-from brokerha.model.operations import QUEUE
+from brokerha.model.operation_checks import QUEUE
 from brokerha.model.outside.isolation import READ_COMMITTED, checked_isolation
 
 WAIT_MOST_S = 3600.0

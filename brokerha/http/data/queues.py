@@ -25,7 +25,8 @@ from brokerha.http.door.call import Call
 from brokerha.http.door.passing import age_of, begin_write, facts_of, read, write
 from brokerha.http.guard.rights import only_readable
 from brokerha.model.errors import Aborted, BrokerhaError
-from brokerha.model.operations import QUEUE, message_id
+from brokerha.model.operation_checks import QUEUE
+from brokerha.model.operations import message_id
 
 OCTETS: Final = "application/octet-stream"
 ABORTS_LIMIT: Final = 5

@@ -25,7 +25,8 @@ from brokerha.ingress.content_codings import ACCEPTED, inflater_of
 from brokerha.ingress.rdf_bodies import utf8
 from brokerha.model.errors import InvalidRequest, NotAcceptable, NotAllowed, NotReady, TooLarge, UnsupportedType
 from brokerha.model.ids import Lsn, TxId, is_tx_id
-from brokerha.model.operations import GRAPH, TOO_LARGE
+from brokerha.model.operation_checks import GRAPH
+from brokerha.model.operations import TOO_LARGE
 from brokerha.model.outside.levels import parse_ack, parse_apart, parse_min_lsn
 from brokerha.model.requests import APPLIED_LEVEL
 from brokerha.ports.front import Front

@@ -22,7 +22,7 @@ from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call, lacks
 from brokerha.http.guard.users import Failures, User, Users
 from brokerha.model.errors import NotAllowed
-from brokerha.model.operations import GRAPH, QUEUE, TABLE
+from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 
 SAFE = frozenset({"GET", "HEAD"})
 OPEN = ""

@@ -23,9 +23,10 @@ from typing import Any
 
 from brokerha.http.door.call import Call
 from brokerha.http.guard.users import ADMIN, READ, WRITE
-from brokerha.model import about
 from brokerha.model.errors import InvalidRequest, TooLarge
-from brokerha.model.operations import GRAPH, QUEUE, TABLE, Operation, unpack_operations
+from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
+from brokerha.model.operations import Operation, unpack_operations
+from brokerha.model.reserved import about
 
 _IN_STORES = {
     "update": (GRAPH, WRITE), "add": (GRAPH, WRITE), "remove": (GRAPH, WRITE),

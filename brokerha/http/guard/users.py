@@ -30,7 +30,7 @@ from typing import Final
 from brokerha.http.replaced import Replaced
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import is_repository_id
-from brokerha.model.operations import GRAPH, QUEUE, TABLE, USER_LIMIT_BYTES, name_problem, user_problem
+from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE, USER_LIMIT_BYTES, name_problem, user_problem
 
 NONE, READ, WRITE, ADMIN = "none", "read", "write", "admin"
 ROLES = (NONE, READ, WRITE, ADMIN)

@@ -19,7 +19,7 @@ from brokerha.http.door.answer import JSON, Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import command
 from brokerha.model.errors import InvalidRequest, NotFound, UnsupportedType
-from brokerha.model.settings import name_problem, text_of
+from brokerha.model.reserved.settings import name_problem, text_of
 
 _BODY: Final = 'the body is {"value": ...} with a text, a number, true or false'
 

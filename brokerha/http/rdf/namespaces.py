@@ -4,7 +4,7 @@
     GET     …/namespaces/{prefix}   the IRI as text, 404 without it       PUT       the body is the IRI, 204
                                                                           DELETE    204, also when it was not there
 
-They are keys of a reserved table (model/about.py), so they go through the log and belong to every copy. The prefix may be empty.
+They are keys of a reserved table (model/reserved/about.py), so they go through the log and belong to every copy. The prefix may be empty.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from brokerha.http.door.answer import TEXT, Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import age_of, begin_write, done, read, write_to_repository
 from brokerha.ingress.rdf_bodies import Target
-from brokerha.model import about
 from brokerha.model.errors import InvalidRequest, NotFound
 from brokerha.model.invariants import InvariantBroken
 from brokerha.model.operations import Operation
 from brokerha.model.outside.levels import LATEST_LSN
+from brokerha.model.reserved import about
 from brokerha.ports.front import ReadOutcome
 
 FORMATS = {

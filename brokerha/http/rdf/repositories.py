@@ -17,9 +17,10 @@ from brokerha.http.rdf import sparql
 from brokerha.http.rdf.namespaces import table
 from brokerha.ingress import rdf_bodies
 from brokerha.ingress.rdf_bodies import context_text, contexts_of, quads_of
-from brokerha.model import about
 from brokerha.model.errors import InvalidRequest, UnsupportedType
-from brokerha.model.operations import GRAPH, Operation
+from brokerha.model.operation_checks import GRAPH
+from brokerha.model.operations import Operation
+from brokerha.model.reserved import about
 
 UNION_SETTING: Final = "urn:brokerha:config#union-default-graph"
 _REP, _SAIL = "http://www.openrdf.org/config/repository#", "http://www.openrdf.org/config/sail#"

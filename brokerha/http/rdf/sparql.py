@@ -21,8 +21,8 @@ from brokerha.http.door.passing import begin_write, done, read, result, write_to
 from brokerha.http.guard.users import WRITE
 from brokerha.ingress.nesting import is_plain_request
 from brokerha.ingress.rdf_bodies import FORMATS, base_iri_of, term_of, utf8
-from brokerha.model import about
 from brokerha.model.errors import InvalidRequest
+from brokerha.model.reserved import about
 from brokerha.stores.sparql.protocol import (
     check_binding,
     is_graph_query,

@@ -29,11 +29,11 @@ from brokerha.http.rdf import statements
 from brokerha.ingress import rdf_bodies
 from brokerha.ingress.nesting import is_plain_request
 from brokerha.ingress.rdf_bodies import contexts_of, term_of
-from brokerha.model import about
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation
 from brokerha.model.outside.levels import LATEST_LSN
+from brokerha.model.reserved import about
 from brokerha.stores.sparql.protocol import check_binding, update_with, with_base
 
 MEDIA_TYPE: Final = "application/x-rdftransaction"

@@ -225,12 +225,12 @@ class SettingsReport:
     lsn: Lsn
     """A copy that had applied it has"""
     rows: tuple[tuple[str, bytes], ...]
-    """these rows (model/settings.py): name and value."""
+    """these rows (model/reserved/settings.py): name and value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimsWanted:
-    """Master to master: some ask for messages of this queue, and there are only those that the other one has claimed (model/claims.py).
+    """Master to master: some ask for messages of this queue, and there are only those that the other one has claimed (model/reserved/claims.py).
 
     What nobody takes there is given back by a transaction.
     """

@@ -6,7 +6,7 @@
 
 `load_config` reads it, lays the environment over it and checks it; whatever is wrong is one ConfigurationError that says
 where and what to write instead. `ClusterConfig` is frozen: its first part is the table of the settings of ``[cluster]`` (settings.py says
-what a setting is, nodes.py has those of nodes; bounds of what can be changed at run time stand in model/settings.py), its second part makes the settings of each part of a node from them.
+what a setting is, nodes.py has those of nodes; bounds of what can be changed at run time stand in model/reserved/settings.py), its second part makes the settings of each part of a node from them.
 
 Invariants: a relative ``data`` counts from the folder of the file, so that every command finds the same data wherever it
 is started; the broker's URL is never shown (``repr``, errors), as it may hold a password.

@@ -1,4 +1,4 @@
-"""Settings at run time laid over the cluster file: what the cluster says goes before what the file says (model/settings.py).
+"""Settings at run time laid over the cluster file: what the cluster says goes before what the file says (model/reserved/settings.py).
 
     at_start(file, rows)             what a node is built from: all of them count
     running(file, rows, started)     what is in force in one that runs: the live ones count, the others stay as it started with them
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from brokerha.model.errors import ConfigurationError
-from brokerha.model.settings import SETTINGS, Row, text_of, value_of
+from brokerha.model.reserved.settings import SETTINGS, Row, text_of, value_of
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.rules import contradictions
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar, get_type_hints
 
 from brokerha.model.errors import ConfigurationError
-from brokerha.model.settings import SETTINGS, Limits
+from brokerha.model.reserved.settings import SETTINGS, Limits
 
 WORDS = {str: "text", Path: "path", bool: "true or false", int: "whole number", float: "number"}
 """How types are called towards the user."""
@@ -149,7 +149,7 @@ def word(default: str, choices: tuple[str, ...], meaning: str, **about: Any) -> 
 
 
 def at_run_time(default: T, meaning: str) -> T:
-    """A setting that can also be changed while the cluster runs: its unit, bounds and words stand in model/settings.py, where every store judges by them."""
+    """A setting that can also be changed while the cluster runs: its unit, bounds and words stand in model/reserved/settings.py, where every store judges by them."""
     return setting(default, meaning, **{_AT_RUN_TIME: True})
 
 

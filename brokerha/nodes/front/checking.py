@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from brokerha.ingress.nesting import is_plain_data, is_plain_request
 from brokerha.ingress.parsers import shared_parsers
-from brokerha.model import claims, settings
-from brokerha.model.branches import branch_id
 from brokerha.model.control import KEY
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import Lsn, is_tx_id, maker_of
@@ -41,6 +39,8 @@ from brokerha.model.outside.shapes import (
     shown,
 )
 from brokerha.model.requests import APART, LEVELS, READS_INSIDE, WAIT
+from brokerha.model.reserved import claims, settings
+from brokerha.model.reserved.branches import branch_id
 from brokerha.stores.control.sparql import check_fields
 from brokerha.stores.rdf.change import check_nquads
 from brokerha.stores.reads.kinds import check_arguments

@@ -10,7 +10,7 @@
                       locked by the core, given; nothing to claim: who has the rest is asked to give back what nobody takes there,
                       and who asks waits until the queue may have changed
 
-A master claims as many messages as its consumers take in about a second (model/claims.py), so most of them are given without asking anybody.
+A master claims as many messages as its consumers take in about a second (model/reserved/claims.py), so most of them are given without asking anybody.
 While somebody takes or holds messages the claim is renewed; a second after the last one it is given back.
 
 A queue is looked at again when the applied LSN has moved, at most ten times a second; and once a second, because a rollback
@@ -29,12 +29,12 @@ import msgpack
 
 from brokerha.client.outcomes import error_of_reply, is_conflict
 from brokerha.model import etags
-from brokerha.model.claims import CLAIM_LIMIT, EMPTY, LEASE_MS, TABLE, Claims, claimed, claims_in, packed
 from brokerha.model.errors import BrokerhaError, NotReady, TimedOut, error_named
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.outside.levels import LATEST_LSN
 from brokerha.model.requests import UNKNOWN, Reply, TxReply
+from brokerha.model.reserved.claims import CLAIM_LIMIT, EMPTY, LEASE_MS, TABLE, Claims, claimed, claims_in, packed
 from brokerha.ports.front import ReadOutcome
 
 PAUSE_MS: Final = 100

@@ -26,7 +26,8 @@ import msgpack
 
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, OutcomeUnknown, TimedOut, error_named
 from brokerha.model.ids import BEGUN_MARK, Lsn, NodeId, TxId, Xid
-from brokerha.model.operations import OPERATIONS_LIMIT, QUEUE, USER_LIMIT_BYTES, name_problem
+from brokerha.model.operation_checks import QUEUE, USER_LIMIT_BYTES, name_problem
+from brokerha.model.operations import OPERATIONS_LIMIT
 from brokerha.model.outside.isolation import ISOLATIONS, READ_COMMITTED
 from brokerha.model.outside.levels import COPIES_LIMIT, LATEST_LSN
 from brokerha.model.outside.shapes import (

@@ -12,7 +12,6 @@ from brokerha.following.leader import NEVER
 from brokerha.master.belonging import is_outside
 from brokerha.master.pins import lowest_back, needed_entries
 from brokerha.model import states
-from brokerha.model.branches import branch_of
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
@@ -20,6 +19,7 @@ from brokerha.model.log_lineages import Rewinds, lineage_at, newest, rewinds_of
 from brokerha.model.numbers import Numbers
 from brokerha.model.operations import Checked, LoggedRow, ResultRow, unpack_operations
 from brokerha.model.outside.authors import author_in, author_of
+from brokerha.model.reserved.branches import branch_of
 from brokerha.nodes.master.journal_lines import held_from, logged_lines, told_entries
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.observing.check_lines import NO_WORKER, broker_check, check_lines, lag_check, loop_check

@@ -6,7 +6,6 @@ Each record is held against the canon and against the mirror of its master, and 
 from __future__ import annotations
 
 from brokerha.log.log import Log
-from brokerha.model.branches import branch_id
 from brokerha.model.epochs import Epoch
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Entry, Lsn, NodeId
@@ -26,6 +25,7 @@ from brokerha.model.records import (
     Started,
     StateTaken,
 )
+from brokerha.model.reserved.branches import branch_id
 from brokerha.simulator.checks.truth import Mirror, Truth, check
 from brokerha.simulator.clients.transactions import TxClients
 from brokerha.simulator.clients.workload import Clients

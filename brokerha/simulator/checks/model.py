@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from brokerha.model import branches
 from brokerha.model.etags import etag_of
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.operations import (
@@ -34,6 +33,7 @@ from brokerha.model.operations import (
     unpack_operations,
 )
 from brokerha.model.outside.authors import taken_author
+from brokerha.model.reserved import branches
 from brokerha.stores.comparing.fingerprint import (
     counts_digest,
     key_digest,

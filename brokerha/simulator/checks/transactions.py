@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from brokerha.model.branches import branch_id, prepare_id
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.operations import APPLIED, REJECTED
 from brokerha.model.outside.isolation import SERIALIZABLE
 from brokerha.model.records import Accepted, Added, Record, TxDecided, TxPrepared
 from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, TxReply
+from brokerha.model.reserved.branches import branch_id, prepare_id
 from brokerha.simulator.checks.truth import Truth, check
 from brokerha.simulator.clients.transactions import TxClients
 from brokerha.simulator.clients.tx_steps import Run, Step

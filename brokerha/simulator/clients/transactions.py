@@ -15,13 +15,13 @@ from typing import Any, Protocol
 
 import msgpack
 
-from brokerha.model import branches
 from brokerha.model.errors import Conflict
 from brokerha.model.etags import etag_of
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import Operation
 from brokerha.model.outside.isolation import READ_COMMITTED
 from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, SYNCHRONISED, TxCommand, TxReply
+from brokerha.model.reserved import branches
 from brokerha.simulator.backups import SimProcess
 from brokerha.simulator.checks.model import QUEUE, TABLES, Model
 from brokerha.simulator.clients.tx_steps import ABANDON, COMMIT, ISOLATIONS, ROLLBACK, Run, Step

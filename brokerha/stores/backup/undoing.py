@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from itertools import takewhile
 from typing import NamedTuple, Protocol
 
-from brokerha.model import claims, control, settings
+from brokerha.model import control
 from brokerha.model.operations import (
     Accept,
     Change,
@@ -32,6 +32,7 @@ from brokerha.model.operations import (
     RemoveRepository,
     unpack_effect,
 )
+from brokerha.model.reserved import claims, settings
 
 KEPT_TABLES = frozenset({settings.TABLE, claims.TABLE, *control.PRIVATE})
 """What is in them stays as it is."""

@@ -12,8 +12,9 @@ Must never hand anything to a repository before the LMDB commit that records it,
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
-from brokerha.model import about, branches, table_snapshots
 from brokerha.model.errors import InvalidRequest, NotFound, Rejected, StoreDiffers
 from brokerha.model.fingerprints import UNKNOWN, differs, packed
 from brokerha.model.fingerprints import text_of as shown
@@ -29,6 +30,7 @@ from brokerha.model.operations import (
     By,
     Change,
     Checked,
+    CommitStaged,
     ControlAdd,
     ControlRemove,
     CreateRepository,
@@ -42,23 +44,28 @@ from brokerha.model.operations import (
     QuadsChanged,
     RemoveRepository,
     Result,
+    Staged,
     operations_to_execute,
     pack_effect,
     unpack_effect,
 )
 from brokerha.model.outside.authors import taken_author
+from brokerha.model.reserved import about, branches, staging, table_snapshots
 from brokerha.stores.comparing.fingerprint import quads_digest, repository_digest
-from brokerha.stores.control.judge import judge_evaluation
+from brokerha.stores.control.judge import judge, judge_evaluation
 from brokerha.stores.control.table import keep
 from brokerha.stores.execution.effects_log import EffectsLog
 from brokerha.stores.execution.evaluation import Evaluation
 from brokerha.stores.execution.expectations import Before, judge_expectations, range_digest
-from brokerha.stores.execution.last_changes import LastChanges
-from brokerha.stores.execution.prepared import Prepared, changes_in, value_of
+from brokerha.stores.execution.last_changes import STORE_OF, LastChanges, Store
+from brokerha.stores.execution.prepared import Prepared, value_of
+from brokerha.stores.execution.prepared import changes_in as changes_prepared
 from brokerha.stores.execution.presence import check_size, reason_of
+from brokerha.stores.execution.staged import Parts, Touched, changes_in, is_staging, judged, part_rows, parts_of
 from brokerha.stores.execution.state import StoreState, write_state
 from brokerha.stores.files.environment import Environment, WriteTransaction
-from brokerha.stores.rdf.change import QuadChange, read_nquads
+from brokerha.stores.rdf.change import PendingQuads, QuadChange, read_nquads
+from brokerha.stores.rdf.drafts import Draft, Drafts
 from brokerha.stores.rdf.repositories import Repositories, Repository
 from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.key_value import (
@@ -76,14 +83,22 @@ from brokerha.stores.tables.snapshots import Content, Snapshots, changes_of, cop
 COMMIT_LIMIT_BYTES = 64 * 1024 * 1024
 """A batch commits early when its effects have grown to this size, so that its memory is bounded."""
 
-_NOTED = frozenset({branches.TABLE, table_snapshots.TABLE})
-"""Tables whose content is known here, too."""
+_NOTED = frozenset({branches.TABLE, staging.TABLE, table_snapshots.TABLE})
+"""Tables whose content is known here, too (`Books`)."""
 _BESIDE = (*ON_QUEUES, *EXPECTATIONS, *ON_SNAPSHOTS)
 """Operations that need neither an evaluation nor the last word on a key."""
 
 _Judged = tuple[dict[bytes, OnKey], list[OfQueue], Evaluation | None, list[OnKey]]
 """A transaction that nothing speaks against: its last operation on each key, its changes of queues, all the rest, if there is any, and
 what becomes of the table of snapshots."""
+
+
+class Books(NamedTuple):
+    """What is known of reserved tables, in step with them."""
+
+    prepared: Prepared
+    snapshots: Snapshots
+    parts: Parts
 
 
 class Batch:
@@ -95,8 +110,8 @@ class Batch:
         log: EffectsLog,
         repositories: Repositories,
         state: StoreState,
-        prepared: Prepared,
-        snapshots: Snapshots,
+        books: Books,
+        drafts: Drafts,
         committed: Callable[[StoreState], None],
     ) -> None:
         self._environment = environment
@@ -105,8 +120,9 @@ class Batch:
         self._changes = LastChanges(environment.changes)
         self._log = log
         self._repositories = repositories
-        self._prepared = prepared
-        self._snapshots = snapshots
+        self.books = books
+        self._prepared, self._snapshots, self._parts = books
+        self._drafts = drafts
         self._committed = committed
         self._lsn = state.lsn
         self._fingerprint = state.fingerprint
@@ -115,6 +131,8 @@ class Batch:
         self._transaction: WriteTransaction | None = None
         self._lines: list[LoggedRow] = []
         self._size_bytes = 0
+        self.staged: set[TxId] = set()
+        """Large transactions of which parts were staged."""
         self.logged_bytes = 0
         """Bytes of effects committed by this batch."""
 
@@ -136,6 +154,8 @@ class Batch:
             by = taken_author(operations)
             if branch is not None:
                 return APPLIED, "", self._step_of(branch, timestamp, operations, by)
+            if is_staging(operations):
+                return APPLIED, "", self._on_staged(txid, timestamp, operations, by)
             keys, queues, evaluation, snapshots = self._judged(txid, timestamp, operations)
         except (InvalidRequest, Rejected) as error:
             return REJECTED, reason_of(error), pack_effect(by)
@@ -217,7 +237,7 @@ class Batch:
             return b""
         changes: list[Change] = [Delete("delete", branches.TABLE, key)]
         if branch.step == branches.COMMIT:
-            kept = changes_in(self._stored(row_key_of(branches.TABLE, key)) or b"")
+            kept = changes_prepared(self._stored(row_key_of(branches.TABLE, key)) or b"")
             by = taken_author(kept)
             changes += kept
             if self._snapshots:
@@ -276,7 +296,7 @@ class Batch:
                 else:
                     self._count(delete_row(self._begun(), self._keys, row_key))
                 if change.table in _NOTED:
-                    (self._prepared if change.table == branches.TABLE else self._snapshots).note(change)
+                    self._note(change)
             case QuadsChanged():
                 self._include(self._known(change.repository, lsn), QuadChange(change.removed, change.added))
             case CreateRepository():
@@ -285,8 +305,81 @@ class Batch:
                 self._retire(self._known(change.repository, lsn).name)
             case Published() | Accept():
                 self._count(self._queues.keep(self._begun(), change))
+            case Staged():
+                self._take_place(change.name, len(change.lsns), self._drafts_of(change.name, len(change.lsns)))
             case ControlAdd() | ControlRemove():
                 self._keep_control(change)
+
+    def _note(self, change: OnKey) -> None:
+        if change.table == branches.TABLE:
+            self._prepared.note(change)
+        elif change.table == staging.TABLE:
+            self._parts.note(change)
+            if isinstance(change, Put):
+                self.staged.add(staging.part_of(change.key)[0])
+        else:
+            self._snapshots.note(change)
+
+    # ---- large transactions
+
+    def _on_staged(self, txid: TxId, timestamp: Timestamp, operations: list[Checked], by: list[By]) -> bytes:
+        """Stage a part, drop a large transaction, or let it take place; return the effect. Raises InvalidRequest, Rejected, StoreError."""
+        last = operations[-1]
+        if not isinstance(last, CommitStaged):
+            return self._made(self._parts.changes_of(operations, self._lsn + 1, timestamp, by), by)
+        lsns = self._parts.committed(last, txid, by)
+        self._judged_beside(txid, list(enumerate(operations[:-1], 1)))
+        rows = part_rows(self._stored, last.name, last.parts)
+        touched = judged(last.name, rows, self._prepared, self._suite, self._snapshots, self._repositories.listed)
+        transaction = self._begun()
+        new = sum(not self._queues.is_known(transaction, queue) for queue in touched.queues)
+        check_room(new, self._queues.number(transaction))
+        # Nothing of the transaction is made yet, so that all that waits can be committed.
+        drafts = self._drafts_of(last.name, last.parts)
+        self._judge_suite(drafts, touched)
+        deletes = self._parts.deletes(last.name)
+        self._take_place(last.name, last.parts, drafts)
+        for change in deletes:
+            self._make(change, self._lsn + 1)
+        return pack_effect([Staged("staged", last.name, tuple(lsns)), *deletes, *by])
+
+    def _judge_suite(self, drafts: list[Draft], touched: Touched) -> None:
+        """Raise Rejected when a check would not hold after a large transaction, StoreError."""
+        engines = {draft.repository.name: draft.repository.engine for draft in drafts}
+
+        def value_of(row_key: bytes) -> bytes | None:
+            operation = touched.keys.get(row_key)
+            return self._stored(row_key) if operation is None else operation.after
+
+        names = self._suite.touched(touched.keys.keys(), touched.repositories)
+        judge(self._suite, names, value_of, lambda name, checks: engines[name].problems(checks, PendingQuads()))
+
+    def _drafts_of(self, name: TxId, parts: int) -> list[Draft]:
+        """The repositories as a large transaction leaves them. Raises StoreError."""
+        self.commit()
+        return self._drafts.finished(
+            name, parts, parts_of(self._stored, name), partial(self._log.effects_from, self._begun()), self._lsn
+        )
+
+    def _take_place(self, name: TxId, parts: int, drafts: list[Draft]) -> None:
+        """Make all that is staged of a large transaction, at the next LSN. Raises StoreError."""
+        lsn = self._lsn + 1
+        noted: set[Store] = set()
+        for draft in drafts:
+            repository = draft.repository
+            repository.engine.commit((), (), lsn)
+            # What the record names must be durable before the record is.
+            repository.engine.flush()
+            repository.flushed_position = repository.base_lsn = lsn
+            repository.items = self._repositories.listed[repository.name].items + draft.items
+            self._repositories.replace(repository)
+            self._count((draft.digest, draft.items))
+        self._drafts.taken(name)
+        for change in changes_in(name, part_rows(self._stored, name, parts), with_quads=False):
+            noted.add((STORE_OF[change[0]], change[1]))
+            if not isinstance(change, QuadsChanged):
+                self._make(change, lsn)
+        self._changes.note_stores(noted, lsn)
 
     def commit(self) -> None:
         """Make everything so far durable and hand it on. Raises StoreError."""

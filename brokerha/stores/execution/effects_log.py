@@ -89,6 +89,11 @@ class EffectsLog:
                 break
         return found
 
+    def effects_from(self, transaction: Any, first_lsn: Lsn) -> Iterator[bytes]:
+        """Effects from an LSN on; none when it is not held any more."""
+        for row_lsn, lines in self.rows(transaction, first_lsn):
+            yield from (line.effect for line in lines[max(first_lsn - row_lsn, 0) :])
+
     def first_lsn(self, transaction: Any) -> Lsn | None:
         """Lowest LSN held, or None when the log is empty."""
         with transaction.cursor(self._table) as cursor:

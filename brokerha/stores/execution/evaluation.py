@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerha.model.about import repository_of
 from brokerha.model.control import Check
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.operations import (
@@ -33,6 +32,7 @@ from brokerha.model.operations import (
     RemoveRepository,
     Update,
 )
+from brokerha.model.reserved.about import repository_of
 from brokerha.stores.control.suite import ControlChange, Suite
 from brokerha.stores.execution.presence import Presence
 from brokerha.stores.rdf.change import PendingQuads, QuadChange

@@ -15,14 +15,8 @@ from brokerha.model.errors import CONFLICT, Rejected
 from brokerha.model.etags import etag_of
 from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Lsn
-from brokerha.model.operations import (
-    RANGE_DIGEST_BYTES,
-    Checked,
-    ExpectFingerprint,
-    ExpectKey,
-    ExpectRange,
-    ExpectSince,
-)
+from brokerha.model.operation_checks import RANGE_DIGEST_BYTES
+from brokerha.model.operations import Checked, ExpectFingerprint, ExpectKey, ExpectRange, ExpectSince
 from brokerha.stores.tables.key_range import row_key_of, rows_between
 
 

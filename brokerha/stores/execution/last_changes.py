@@ -16,7 +16,8 @@ from zlib import crc32
 
 from brokerha.model.errors import StoreDamaged
 from brokerha.model.ids import Lsn
-from brokerha.model.operations import GRAPH, QUEUE, TABLE, Change
+from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
+from brokerha.model.operations import Change
 from brokerha.stores.files.environment import WriteTransaction
 
 STORE_OF: Final = {
@@ -52,6 +53,10 @@ class LastChanges:
             if change[1] != name or change[0] != kind:
                 kind, name = change[0], change[1]
                 self._now[STORE_OF.get(kind), name] = lsn
+
+    def note_stores(self, stores: Iterable[Store], lsn: Lsn) -> None:
+        """The transaction at this LSN changes these stores."""
+        self._now.update(dict.fromkeys(stores, lsn))
 
     def lsn_of(self, transaction: Any, kind: str, name: str) -> Lsn:
         """LSN of the last change of a store; 0 for never. Raises StoreDamaged."""

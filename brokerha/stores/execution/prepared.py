@@ -1,6 +1,6 @@
 """What is prepared, and what it keeps others from: the rules that every store must share to the word.
 
-    prepare     its changes, judged like those of any transaction, become one value in the reserved table (model/branches.py)
+    prepare     its changes, judged like those of any transaction, become one value in the reserved table (model/reserved/branches.py)
     meanwhile   a write that would spoil them is rejected, with the name of the branch that holds what it needs
     commit      the changes are made, as they lie there
 
@@ -23,24 +23,24 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from brokerha.model import about, table_snapshots
-from brokerha.model.branches import COUNT_LIMIT, SIZE_LIMIT_BYTES, SUM_LIMIT_BYTES, TABLE
 from brokerha.model.control import KEY, Check, shortened
 from brokerha.model.errors import Rejected
 from brokerha.model.ids import TxId
+from brokerha.model.operation_checks import GRAPH, QUEUE
+from brokerha.model.operation_checks import TABLE as TABLE_KIND
 from brokerha.model.operations import (
-    GRAPH,
     ON_KEYS,
-    QUEUE,
     Accept,
     Add,
     Change,
     Checked,
+    CommitStaged,
     ControlAdd,
     ControlRemove,
     CreateRepository,
     Delete,
     DropSnapshot,
+    DropStaged,
     ExpectFingerprint,
     ExpectKey,
     ExpectRange,
@@ -52,10 +52,12 @@ from brokerha.model.operations import (
     QuadsChanged,
     Remove,
     RemoveRepository,
+    Stage,
     Update,
     typed_changes,
 )
-from brokerha.model.operations import TABLE as TABLE_KIND
+from brokerha.model.reserved import about, table_snapshots
+from brokerha.model.reserved.branches import COUNT_LIMIT, SIZE_LIMIT_BYTES, SUM_LIMIT_BYTES, TABLE
 from brokerha.stores.control.suite import Suite
 from brokerha.stores.tables.key_range import row_key_of
 
@@ -252,6 +254,8 @@ def _relied_upon(operation: Checked, lines_of: Callable[[str], Iterable[str]]) -
             raise Rejected(
                 "a transaction that makes or drops a snapshot cannot be prepared, as a snapshot shows one place in the order: make it by itself"
             )
+        case Stage() | CommitStaged() | DropStaged():
+            raise Rejected("a large transaction cannot be prepared: it takes place by one commit alone")
         case Put() | Delete() | ExpectKey():
             yield "key", operation.table, operation.key
             if operation.table == about.TABLE and not isinstance(operation, ExpectKey):

@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from threading import Lock
 
-from brokerha.model.errors import StoreError
+from brokerha.model.errors import NotFound, StoreError
 from brokerha.model.fingerprints import packed
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.invariants import invariant
@@ -38,11 +38,14 @@ from brokerha.stores.comparing.fingerprint import repository_digest, text_of
 from brokerha.stores.control.table import read_suite
 from brokerha.stores.copies.frozen import TAIL_LSNS, Frozen, backed_up
 from brokerha.stores.copies.held import Held, answer, held, recompute
-from brokerha.stores.execution.batch import Batch
+from brokerha.stores.execution.batch import Batch, Books
 from brokerha.stores.execution.effects_log import EffectsLog
 from brokerha.stores.execution.last_changes import begin_at, lower_rows
-from brokerha.stores.execution.prepared import BEGINNING, Prepared
+from brokerha.stores.execution.prepared import BEGINNING as PREPARED
+from brokerha.stores.execution.prepared import Prepared
 from brokerha.stores.execution.recovery import bring_up
+from brokerha.stores.execution.staged import BEGINNING as STAGED
+from brokerha.stores.execution.staged import Parts, parts_of
 from brokerha.stores.execution.state import StoreState, read_lineage, read_state, write_lineage, write_state
 from brokerha.stores.files.environment import (
     MAP_SIZE_BYTES,
@@ -52,6 +55,7 @@ from brokerha.stores.files.environment import (
     store_errors,
     write_format,
 )
+from brokerha.stores.rdf.drafts import Drafts
 from brokerha.stores.rdf.repositories import OpenEngine, Repositories
 from brokerha.stores.rdf.repository import RdfRepository
 from brokerha.stores.reads.kinds import MSGPACK, WALKS, View, check_arguments
@@ -61,8 +65,7 @@ from brokerha.stores.reads.pending import Pending
 from brokerha.stores.reads.reading import Reader, Reading
 from brokerha.stores.reads.together import together_answer, wanted_reads
 from brokerha.stores.tables.key_range import in_pieces
-from brokerha.stores.tables.key_value import checked_rows, snapshots_in
-from brokerha.stores.tables.snapshots import Snapshots
+from brokerha.stores.tables.key_value import checked_rows, get_value, snapshots_in
 
 MAIN_REPOSITORY = "main"
 
@@ -115,9 +118,9 @@ class WorkerStore:
         self._repositories = Repositories(self._environment.repositories, open_engine, crash_point)
         self._running: Batch | None = None
         self._is_behind = False
-        self._prepared: Prepared | None = None
-        self._snapshots: Snapshots | None = None
-        """What is prepared and which snapshots there are, with the batch that runs; None until it is looked for, and after a batch that failed."""
+        self._drafts = Drafts(self._repositories)
+        self._books: Books | None = None
+        """What is known of reserved tables, with the batch that runs; None until it is looked for, and after a batch that failed."""
         try:
             with store_errors("cannot open the store"):
                 self._state = self._opened()
@@ -164,6 +167,7 @@ class WorkerStore:
                     self._state = state._replace(lsn=lsn, repositories=self._repositories.states())
                     write_state(transaction, self._environment.meta, self._state)
                     self._log.clear(transaction)
+                    self._drafts.clear()
                     lower_rows(transaction, self._environment.changes, lsn)
             self._lineage = lineage
             if is_moved:
@@ -187,6 +191,7 @@ class WorkerStore:
             for txid, timestamp, body in items[len(results) :]:
                 results.append(batch.execute(txid, timestamp, body))
             batch.commit()
+            self._draft(batch)
             self._flush_when_due(batch)
         return results
 
@@ -203,6 +208,7 @@ class WorkerStore:
             for line in items[skipped:]:
                 batch.apply(line)
             batch.commit()
+            self._draft(batch)
             self._flush_when_due(batch)
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
@@ -348,17 +354,22 @@ class WorkerStore:
                 raise
 
     def _batch(self) -> Batch:
-        if self._prepared is None or self._snapshots is None:
+        if self._books is None:
+            keys = self._environment.keys
             with self._environment.lmdb.begin() as transaction:
-                self._prepared = Prepared(checked_rows(transaction, self._environment.keys, BEGINNING))
-                self._snapshots = snapshots_in(transaction, self._environment.keys)
+                self._books = Books(
+                    Prepared(checked_rows(transaction, keys, PREPARED)),
+                    snapshots_in(transaction, keys),
+                    Parts(checked_rows(transaction, keys, STAGED)),
+                )
         self._running = Batch(
-            self._environment, self._log, self._repositories, self._state, self._prepared, self._snapshots, self._follow
+            self._environment, self._log, self._repositories, self._state, self._books, self._drafts, self._follow
         )
         return self._running
 
     def _abandon(self) -> None:
-        self._prepared = self._snapshots = None
+        self._books = None
+        self._drafts.clear()
         if self._running is not None:
             self._running.abandon()
         if not self._is_behind:
@@ -373,6 +384,29 @@ class WorkerStore:
         self._is_behind = False
         self._crash_point("engines committed")
         self._view = self._viewed()
+
+    def _draft(self, batch: Batch) -> None:
+        """Go on with the drafts of what a batch has staged, and drop those of what it has dropped."""
+        if not batch.staged and not self._drafts:
+            return
+        parts = batch.books.parts.names
+        with self._environment.lmdb.begin() as transaction:
+
+            def stored(row_key: bytes) -> bytes | None:
+                try:
+                    return get_value(transaction, self._environment.keys, row_key)
+                except NotFound:
+                    return None
+
+            for name in sorted(batch.staged.intersection(parts)):
+                try:
+                    self._drafts.stage(
+                        name, parts_of(stored, name), partial(self._log.effects_from, transaction), self._state.lsn
+                    )
+                except StoreError:
+                    # For want of space, perhaps: who commits it needs it, and not who stages.
+                    self._drafts.drop(name)
+        self._drafts.keep(parts)
 
     def _viewed(self) -> View:
         state = self._state

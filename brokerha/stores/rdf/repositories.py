@@ -3,6 +3,7 @@
     listed     repositories that exist for the next transaction          name -> Repository
     fresh      made by a transaction that is not committed yet           its directory is there, the record of it is not
     retired    removed by a transaction that is not committed yet        the record of it is there
+    drafts     copies in which something is done that nobody sees yet (drafts.py); one takes the place of its repository, or is deleted
 
 The record in LMDB is what counts. A directory without a record is left over from a crash and is deleted when the
 store opens; directory names are numbered and never used twice, so that a repository made again begins empty whatever
@@ -13,12 +14,14 @@ change: an engine is never ahead of the record, and when it is behind the effect
 from __future__ import annotations
 
 import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from brokerha.model.errors import StoreDamaged
 from brokerha.model.ids import Lsn
+from brokerha.model.invariants import invariant
 from brokerha.stores.execution.state import RepositoryState
 from brokerha.stores.rdf.change import PendingQuads
 from brokerha.stores.rdf.repository import RdfRepository
@@ -119,6 +122,27 @@ class Repositories:
         """Take a repository out of the list; its files go once that is committed."""
         self._retired.append(self.listed.pop(name))
 
+    def draft(self, name: str, lsn: Lsn) -> Repository:
+        """A copy of a repository, all of it committed at ``lsn``, that nobody knows of until `replace`. Raises StoreError."""
+        listed = self.listed[name]
+        invariant(not listed.pending, "a copy is made of what is committed", repository=name, lsn=lsn)
+        directory = f"{name}.{self._next_number}"
+        self._next_number += 1
+        listed.engine.backup(self._home / directory)
+        state = RepositoryState(directory, flushed_position=0, base_lsn=lsn, items=listed.items)
+        return Repository(name, self._open_engine(self._home / directory), state)
+
+    def drop_draft(self, repository: Repository) -> None:
+        """Delete a copy that nobody knows of."""
+        self._delete(repository)
+
+    def replace(self, draft: Repository) -> None:
+        """Let a copy be the repository; the files of the one before go when it is committed and nobody reads them any more."""
+        self.retire(draft.name)
+        self._fresh.append(draft)
+        self.listed[draft.name] = draft
+        self._crash_point("draft in place")
+
     def states(self) -> dict[str, RepositoryState]:
         """What the next state row says."""
         return {name: repository.state() for name, repository in self.listed.items()}
@@ -137,21 +161,26 @@ class Repositories:
                 repository.is_dirty = True
                 self._crash_point("engine committed")
         while self._retired:
-            self._delete(self._retired[-1])
+            retired = self._retired[-1]
+            if retired.name in self.listed:
+                # Those who read it go on, with files that are opened late as well.
+                weakref.finalize(retired.engine, shutil.rmtree, self._home / retired.directory, ignore_errors=True)
+            else:
+                self._delete(retired)
             self._retired.pop()
 
     def roll_back(self, states: dict[str, RepositoryState]) -> None:
         """Forget everything since the last commit; ``states`` is what that one wrote."""
-        for repository in self._retired:
-            # One that was made and removed since then has no record to go back to.
-            if repository not in self._fresh:
-                self.listed[repository.name] = repository
-        self._retired.clear()
-        while self._fresh:
-            repository = self._fresh.pop()
+        retired, self._retired = self._retired, []
+        fresh, self._fresh = self._fresh, []
+        for repository in fresh:
             if self.listed.get(repository.name) is repository:
                 del self.listed[repository.name]
             self._delete(repository)
+        for repository in retired:
+            # One that was made and removed since then has no record to go back to.
+            if repository not in fresh:
+                self.listed[repository.name] = repository
         for name, repository in self.listed.items():
             repository.pending = PendingQuads()
             repository.items = states[name].items

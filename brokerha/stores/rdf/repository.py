@@ -192,6 +192,21 @@ class RdfRepository:
                     store.remove_graph(graph)
                     self._graphs.pop(graph, None)
 
+    def include(self, lines: Sequence[str], *, is_added: bool) -> list[str]:
+        """Add or remove these lines, in a copy that nobody reads yet; return those that this changed. The position stays. Raises StoreError.
+
+        Not durable before `flush`.
+        """
+        store = self._engine()
+        with engine_errors(f"the repository in {self._directory} cannot be written"):
+            changed = {line: quad for line, quad in zip(lines, parse_lines(lines), strict=True) if (quad in store) is not is_added}
+            if is_added:
+                self._graphs.update(dict.fromkeys(_named_graphs(list(changed.values()))))
+                store.extend(changed.values())
+            elif changed:
+                store.update(change_text(changed.values(), ()), custom_functions=AS_BLANK_FUNCTIONS)
+        return list(changed)
+
     def move_to(self, lsn: Lsn) -> None:
         """Set the position to this LSN, also a lower one; the content stays. Raises StoreError. Not durable before `flush`."""
         store = self._engine()

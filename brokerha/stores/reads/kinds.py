@@ -6,10 +6,9 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from brokerha.model import about
 from brokerha.model.errors import InvalidRequest, UnknownRepository
 from brokerha.model.ids import Lsn
-from brokerha.model.operations import KEY_LIMIT_BYTES, TABLE_LIMIT_BYTES, is_message_id
+from brokerha.model.operation_checks import KEY_LIMIT_BYTES, TABLE_LIMIT_BYTES, is_message_id
 from brokerha.model.outside.shapes import (
     BYTES,
     FLAG,
@@ -26,6 +25,7 @@ from brokerha.model.outside.shapes import (
     shown,
     text,
 )
+from brokerha.model.reserved import about
 from brokerha.stores.comparing.digests import ROWS_LIMIT, WANTED_LIMIT
 from brokerha.stores.comparing.fingerprint import report
 from brokerha.stores.comparing.items import BITS_LIMIT

@@ -12,7 +12,7 @@ That there is no such key or repository is something found.
 |---|---|---|
 | get | expect-key | another value of this key |
 | range | expect-range | a change of a key in the range, up to the last key that came back |
-| get, range of a snapshot | expect-key of the snapshot (model/table_snapshots.py) | its drop, or another one of this name |
+| get, range of a snapshot | expect-key of the snapshot (model/reserved/table_snapshots.py) | its drop, or another one of this name |
 | range of more than 10,000 keys | expect-since of the table | any change of the table |
 | query, statements, size, contexts | expect-since of the graph | any change of the repository |
 | queue | expect-since of the queue | any change of the queue |
@@ -30,12 +30,13 @@ from typing import Any, Final
 
 import msgpack
 
-from brokerha.model import about, settings, table_snapshots
 from brokerha.model.errors import Conflict, NotFound, Rejected, TooLarge, UnknownRepository
 from brokerha.model.etags import etag_of
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Lsn
-from brokerha.model.operations import GRAPH, QUEUE, TABLE, Operation, unpack_operations
+from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
+from brokerha.model.operations import Operation, unpack_operations
+from brokerha.model.reserved import about, settings, table_snapshots
 from brokerha.ports.store import ReadAnswer
 from brokerha.stores.execution.expectations import Before, judge_expectations
 from brokerha.stores.reads.kinds import MSGPACK, RDF_KINDS, text_argument

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from brokerha.model import about
 from brokerha.model.errors import InvalidRequest, TooLarge, UnknownRepository
+from brokerha.model.reserved import about
 from brokerha.stores.rdf.query import Answer, Pattern
 from brokerha.stores.rdf.question import Question, contexts_question, query_question, size_question, statements_question
 from brokerha.stores.rdf.repository import RdfRepository

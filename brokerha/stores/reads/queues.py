@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from brokerha.model.claims import EMPTY, claims_in
 from brokerha.model.errors import InvalidRequest, TooLarge
-from brokerha.model.operations import QUEUE, name_problem
+from brokerha.model.operation_checks import QUEUE, name_problem
+from brokerha.model.reserved.claims import EMPTY, claims_in
 from brokerha.stores.reads.pending import Pending
 from brokerha.stores.tables.key_range import RANGE_LIMIT_DEFAULT
 from brokerha.stores.tables.queue_change import Message

@@ -36,8 +36,8 @@ from contextlib import contextmanager
 from threading import Condition
 from typing import Any
 
-from brokerha.model import about
 from brokerha.model.errors import StoreError, UnknownRepository
+from brokerha.model.reserved import about
 from brokerha.ports.store import ReadAnswer
 from brokerha.stores.files.environment import Environment, store_errors
 from brokerha.stores.reads.kinds import (

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgpack
 
-from brokerha.model import about, claims, settings
 from brokerha.model.errors import NotFound, TooLarge
+from brokerha.model.reserved import about, claims, settings
 from brokerha.stores.execution.expectations import Before, range_digest
 from brokerha.stores.execution.last_changes import LastChanges
 from brokerha.stores.execution.prepared import BEGINNING, messages_in

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from typing import Any, Self
 
-from brokerha.model import about, branches, claims, settings, table_snapshots
 from brokerha.model.errors import InvalidRequest
-from brokerha.model.operations import TABLE, name_problem
+from brokerha.model.operation_checks import TABLE, name_problem
+from brokerha.model.reserved import about, branches, claims, settings, table_snapshots
 
 OWN_TABLES = frozenset({about.TABLE, branches.TABLE, table_snapshots.TABLE, settings.TABLE, claims.TABLE})
 """Tables that are brokerha's own, and are read in other ways."""

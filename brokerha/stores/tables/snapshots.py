@@ -1,4 +1,4 @@
-"""Snapshots of tables by name: the rules that every store must share to the word (model/table_snapshots.py has the rows).
+"""Snapshots of tables by name: the rules that every store must share to the word (model/reserved/table_snapshots.py has the rows).
 
     make     one row; nothing is copied
     write    before a key is changed first, what it holds is copied to the youngest snapshot of its table, by the same transaction
@@ -17,11 +17,11 @@ from heapq import merge
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from brokerha.model import table_snapshots as rows
 from brokerha.model.errors import NotFound, Rejected, UnknownSnapshot
 from brokerha.model.ids import Lsn
 from brokerha.model.operations import ON_KEYS, ON_SNAPSHOTS, Change, Checked, Delete, MakeSnapshot, OnKey, Put
-from brokerha.model.table_snapshots import TABLE
+from brokerha.model.reserved import table_snapshots as rows
+from brokerha.model.reserved.table_snapshots import TABLE
 from brokerha.stores.tables.key_range import OWN_TABLES, KeyRange, row_key_of
 
 BEGINNING: Final = row_key_of(TABLE, b"")

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from brokerha.master.transacting import Transacting
-from brokerha.model.branches import ROLLBACK
 from brokerha.model.ids import TxId
 from brokerha.model.operations import APPLIED, Change, ResultRow
 from brokerha.model.records import MasterState
+from brokerha.model.reserved.branches import ROLLBACK
 from brokerha.stores.execution.prepared import Prepared
 from brokerha.transactions.book import Book
 from brokerha.transactions.coordinator import Coordinator

@@ -23,6 +23,7 @@ from brokerha.model.operations import (
     Put,
     QuadsChanged,
     RemoveRepository,
+    Staged,
 )
 from brokerha.stores.comparing.fingerprint import (
     counts_digest,
@@ -34,6 +35,7 @@ from brokerha.stores.comparing.fingerprint import (
 from brokerha.stores.control.suite import EMPTY, Suite
 from brokerha.stores.execution.expectations import Before, range_digest
 from brokerha.stores.execution.last_changes import STORE_OF
+from brokerha.stores.execution.staged import changes_in, part_rows
 from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.queue_change import NEVER_USED, Counts, Message
 from brokerha.stores.tables.snapshots import DIRECTORY, Content, Snapshots
@@ -163,11 +165,19 @@ class MemoryImage:
                 return suite.fingerprint() ^ suite.changed(change).fingerprint()
             case CreateRepository() | RemoveRepository():
                 return repository_digest(change.repository)
+            case Staged():
+                after = self.copy()
+                after.apply(change)
+                return self.fingerprint ^ after.fingerprint
             case By():
                 return 0
 
     def apply(self, change: Change) -> None:
         """Make a change of an effect."""
+        if isinstance(change, Staged):
+            for each in changes_in(change.name, part_rows(self.keys.get, change.name, len(change.lsns))):
+                self.apply(self._net(each))
+            return
         self.fingerprint ^= self.difference(change)
         match change:
             case Put():
@@ -190,9 +200,18 @@ class MemoryImage:
             case RemoveRepository():
                 del self.repositories[change.repository]
 
+    def _net(self, change: Change) -> Change:
+        if not isinstance(change, QuadsChanged):
+            return change
+        lines = self.repositories[change.repository]
+        removed = tuple(line for line in change.removed if line in lines)
+        return change._replace(removed=removed, added=tuple(line for line in change.added if line not in lines))
+
     def note(self, changes: list[Change]) -> None:
-        """The transaction at the next LSN has these changes."""
+        """The transaction at the next LSN has these changes, which are not made yet."""
         for change in changes:
+            if isinstance(change, Staged):
+                self.note([*changes_in(change.name, part_rows(self.keys.get, change.name, len(change.lsns)))])
             self.changed[STORE_OF.get(change[0]), change[1]] = self.lsn + 1
 
     def recomputed(self, paced: Callable[[int], None]) -> tuple[int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from brokerha.model.about import repository_of
 from brokerha.model.errors import Rejected
 from brokerha.model.operations import (
     Add,
@@ -20,6 +19,7 @@ from brokerha.model.operations import (
     RemoveRepository,
     Update,
 )
+from brokerha.model.reserved.about import repository_of
 from brokerha.stores.control.suite import ControlChange
 from brokerha.stores.execution.presence import Presence
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgpack
 
-from brokerha.model import about, claims, settings
 from brokerha.model.errors import InvalidRequest, NotFound, Rejected, UnknownRepository
+from brokerha.model.reserved import about, claims, settings
 from brokerha.ports.store import ReadAnswer
 from brokerha.stores.comparing.digests import Walk, walk_of
 from brokerha.stores.comparing.fingerprint import report

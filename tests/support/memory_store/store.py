@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
-from brokerha.model import about, branches, table_snapshots
 from brokerha.model.control import Check
 from brokerha.model.errors import InvalidRequest, Rejected, StoreDiffers
 from brokerha.model.fingerprints import UNKNOWN, differs, packed
@@ -30,6 +29,7 @@ from brokerha.model.operations import (
     By,
     Change,
     Checked,
+    CommitStaged,
     CreateRepository,
     Delete,
     Logged,
@@ -41,11 +41,13 @@ from brokerha.model.operations import (
     QuadsChanged,
     RemoveRepository,
     Result,
+    Staged,
     operations_to_execute,
     pack_effect,
     unpack_effect,
 )
 from brokerha.model.outside.authors import taken_author
+from brokerha.model.reserved import about, branches, table_snapshots
 from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.comparing.fingerprint import text_of
 from brokerha.stores.control.judge import judge
@@ -53,6 +55,8 @@ from brokerha.stores.control.suite import ControlChange, Suite
 from brokerha.stores.execution.expectations import judge_expectations
 from brokerha.stores.execution.prepared import BEGINNING, Prepared, changes_in, value_of
 from brokerha.stores.execution.presence import check_size, reason_of
+from brokerha.stores.execution.staged import BEGINNING as STAGED
+from brokerha.stores.execution.staged import Parts, is_staging, judged, part_rows
 from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.queue_change import QueueChange, check_room, order_of
 from brokerha.stores.tables.snapshots import Snapshots, changes_of, copies_of, named_in
@@ -113,7 +117,7 @@ class MemoryStore:
         results = [Result(line.outcome, line.reason, line.effect, line.fingerprint) for line in known]
         image = self._image
         for txid, timestamp, body in items[skipped:]:
-            outcome, reason, effect = self._execute(txid, body)
+            outcome, reason, effect = self._execute(txid, timestamp, body)
             result = Result(outcome, reason, effect, packed(image.fingerprint))
             self._advance(Logged(txid, timestamp, *result))
             image.executed.append((txid, image.lsn))
@@ -197,14 +201,16 @@ class MemoryStore:
         if differs(packed(fingerprint), wanted):
             raise StoreDiffers(f"LSN {lsn} leads to another content here than the log says", lsn, packed(fingerprint))
 
-    def _execute(self, txid: TxId, body: bytes) -> tuple[str, str, bytes]:
+    def _execute(self, txid: TxId, timestamp: Timestamp, body: bytes) -> tuple[str, str, bytes]:
         by: list[By] = []
         try:
             branch = branches.branch_of(body)
             has_none = branch is not None and not branch.body
             operations = [] if has_none else operations_to_execute(body if branch is None else branch.body)
             by = taken_author(operations)
-            if branch is None:
+            if branch is None and is_staging(operations):
+                changes = self._changes_on_staged(txid, timestamp, operations, by)
+            elif branch is None:
                 changes, _ = self._changes(txid, operations)
             else:
                 changes = self._changes_of_branch(branch, operations, by)
@@ -215,6 +221,7 @@ class MemoryStore:
         return APPLIED, "", pack_effect([*changes, *by])
 
     def _make(self, changes: list[Change]) -> None:
+        self._image.note(changes)
         for change in changes:
             self._image.apply(change)
             if not isinstance(change, ON_KEYS):
@@ -223,7 +230,6 @@ class MemoryStore:
                 self._held.note(change)
             elif self._past is not None and change.table == table_snapshots.TABLE:
                 self._past.note(change)
-        self._image.note(changes)
 
     @property
     def _prepared(self) -> Prepared:
@@ -257,6 +263,23 @@ class MemoryStore:
         by = taken_author(kept)
         copies = copies_of(self._snapshots, kept, self._image.keys.get)
         return [*sorted([*kept, *copies, Delete("delete", branches.TABLE, key)], key=order_of), *by]
+
+    def _changes_on_staged(
+        self, txid: TxId, timestamp: Timestamp, operations: list[Checked], by: list[By]
+    ) -> list[Change]:
+        """What becomes of a large transaction; nothing is changed yet. Raises Rejected, InvalidRequest."""
+        image, last = self._image, operations[-1]
+        parts = Parts(row for row in image.keys.items() if row[0].startswith(STAGED))
+        if not isinstance(last, CommitStaged):
+            return parts.changes_of(operations, image.lsn + 1, timestamp, by)
+        lsns = parts.committed(last, txid, by)
+        self._judged_beside(txid, operations[:-1])
+        rows = part_rows(image.keys.get, last.name, last.parts)
+        touched = judged(last.name, rows, self._prepared, image.suite, self._snapshots, image.repositories)
+        check_room(len(touched.queues - image.queues.keys()), len(image.queues))
+        changes: list[Change] = [QuadsChanged("quads", name, (), ()) for name in touched.repositories]
+        self._judge(ControlChange(image.suite), touched.keys, changes)
+        return [Staged("staged", last.name, tuple(lsns)), *parts.deletes(last.name)]
 
     def _changes(self, txid: TxId, operations: list[Checked]) -> tuple[list[Change], Suite]:
         """What the operations would change, minimal and sorted by kind, name and key, and the suite after it; nothing is changed yet."""

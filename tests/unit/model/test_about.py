@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.model.about import PREFIX_LIMIT_BYTES, TABLE, VALUE_LIMIT_BYTES, namespace_key, setting_key
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import check_operations
+from brokerha.model.reserved.about import PREFIX_LIMIT_BYTES, TABLE, VALUE_LIMIT_BYTES, namespace_key, setting_key
 
 GOOD = [
     (namespace_key("main", ""), b"http://example.org/"),

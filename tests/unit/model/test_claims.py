@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerha.model.claims import EMPTY, Claim, Claims, claimed, claims_in, packed, problem_of
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import check_operations, typed_operations
+from brokerha.model.reserved.claims import EMPTY, Claim, Claims, claimed, claims_in, packed, problem_of
 from brokerha.nodes.front.checking import check_texts
 
 MASTERS = st.sampled_from(["m1", "m2", "m3"])

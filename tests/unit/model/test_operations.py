@@ -7,7 +7,7 @@ import doctest
 import msgpack
 import pytest
 
-from brokerha.model import errors, etags, operations, states
+from brokerha.model import errors, etags, operation_checks, operations, states
 from brokerha.model.errors import InvalidRequest, OutcomeUnknown, Rejected, TooLarge
 from brokerha.model.ids import is_node_id, is_repository_id, is_tx_id
 from brokerha.model.invariants import InvariantBroken, invariant
@@ -117,8 +117,8 @@ def test_limits_are_told_with_their_numbers() -> None:
 
 def test_a_message_is_called_by_its_transaction_and_the_place_of_its_operation() -> None:
     assert operations.message_id("order:4711", 3) == "order:4711.3"
-    assert operations.is_message_id("order:4711.3")
-    assert operations.is_message_id(operations.message_id("x" * 128, operations.OPERATIONS_LIMIT))
+    assert operation_checks.is_message_id("order:4711.3")
+    assert operation_checks.is_message_id(operations.message_id("x" * 128, operations.OPERATIONS_LIMIT))
 
 
 def test_the_examples_of_etags_are_true() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.model.settings import SETTINGS, Row
+from brokerha.model.reserved.settings import SETTINGS, Row
 from brokerha.nodes.config.cluster import ClusterConfig, load_config, sections
 from brokerha.nodes.settings import NEVER, NodeSettings, put_in_force, rows_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.model.settings import Row
+from brokerha.model.reserved.settings import Row
 from brokerha.nodes.config.cluster import ClusterConfig, load_config
 from brokerha.nodes.settings import NodeSettings
 

@@ -16,16 +16,20 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from brokerha.model import about
 from brokerha.model.operations import Operation, pack_operations
+from brokerha.model.reserved import about
 from brokerha.stores.execution.worker_store import StoreOptions, WorkerStore
 from tests.support.memory_store.store import MemoryStore
 
 BATCHES_LIMIT = 100_000
 OPTIONS = StoreOptions(map_size_bytes=256 * 1024 * 1024, keep_results=50, flush_after_lsns=60, flush_after_s=3600)
+
+IN_PARTS = {"put": 8, "delete": 3, "add": 8, "remove": 4, "publish": 3}
+KINDS = {**IN_PARTS, "accept": 2, "namespace": 1, "create-repository": 0.3, "remove-repository": 0.2}
+"""How often each comes."""
 
 Transaction = tuple[str, int, bytes]
 
@@ -34,7 +38,16 @@ def batches(seed: int) -> Iterator[list[Transaction]]:
     """Batches of 1 to 12 transactions."""
     chance = random.Random(seed)
     for number in range(BATCHES_LIMIT):
-        yield [transaction(chance, f"{number}-{place}") for place in range(chance.randint(1, 12))]
+        some = [transaction(chance, f"{number}-{place}") for place in range(chance.randint(1, 12))]
+        yield [*some, *large(chance, number)]
+
+
+def large(chance: random.Random, number: int) -> list[Transaction]:
+    """A part of a large transaction, which takes place with every fourth batch."""
+    name, part = f"large{number // 4}", number % 4 + 1
+    operations = [("stage", name, part), *(operation(chance, IN_PARTS) for _ in range(3))]
+    staged = [(f"{name}.{part}", 1_000_000, pack_operations(operations))]
+    return [*staged, (name, 1_000_000, pack_operations([("commit-staged", name, 4)]))] if part == 4 else staged
 
 
 def transaction(chance: random.Random, txid: str) -> Transaction:
@@ -42,13 +55,10 @@ def transaction(chance: random.Random, txid: str) -> Transaction:
     return txid, 1_000_000, pack_operations([operation(chance) for _ in range(chance.choice([1, 1, 1, 2, 4]))])
 
 
-def operation(chance: random.Random) -> Operation:
-    repository = chance.choice(["main", "main", "main", "r", "s"])
+def operation(chance: random.Random, kinds: Mapping[str, float] = KINDS) -> Operation:
+    repository = chance.choice(["main", "main", "main", "r", "s"]) if kinds is KINDS else "main"
     lines = "".join(f"<urn:s{chance.randrange(30)}> <urn:p> <urn:o{chance.randrange(3)}> .\n" for _ in range(3))
-    kind = chance.choices(
-        ["put", "delete", "add", "remove", "publish", "accept", "namespace", "create-repository", "remove-repository"],
-        [8, 3, 8, 4, 3, 2, 1, 0.3, 0.2],
-    )[0]
+    kind = chance.choices(list(kinds), list(kinds.values()))[0]
     if kind == "publish":
         return kind, chance.choice("pq"), "text/plain", chance.randbytes(chance.choice([0, 10, 5000]))
     if kind == "accept":

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 import msgpack
 
 from brokerha.log.log import Log
-from brokerha.model import branches
 from brokerha.model.ids import TxId
 from brokerha.model.operations import APPLIED, REJECTED, Operation, ResultRow
+from brokerha.model.reserved import branches
 from brokerha.model.wire.messages import Execute, Executed, Message, Progress
 from tests.unit.replication.benches import content, text
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from brokerha.model import branches
 from brokerha.model.operations import pack_operations
 from brokerha.model.requests import TxReply
+from brokerha.model.reserved import branches
 from brokerha.transactions.outcomes import word_of
 from tests.unit.transactions.bench import TxBench
 from tests.unit.transactions.queue_site import accept, publish

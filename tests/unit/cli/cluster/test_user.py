@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from brokerha.cli.cluster.user import app
 from brokerha.http.guard.users import Users, parse_users
-from brokerha.model.operations import GRAPH, QUEUE, TABLE
+from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 
 
 @pytest.fixture

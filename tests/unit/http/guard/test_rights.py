@@ -11,9 +11,9 @@ import structlog
 from brokerha.http.app import PATHS
 from brokerha.http.guard.guard import OPEN, Guard, Place, place_of
 from brokerha.http.guard.users import NONE, ROLES, STORES, Users, hash_token, parse_users
-from brokerha.model import about
 from brokerha.model.errors import ConfigurationError, NotReady
 from brokerha.model.operations import Operation, pack_operations
+from brokerha.model.reserved import about
 from brokerha.model.wire.client_wire import WRITES_TYPE, encode_writes
 from tests.unit.http.asking import JSON, MSGPACK, Asked, Node
 

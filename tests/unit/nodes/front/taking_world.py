@@ -14,10 +14,10 @@ from typing import Any
 import msgpack
 
 from brokerha.model import etags
-from brokerha.model.claims import TABLE, claims_in
 from brokerha.model.errors import BrokerhaError
 from brokerha.model.operations import Delete, ExpectKey, Put, unpack_operations
 from brokerha.model.requests import APPLIED_LEVEL, REJECTED_STATUS, Reply, TxReply
+from brokerha.model.reserved.claims import TABLE, claims_in
 from brokerha.nodes.front.taking import (
     Consumers,
     Taking,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.model.claims import LEASE_MS, claims_in
 from brokerha.model.errors import BrokerhaError, NotReady, TimedOut
 from brokerha.model.requests import REFUSED, REJECTED_STATUS, UNKNOWN, Reply
+from brokerha.model.reserved.claims import LEASE_MS, claims_in
 from brokerha.nodes.front.taking import (
     ASKED_MS,
     IDLE_MS,

@@ -13,7 +13,7 @@ import structlog
 
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import InvalidRequest, NotReady
-from brokerha.model.settings import TABLE, Row, packed
+from brokerha.model.reserved.settings import TABLE, Row, packed
 from brokerha.nodes.config.cluster import ClusterConfig, load_config
 from brokerha.nodes.config.nodes import BackupEntry, MasterEntry, WorkerEntry
 from brokerha.nodes.master.node import MasterNode

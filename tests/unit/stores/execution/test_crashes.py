@@ -79,6 +79,8 @@ def test_a_store_killed_at_random_moments_goes_on_where_it_stood(tmp_path: Path)
         ("engine committed", 45),
         ("engines committed", 30),
         ("engines flushed", 2),
+        ("draft in place", 2),
+        ("draft in place", 5),
     ],
 )
 def test_a_store_killed_between_its_two_commits_loses_nothing(tmp_path: Path, place: str, hits: int) -> None:

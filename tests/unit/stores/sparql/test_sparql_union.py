@@ -9,9 +9,9 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from brokerha.model.about import TABLE, TRUE, UNION, setting_key
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import APPLIED, Operation, pack_operations
+from brokerha.model.reserved.about import TABLE, TRUE, UNION, setting_key
 from brokerha.stores.execution.worker_store import WorkerStore
 from tests.contracts.store_contract import logged, read, run
 from tests.unit.stores.rdf_site import short

@@ -11,9 +11,9 @@ from typing import Any
 import msgpack
 import pytest
 
-from brokerha.model.about import TABLE, TRUE, UNION, setting_key
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import APPLIED, pack_operations
+from brokerha.model.reserved.about import TABLE, TRUE, UNION, setting_key
 from brokerha.stores.execution.worker_store import WorkerStore
 from brokerha.stores.sparql.protocol import sliced
 from brokerha.stores.sparql.tokens import tokenize

@@ -1,0 +1,104 @@
+r"""Large transactions: what is staged in parts, each a transaction of its own, takes place when one later transaction commits it.
+
+    LSN 5     stage tx-1, part 1: add ..., put ...       nobody sees any of it
+    LSN 9     stage tx-1, part 2: add ...
+    LSN 12    commit tx-1, 2 parts                       all of it takes place here, or nothing
+
+One part is one row:
+
+    <transaction>\0<part>      msgpack [LSN, timestamp, items, user, operations]      the number of the part has 4 bytes, big end first
+
+Its operations are the transaction's own, quads in canonical form. What is staged and never committed goes when it was not added to for
+`AGE_LIMIT_S`, by the clock of the order, as soon as anybody stages anything.
+
+>>> part_of(part_key("tx-1", 2))
+('tx-1', 2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from brokerha.model.ids import Lsn, Timestamp, TxId, is_tx_id
+
+TABLE: Final = "urn:brokerha:staged"
+SIZE_LIMIT_BYTES: Final = 512 * 1024 * 1024
+"""Of one large transaction."""
+ITEMS_LIMIT: Final = 10_000_000
+"""Quads, keys and messages of one large transaction."""
+PARTS_LIMIT: Final = 100_000
+COUNT_LIMIT: Final = 8
+"""Large transactions of one cluster that are staged at the same time."""
+AGE_LIMIT_S: Final = 3600
+STAGE: Final = "stage"
+COMMIT: Final = "commit-staged"
+DROP: Final = "drop-staged"
+KINDS: Final = frozenset({STAGE, COMMIT, DROP})
+"""The operations about large transactions."""
+STAGED_KINDS: Final = frozenset({"add", "remove", "put", "delete", "publish"})
+"""Operations that a part may have."""
+_NUMBER_BYTES: Final = 4
+_OWN: Final = "urn:brokerha:"
+"""What the names of reserved tables begin with."""
+
+
+class Part(NamedTuple):
+    """One row."""
+
+    lsn: Lsn
+    """Where it was staged."""
+    timestamp: Timestamp
+    items: int
+    """Quads, keys and messages."""
+    user: str
+    """Who staged it; empty if nobody is known."""
+    operations: tuple[tuple[Any, ...], ...]
+
+
+def part_key(name: TxId, number: int) -> bytes:
+    """The key of a part."""
+    return b"%s\0%s" % (name.encode(), number.to_bytes(_NUMBER_BYTES, "big"))
+
+
+def part_of(key: bytes) -> tuple[TxId, int]:
+    """Transaction and number of a key."""
+    name, number = key[: -_NUMBER_BYTES - 1], key[-_NUMBER_BYTES:]
+    return name.decode(), int.from_bytes(number, "big")
+
+
+def packed_part(part: Part) -> bytes:
+    """The row of a part."""
+    row: bytes = msgpack.packb(part)
+    return row
+
+
+def part_in(row: bytes) -> Part:
+    """A part, by its row."""
+    return Part(*msgpack.unpackb(row, use_list=False))
+
+
+def problem_of(kind: str, arguments: Any) -> str:
+    """What is wrong with the arguments of one of the three operations, which have the right types; empty when nothing is."""
+    if not is_tx_id(arguments[0]):
+        return "the name of a large transaction has 1 to 128 visible ASCII characters, without spaces"
+    if kind != DROP and not 1 <= arguments[1] <= PARTS_LIMIT:
+        return f"a large transaction has 1 to {PARTS_LIMIT} parts, not {arguments[1]}"
+    return ""
+
+
+def order_problem(kinds: Sequence[str], operations: Sequence[Any]) -> str:
+    """What is wrong with a transaction that has one of the three operations; empty when nothing is. ``kinds``: what its operations are."""
+    rest = list(kinds[:-1] if kinds[-1] == "by" else kinds)
+    if rest[0] == STAGE:
+        if len(rest) == 1:
+            return "stage comes with what is to be staged"
+        if others := sorted(set(rest[1:]) - STAGED_KINDS):
+            return f"a part of a large transaction has {', '.join(sorted(STAGED_KINDS))}, and not {', '.join(others)}"
+        own = next((row[1] for row in operations if row[0] in {"put", "delete"} and row[1].startswith(_OWN)), "")
+        return f"table {own} is brokerha's own, and no part of a large transaction" if own else ""
+    if rest == [DROP] or (rest[-1] == COMMIT and all(kind.startswith("expect-") for kind in rest[:-1])):
+        return ""
+    return "stage comes first in a transaction, drop-staged alone, and commit-staged last, after expectations only"

@@ -1,0 +1,262 @@
+"""What is staged of large transactions, as the reserved table holds it (model/reserved/staging.py): the rules that every store must share to the word.
+
+    stage      the part becomes a row; parts may come in any order, each once
+    commit     needs parts 1 to n, under the name of the transaction as its id, by the user who staged them
+    drop       the rows go; so do those of transactions that are too old, with the next part of any other one
+
+Depends on the content and the transaction alone, so that every site rejects with the same reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from brokerha.model.errors import Rejected
+from brokerha.model.ids import Lsn, Timestamp, TxId
+from brokerha.model.invariants import invariant
+from brokerha.model.operation_checks import GRAPH, QUEUE
+from brokerha.model.operation_checks import TABLE as TABLE_KIND
+from brokerha.model.operations import (
+    ON_KEYS,
+    Add,
+    By,
+    Change,
+    Checked,
+    CommitStaged,
+    Delete,
+    DropStaged,
+    OnKey,
+    Publish,
+    Published,
+    Put,
+    QuadsChanged,
+    Remove,
+    Stage,
+    message_id,
+    typed_operations,
+)
+from brokerha.model.reserved.staging import (
+    AGE_LIMIT_S,
+    COUNT_LIMIT,
+    ITEMS_LIMIT,
+    SIZE_LIMIT_BYTES,
+    TABLE,
+    Part,
+    packed_part,
+    part_in,
+    part_key,
+    part_of,
+)
+from brokerha.stores.control.suite import Suite
+from brokerha.stores.execution.last_changes import STORE_OF, Store
+from brokerha.stores.execution.prepared import Prepared
+from brokerha.stores.rdf.change import lines_of_text, text_of_lines
+from brokerha.stores.tables.key_range import row_key_of
+from brokerha.stores.tables.snapshots import Snapshots
+
+BEGINNING: Final = row_key_of(TABLE, b"")
+"""What the row keys of all parts begin with."""
+_ROW_LIMIT_BYTES: Final = 10 * 1024 * 1024
+"""Of one part: it travels as one line of the log, in one message (model/wire/codec.py)."""
+_MESSAGES_LIMIT: Final = 999_999
+"""Of one transaction, by the ids of messages."""
+
+
+Stored = Callable[[bytes], bytes | None]
+
+
+class _Known(NamedTuple):
+    """A part, without what is in it."""
+
+    lsn: Lsn
+    timestamp: Timestamp
+    items: int
+    user: str
+    size_bytes: int
+
+
+class Parts:
+    """All that is staged in one store, in step with its reserved table."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """``rows`` are the row keys of the reserved table with their values."""
+        self._parts: dict[TxId, dict[int, _Known]] = {}
+        for row_key, value in rows:
+            self.note(Put("put", TABLE, row_key[len(BEGINNING) :], value))
+
+    def note(self, change: OnKey) -> None:
+        """A change of the reserved table was made."""
+        name, number = part_of(change.key)
+        if isinstance(change, Put):
+            part = part_in(change.value)
+            self._parts.setdefault(name, {})[number] = _Known(*part[:4], len(change.value))
+            return
+        parts = self._parts.get(name, {})
+        parts.pop(number, None)
+        if not parts:
+            self._parts.pop(name, None)
+
+    @property
+    def names(self) -> Collection[TxId]:
+        """Transactions of which anything is staged."""
+        return self._parts.keys()
+
+    def has(self, name: TxId, number: int) -> bool:
+        """Whether this part is staged."""
+        return number in self._parts.get(name, ())
+
+    def changes_of(self, operations: Sequence[Checked], lsn: Lsn, timestamp: Timestamp, by: list[By]) -> list[Change]:
+        """What becomes of the reserved table by a part, or by dropping a transaction. Raises InvalidRequest, Rejected."""
+        first = operations[0]
+        if isinstance(first, Stage):
+            return self._stage(first, operations[1:], lsn, timestamp, by[0].user if by else "")
+        invariant(isinstance(first, DropStaged), "the shape of a transaction was checked", operation=first[0])
+        return self.deletes(first[1])
+
+    def deletes(self, name: TxId) -> list[Change]:
+        """The rows of a transaction, as they go."""
+        return [Delete("delete", TABLE, part_key(name, number)) for number in sorted(self._parts.get(name, ()))]
+
+    def committed(self, operation: CommitStaged, txid: TxId, by: list[By]) -> list[Lsn]:
+        """LSNs of the parts that a commit is about, in order. Raises Rejected."""
+        name, parts = operation.name, self._parts.get(operation.name, {})
+        if txid != name:
+            raise Rejected(f"large transaction {name} is committed under its own name: use it as the idempotency key")
+        if lacking := next((number for number in range(1, operation.parts + 1) if number not in parts), 0):
+            raise Rejected(f"part {lacking} of large transaction {name} is not staged")
+        if len(parts) > operation.parts:
+            raise Rejected(f"{len(parts)} parts of large transaction {name} are staged, and {operation.parts} are to be committed")
+        user = by[0].user if by else ""
+        if any(part.user != user for part in parts.values()):
+            raise Rejected(f"large transaction {name} was staged by somebody else")
+        return [parts[number].lsn for number in range(1, operation.parts + 1)]
+
+    def _stage(
+        self, stage: Stage, operations: Sequence[Checked], lsn: Lsn, timestamp: Timestamp, user: str
+    ) -> list[Change]:
+        name = stage.name
+        kept = [_canonical(operation) for operation in operations]
+        items = sum(operation[2].count("\n") if isinstance(operation, (Add, Remove)) else 1 for operation in kept)
+        value = packed_part(Part(lsn, timestamp, items, user, tuple(map(tuple, kept))))
+        old = [other for other in self._parts if other != name and timestamp - self._last(other) > AGE_LIMIT_S * 1_000_000]
+        parts = self._parts.get(name, {})
+        if stage.part in parts:
+            raise Rejected(f"part {stage.part} of large transaction {name} is staged already")
+        if len(value) > _ROW_LIMIT_BYTES:
+            raise Rejected(f"a part has {len(value)} bytes when quads are written out; the limit is {_ROW_LIMIT_BYTES}: make parts smaller")
+        size_bytes = len(value) + sum(part.size_bytes for part in parts.values())
+        items += sum(part.items for part in parts.values())
+        if size_bytes > SIZE_LIMIT_BYTES or items > ITEMS_LIMIT:
+            raise Rejected(
+                f"large transaction {name} would have {size_bytes} bytes and {items} items; the limits are {SIZE_LIMIT_BYTES} "
+                f"and {ITEMS_LIMIT}: load the data instead (brokerha load, brokerha pipeline load)"
+            )
+        if not parts and len(self._parts) - len(old) >= COUNT_LIMIT:
+            raise Rejected(f"{COUNT_LIMIT} large transactions are staged, which is the limit: commit or drop one ({', '.join(sorted(self._parts))})")
+        gone = [change for other in sorted(old) for change in self.deletes(other)]
+        return [*gone, Put("put", TABLE, part_key(name, stage.part), value)]
+
+    def _last(self, name: TxId) -> Timestamp:
+        return max(part.timestamp for part in self._parts[name].values())
+
+
+def part_rows(stored: Stored, name: TxId, parts: int) -> Iterator[bytes]:
+    """The rows of the first parts of a transaction. ``stored`` gives the value of a row key."""
+    for number in range(1, parts + 1):
+        row = stored(row_key_of(TABLE, part_key(name, number)))
+        invariant(row is not None, "what is known of parts is in the reserved table", name=name, number=number)
+        yield row or b""
+
+
+def parts_of(stored: Stored, name: TxId) -> Callable[[int], list[Checked] | None]:
+    """Operations of a transaction by the number of their part; None for one that is not staged."""
+
+    def part(number: int) -> list[Checked] | None:
+        row = stored(row_key_of(TABLE, part_key(name, number)))
+        return None if row is None else operations_of(row)
+
+    return part
+
+
+def operations_of(value: bytes) -> list[Checked]:
+    """The operations of a part, by its row."""
+    return typed_operations(part_in(value).operations)
+
+
+def is_staging(operations: Sequence[Checked]) -> bool:
+    """Whether a transaction is about a large one."""
+    return bool(operations) and (isinstance(operations[0], Stage) or isinstance(operations[-1], (CommitStaged, DropStaged)))
+
+
+def changes_in(name: TxId, values: Iterable[bytes], *, with_quads: bool = True) -> Iterator[Change]:
+    """What the parts of a transaction change, in order, by their rows: as if nothing of it were there already. Raises Rejected.
+
+    Without ``with_quads``, changes of repositories come without the quads.
+    """
+    published = 0
+    for value in values:
+        for operation in operations_of(value):
+            if isinstance(operation, ON_KEYS):
+                yield operation
+            elif isinstance(operation, Publish):
+                published += 1
+                if published > _MESSAGES_LIMIT:
+                    raise Rejected(f"a transaction publishes at most {_MESSAGES_LIMIT} messages")
+                yield Published(
+                    "publish", operation.queue, message_id(name, published), operation.content_type, operation.body
+                )
+            elif isinstance(operation, (Add, Remove)):
+                lines = tuple(lines_of_text(operation.text)) if with_quads else ()
+                removed, added = (lines, ()) if isinstance(operation, Remove) else ((), lines)
+                yield QuadsChanged("quads", operation.repository, removed, added)
+
+
+class Touched(NamedTuple):
+    """What a large transaction is about."""
+
+    stores: set[Store]
+    keys: dict[bytes, OnKey]
+    """Its last operation on each key that a check looks at, by row key."""
+
+    @property
+    def repositories(self) -> set[str]:
+        """Those whose quads it changes."""
+        return {name for kind, name in self.stores if kind == GRAPH}
+
+    @property
+    def queues(self) -> set[str]:
+        """Those to which it publishes."""
+        return {name for kind, name in self.stores if kind == QUEUE}
+
+
+def judged(
+    name: TxId, rows: Iterable[bytes], prepared: Prepared, suite: Suite, snapshots: Snapshots, listed: Container[str]
+) -> Touched:
+    """What a large transaction of these parts is about. Raises Rejected when anything speaks against it, but for queues and checks.
+
+    ``listed`` are the repositories that there are.
+    """
+    touched = Touched(set(), {})
+    is_held = bool(prepared.branches)
+    for change in changes_in(name, rows, with_quads=is_held):
+        touched.stores.add((STORE_OF[change[0]], change[1]))
+        if isinstance(change, ON_KEYS) and (row_key := row_key_of(change.table, change.key)) in suite.row_keys:
+            touched.keys[row_key] = change
+        if is_held:
+            prepared.judge([change])
+    for kind, store in sorted(touched.stores, key=str):
+        if kind == GRAPH and store not in listed:
+            raise Rejected(f"repository {store!r} does not exist")
+        if kind == TABLE_KIND and snapshots.chain(store):
+            raise Rejected(f"a snapshot shows table {store!r}: drop it, or write the table by smaller transactions")
+    return touched
+
+
+def _canonical(operation: Checked) -> Checked:
+    """The operation as it is kept. Raises InvalidRequest."""
+    if isinstance(operation, (Add, Remove)):
+        return operation._replace(text=text_of_lines(operation.text))
+    return operation

@@ -1,0 +1,181 @@
+"""Drafts: copies of repositories in which a large transaction is made while it is still staged, so that its commit need not wait for that.
+
+    stage part 1      the draft is made: hard links to the files of the engine; the part is made in it
+    stage part 2      and the next one
+    ...               others write to the repository meanwhile
+    commit            what they changed is made in the draft, too, unless the transaction says what becomes of that quad;
+                      then the draft is the repository
+
+A draft is not durable and nobody reads it: after a restart, and whenever a batch failed, it is made anew from the parts in the reserved
+table. What comes out depends on nothing but these and the content: the same net change, whenever the draft was begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+import msgpack
+
+from brokerha.model.ids import Lsn, TxId
+from brokerha.model.operations import Add, Checked, QuadsChanged, Remove, unpack_effect
+from brokerha.stores.comparing.fingerprint import quads_digest
+from brokerha.stores.rdf.change import PendingQuads, QuadChange, lines_of_text
+from brokerha.stores.rdf.repositories import Repositories, Repository
+
+PARTS_AT_ONCE = 3
+"""Parts that are made in a draft, at most, when one is staged; a draft that is begun late gets along by that."""
+CATCH_UP_LSNS = 50_000
+"""What others changed is made in a draft after so many LSNs, so that it need not be held in memory as a whole."""
+
+Part = Callable[[int], list[Checked] | None]
+"""Operations of the part of a number; None when it is not staged."""
+Effects = Callable[[Lsn], Iterator[bytes]]
+"""Effects from one LSN on, up to the last; fewer when the log does not reach back."""
+_OF_QUADS = msgpack.packb("quads")
+
+
+class Draft:
+    """One repository as one large transaction leaves it."""
+
+    __slots__ = ("digest", "items", "lsn", "origin", "repository")
+
+    def __init__(self, repository: Repository, origin: str, lsn: Lsn) -> None:
+        self.repository = repository
+        self.origin = origin
+        """Directory of the repository that it is a copy of."""
+        self.lsn = lsn
+        """Up to which it holds what others changed."""
+        self.digest = 0
+        """What the transaction does to the fingerprint."""
+        self.items = 0
+        """And to the number of quads."""
+
+    def make(self, operation: Add | Remove) -> None:
+        """Make an operation of the transaction. Raises StoreError."""
+        is_added = isinstance(operation, Add)
+        changed = self.repository.engine.include(lines_of_text(operation.text), is_added=is_added)
+        self.digest ^= quads_digest(self.repository.name, changed)
+        self.items += len(changed) if is_added else -len(changed)
+
+    def follow(self, others: PendingQuads, said: set[str], lsn: Lsn) -> None:
+        """Make what others changed since, but for the quads of which the transaction itself says what becomes of them."""
+        # If it changed such a quad it does not any more, or the other way round.
+        self.digest ^= quads_digest(self.repository.name, said)
+        self.items -= sum(1 if line in others.added else -1 for line in said)
+        self.repository.engine.commit(others.removed - said, others.added - said, lsn)
+        self.lsn = lsn
+
+
+class _Transaction:
+    """The drafts of one large transaction."""
+
+    __slots__ = ("drafts", "is_short", "made")
+
+    def __init__(self) -> None:
+        self.drafts: dict[str, Draft] = {}
+        self.is_short = False
+        """Whether something was not made, as its repository was not there yet."""
+        self.made = 0
+        """Parts that are made in them, the first ones."""
+
+
+class Drafts:
+    """Those of one store; used by the writing thread only."""
+
+    def __init__(self, repositories: Repositories) -> None:
+        self._repositories = repositories
+        self._transactions: dict[TxId, _Transaction] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self._transactions)
+
+    def stage(self, name: TxId, part: Part, effects: Effects, lsn: Lsn) -> None:
+        """A part was staged: go on with what is there. All that is before ``lsn`` is committed. Raises StoreError."""
+        known = self._transactions.setdefault(name, _Transaction())
+        self._make(known, part, known.made + PARTS_AT_ONCE, lsn)
+        if any(lsn - draft.lsn > CATCH_UP_LSNS for draft in known.drafts.values()):
+            self._follow(known, part, effects, lsn)
+
+    def finished(self, name: TxId, parts: int, part: Part, effects: Effects, lsn: Lsn) -> list[Draft]:
+        """The repositories as the transaction of these parts leaves them at ``lsn``; all that is before is committed. Raises StoreError."""
+        known = self._transactions.setdefault(name, _Transaction())
+        self._make(known, part, parts, lsn)
+        if known.is_short or not self._follow(known, part, effects, lsn):
+            # Somebody made the repository anew, or the log is too short: begin anew, at the present content.
+            self.drop(name)
+            known = self._transactions[name] = _Transaction()
+            self._make(known, part, parts, lsn)
+        return list(known.drafts.values())
+
+    def taken(self, name: TxId) -> None:
+        """The drafts of a transaction are repositories now."""
+        self._transactions.pop(name, None)
+
+    def drop(self, name: TxId) -> None:
+        """Delete the drafts of a transaction."""
+        known = self._transactions.pop(name, None)
+        for draft in known.drafts.values() if known else ():
+            self._repositories.drop_draft(draft.repository)
+
+    def clear(self) -> None:
+        """Delete all drafts; what is staged gets new ones."""
+        for name in list(self._transactions):
+            self.drop(name)
+
+    def keep(self, names: Collection[TxId]) -> None:
+        """Delete the drafts of all transactions but these."""
+        for name in [name for name in self._transactions if name not in names]:
+            self.drop(name)
+
+    def _make(self, known: _Transaction, part: Part, last: int, lsn: Lsn) -> None:
+        while known.made < last and (operations := part(known.made + 1)) is not None:
+            for operation in operations:
+                if not isinstance(operation, (Add, Remove)):
+                    continue
+                if operation.repository in self._repositories.listed:
+                    self._draft(known, operation.repository, lsn).make(operation)
+                else:
+                    known.is_short = True
+            known.made += 1
+
+    def _draft(self, known: _Transaction, repository: str, lsn: Lsn) -> Draft:
+        draft = known.drafts.get(repository)
+        if draft is None:
+            origin = self._repositories.listed[repository].directory
+            draft = Draft(self._repositories.draft(repository, lsn), origin, lsn)
+            known.drafts[repository] = draft
+        return draft
+
+    def _follow(self, known: _Transaction, part: Part, effects: Effects, lsn: Lsn) -> bool:
+        """Make what others changed in all drafts; False when that cannot be known."""
+        listed = self._repositories.listed
+        for repository, draft in known.drafts.items():
+            if repository not in listed or listed[repository].directory != draft.origin:
+                return False
+            others, reached = PendingQuads(), draft.lsn
+            for effect in effects(draft.lsn + 1):
+                reached += 1
+                for change in unpack_effect(effect) if _OF_QUADS in effect else ():
+                    if isinstance(change, QuadsChanged) and change.repository == repository:
+                        others.include(QuadChange(change.removed, change.added))
+            if reached != lsn:
+                return False
+            draft.follow(others, _said(repository, others, _parts(part, known.made)), lsn)
+        return True
+
+
+def _parts(part: Part, last: int) -> Iterator[list[Checked]]:
+    for number in range(1, last + 1):
+        yield part(number) or []
+
+
+def _said(repository: str, others: PendingQuads, parts: Iterator[list[Checked]]) -> set[str]:
+    """The quads that others changed and of which a transaction says whether they are there after it."""
+    changed = others.removed | others.added
+    said: set[str] = set()
+    for operations in parts if changed else ():
+        for operation in operations:
+            if isinstance(operation, (Add, Remove)) and operation.repository == repository:
+                said |= changed.intersection(lines_of_text(operation.text))
+    return said
