@@ -21,7 +21,8 @@ from brokerha.client.calls import Calls
 from brokerha.client.reads import Least
 from brokerha.model.errors import NotReady, TooLarge, UnknownSnapshot
 from brokerha.model.ids import Lsn
-from brokerha.model.operations import Change, Logged, unpack_effect
+from brokerha.model.operation_checks import TABLE
+from brokerha.model.operations import Change, Logged, Staged, unpack_effect
 
 PAGE_ROWS: Final = 10_000
 PAGE_BYTES: Final = 8 * 1024 * 1024
@@ -81,6 +82,8 @@ def export(
         for change in changes:
             if change[0] in {"put", "delete"} and wanted.has(change[1], change[2]):
                 held.change(*change[2:])
+            elif isinstance(change, Staged) and (TABLE, table) in change.stores:
+                raise NotReady("a large transaction wrote the table while it was read: begin again")
     if _lineage_at(calls, max(lsns), seconds) != lineage:
         raise NotReady("the log went back while the table was read: begin again")
     return Export(max(lsns), held.rows())

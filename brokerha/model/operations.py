@@ -39,7 +39,7 @@ An **effect** is what executing it changed, at the smallest grain, so that apply
     ["create-repository", repository] ["remove-repository", repository]
     ["control-add", name, kind, target, text, expected] ["control-remove", name]
     ["publish", queue, message_id, content_type, body] ["accept", queue, message_id]
-    ["staged", transaction, lsns]            all that was staged at these LSNs takes place, in this order
+    ["staged", transaction, parts, stores]   all that was staged takes place: parts are [lsn, messages before it], stores [kind, name] (unfolding.py)
     ["by", user]
 
 Applying an effect twice is the same as applying it once. The effect of a transaction that changes nothing, or is rejected, says at most
@@ -174,11 +174,14 @@ class DropStaged(NamedTuple):
 
 
 class Staged(NamedTuple):
-    """The change that a `CommitStaged` came to: what was staged at these LSNs, in this order."""
+    """The change that a `CommitStaged` came to."""
 
     kind: Literal["staged"]
     name: TxId
-    lsns: tuple[Lsn, ...]
+    parts: tuple[tuple[Lsn, int], ...]
+    """Where each was staged, and how many messages the parts before it publish."""
+    stores: tuple[tuple[str, str], ...]
+    """Kind and name of those that it may change."""
 
 
 class CreateRepository(NamedTuple):

@@ -13,12 +13,12 @@
 | `epoch` | int32 | null where the source does not know |
 | `outcome`, `reason` | string | `applied` or `rejected`, and why |
 | `user` | string | who wrote it; null where its door did not know |
-| `store` | string | `graph`, `table`, `queue`, `control`; null for operation 0 |
-| `name` | string | repository, table, queue, check |
-| `kind` | string | `add`, `remove` (a quad), `put`, `delete`, `publish`, `accept`, `create`, `drop` (a repository), `check`, `uncheck` |
+| `store` | string | `graph`, `table`, `queue`, `control`, `staged`; null for operation 0 |
+| `name` | string | repository, table, queue, check, large transaction |
+| `kind` | string | `add`, `remove` (a quad), `put`, `delete`, `publish`, `accept`, `create`, `drop` (a repository), `check`, `uncheck`, `staged` |
 | `key` | binary | key of a table, or message id; null else |
 | `subject` `predicate` `object` `graph` | string | terms of a quad as N-Quads spells them; `graph` null for the default graph |
-| `value` | binary | value put, body published, or fields of a check (msgpack list); null else |
+| `value` | binary | value put, body published, or fields of a check or of a large transaction (msgpack list); null else |
 | `content_type` | string | of a published message |
 | `tombstone` | bool | whether the change takes something away: `remove`, `delete`, `accept`, `drop`, `uncheck` |
 | `item_high`, `item_low` | int64 | 128 bits that name the item that is changed (below), as two signed numbers |
@@ -29,6 +29,8 @@
 **Items.** Who wants the state at an LSN takes the last row of each item up to it, by (lsn, operation, part), and leaves out those whose last row is
 a tombstone. A quad is named by its digest (stores/comparing/fingerprint.py), a key, message or check by blake2b of what it is called
 (`key_item`, `message_item`, ...), a repository by its digest. An entry that drops a repository has rows that remove its quads before that, so nothing goes by itself.
+**Large transactions** have one row of kind `staged` where they take place, which names what lies in rows of earlier LSNs (model/unfolding.py);
+`unfolded` makes the rows of their changes.
 **Buckets.** The bucket of an item are the upper bits of `item_high`, the sign bit being the uppermost.
 """
 
@@ -36,7 +38,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b, sha256
 from typing import Any, Final
 
@@ -47,7 +49,10 @@ import pyarrow as pa
 from brokerha.model.control import Check
 from brokerha.model.errors import ProtocolError
 from brokerha.model.fingerprints import DIGEST_BYTES
+from brokerha.model.operations import Published
 from brokerha.model.outside.authors import author_apart
+from brokerha.model.reserved.staging import part_of
+from brokerha.model.unfolding import changes_in
 from brokerha.pipeline.entries import UNKNOWN_EPOCH, UNKNOWN_ORIGIN, LogEntry
 from brokerha.stores.comparing.fingerprint import control_digest, repository_digest
 from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE, check_item
@@ -87,6 +92,7 @@ BATCH_BYTES: Final = 16 * 1024 * 1024
 
 ADD, REMOVE, PUT, DELETE, PUBLISH, ACCEPT = "add", "remove", "put", "delete", "publish", "accept"
 CREATE, DROP, CHECK, UNCHECK = "create", "drop", "check", "uncheck"
+STAGED = "staged"
 
 _NO_ITEM: Final = bytes(DIGEST_BYTES)
 _OF_CHANGE: Final = (
@@ -94,6 +100,7 @@ _OF_CHANGE: Final = (
     "tombstone", "item", "digest",
 )  # fmt: skip
 """What differs between the rows of one entry, in the order of `_Row`; item and digest become two columns each."""
+_OF_ENTRY: Final = frozenset(SCHEMA.names) - {*_OF_CHANGE, "item_high", "item_low", "digest_high", "digest_low"}
 _Row = tuple[Any, ...]
 _Change = tuple[Any, ...]
 """Of an effect, as it lies there."""
@@ -202,7 +209,6 @@ def _assembled(
     of_row = dict(zip(_OF_CHANGE, zip(*rows, strict=True), strict=True))
     # Most entries have one row, and then nothing is to be repeated.
     places = None if counts.count(1) == len(counts) else pa.array(np.repeat(np.arange(len(counts)), counts))
-    halves: dict[str, Any] = {}
     found = []
     for name, kind in zip(schema.names, schema.types, strict=True):
         if name in of_entry:
@@ -212,14 +218,17 @@ def _assembled(
                 else pa.array(of_entry[name], kind)
             )
             found.append(column if places is None else column.take(places))
-        elif name in of_row:
-            found.append(pa.array(of_row[name], kind))
         else:
-            of_what, _, half = name.partition("_")
-            if of_what not in halves:
-                halves[of_what] = np.frombuffer(b"".join(of_row[of_what]), ">i8").astype("i8").reshape(-1, 2)
-            found.append(pa.array(halves[of_what][:, int(half == "low")]))
+            found.append(_of_row(name, kind, of_row))
     return pa.Table.from_arrays(found, schema=schema)
+
+
+def _of_row(name: str, kind: pa.DataType, of_row: Mapping[str, Sequence[Any]]) -> pa.Array:
+    """A column of what differs between the rows of one entry."""
+    if name in of_row:
+        return pa.array(of_row[name], kind)
+    of_what, _, half = name.partition("_")
+    return pa.array(np.frombuffer(b"".join(of_row[of_what]), ">i8").astype("i8").reshape(-1, 2)[:, int(half == "low")])
 
 
 # ---- one function for each kind of change: appends its rows
@@ -308,6 +317,13 @@ def _uncheck(rows: list[_Row], operation: int, change: _Change, _: dict[str, Any
     rows.append((operation, 0, CONTROL, name, UNCHECK, None, None, None, None, None, None, None, True, item, _NO_ITEM))
 
 
+def _staged(rows: list[_Row], operation: int, change: _Change, _: dict[str, Any]) -> None:
+    _, name, *fields = change
+    item = blake2b(b"S" + name.encode(), digest_size=DIGEST_BYTES).digest()
+    value = msgpack.packb(fields)
+    rows.append((operation, 0, STAGED, name, STAGED, None, None, None, None, None, value, None, True, item, _NO_ITEM))
+
+
 def _nothing(rows: list[_Row], _operation: int, _change: _Change, _beginnings: dict[str, Any]) -> None:
     rows.append(_NOTHING)
 
@@ -326,6 +342,7 @@ _MAKERS: Final[dict[str, tuple[str, _Maker]]] = {
     "remove-repository": (GRAPH, _repository(DROP)),
     "control-add": (CONTROL, _check),
     "control-remove": (CONTROL, _uncheck),
+    "staged": (STAGED, _staged),
     "": ("", _nothing),
 }
 """Kind of a change -> its store, and what makes its rows; the empty one of an entry without a change."""
@@ -333,6 +350,44 @@ _MAKERS: Final[dict[str, tuple[str, _Maker]]] = {
 
 def _makers(stores: frozenset[str] | None) -> dict[str, _Maker]:
     return {kind: make if stores is None or store in stores else _skip for kind, (store, make) in _MAKERS.items()}
+
+
+def unfolded(commit: pa.RecordBatch, parts: pa.RecordBatch, columns: Sequence[str]) -> pa.Table:
+    """Rows of what large transactions change: ``commit`` are their rows of kind `staged`, each beside the row of one part, by its key and value.
+
+    `operation` is the number of the part, of a message that of the message; `part` the place within the part of the transaction. Parts that were
+    staged elsewhere than the transaction says are left out.
+    """
+    rows: list[_Row] = []
+    counts: list[int] = []
+    makers, beginnings = _makers(None), dict[str, Any]()
+    columns_of = [*(commit[name] for name in ("name", "value")), *(parts[name] for name in ("lsn", "key", "value"))]
+    for name, fields, lsn, key, value in zip(*(column.to_pylist() for column in columns_of), strict=True):
+        number = part_of(key)[1]
+        of_parts = msgpack.unpackb(fields)[0]
+        if number > len(of_parts) or of_parts[number - 1][0] != lsn:
+            counts.append(0)
+            continue
+        published, made = of_parts[number - 1][1], list[_Row]()
+        for change in changes_in(name, value, published):
+            published += isinstance(change, Published)
+            makers[change[0]](made, published if isinstance(change, Published) else number, change, beginnings)
+        rows += [(operation, part, *rest) for part, (operation, _, *rest) in enumerate(made)]
+        counts.append(len(made))
+    of_row = dict(zip(_OF_CHANGE, zip(*rows, strict=True), strict=True))
+    places = pa.array(np.repeat(np.arange(len(counts)), counts))
+    schema = pa.schema([SCHEMA.field(column) for column in columns])
+    if not rows:
+        return schema.empty_table()
+    return pa.Table.from_arrays(
+        [
+            commit[field.name].take(places).cast(field.type)
+            if field.name in _OF_ENTRY
+            else _of_row(field.name, field.type, of_row)
+            for field in schema
+        ],
+        schema=schema,
+    )
 
 
 # ---- and back
@@ -427,4 +482,5 @@ _CHANGES: Final[dict[str, Callable[[str, Any, Any, Any], list[Any]]]] = {
     DROP: lambda name, *_: ["remove-repository", name],
     CHECK: lambda name, _, value, __: ["control-add", name, *msgpack.unpackb(value)],
     UNCHECK: lambda name, *_: ["control-remove", name],
+    STAGED: lambda name, _, value, __: ["staged", name, *msgpack.unpackb(value)],
 }

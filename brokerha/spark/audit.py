@@ -404,7 +404,7 @@ class AuditedLog:
         return self._known
 
     def _summary(self, lsn: Lsn) -> Summary:
-        log = self._log(lsn)
+        log = frames.unfolded(self._log(lsn))
         columns = ("store", "name", frames.IS_REPOSITORY, "item_high", *frames.DIGEST)
         name = f.when((f.col("store") == CONTROL), "").otherwise(f.col("name")).alias("name")
         counted = (

@@ -98,7 +98,7 @@ def run(options: ExportOptions, start: Callable[[], AbstractContextManager[Spark
     lsn = lsn_of(table, state, options.to_lsn, options.to_time_us)
     _refuse(into)
     with start() as spark, errors_of_tasks():
-        log = frames.archived(spark, table, state, 1, lsn)
+        log = frames.unfolded(frames.archived(spark, table, state, 1, lsn))
         fingerprint = _proved(log, table, state, lsn)
         tell(1, STEPS)
         about: dict[str, Any] = {"cluster": state.head.cluster, "lsn": lsn, "fingerprint": fingerprint}

@@ -33,8 +33,11 @@ from brokerha.model import fingerprints
 from brokerha.model.errors import InvalidRequest, StoreError
 from brokerha.model.fingerprints import DIGEST_BYTES
 from brokerha.model.ids import Lsn
+from brokerha.model.reserved.staging import NUMBER_BYTES
+from brokerha.model.reserved.staging import TABLE as STAGED_TABLE
 from brokerha.pipeline.places import is_of_hadoop
-from brokerha.pipeline.rows import ACCEPT, CREATE, DROP, PUBLISH, SCHEMA
+from brokerha.pipeline.rows import ACCEPT, BATCH_ROWS, CREATE, DROP, PUBLISH, PUT, SCHEMA, STAGED
+from brokerha.pipeline.rows import unfolded as rows_of_parts
 from brokerha.pipeline.sources import SourceSpec
 from brokerha.pipeline.table import LogState, LogTable
 from brokerha.stores.comparing.fingerprint import counts_digest, message_digest, repository_digest
@@ -134,7 +137,7 @@ def state(
         log = log.filter(f.unix_micros("timestamp") <= time_us)
     if lsn is not None:
         log = log.filter(f.col("lsn") <= lsn)
-    log = log.filter(f.col("operation") > 0).unionByName(_main(log.sparkSession))
+    log = unfolded(log).filter(f.col("operation") > 0).unionByName(_main(log.sparkSession))
     if IS_REPOSITORY in columns:
         log = log.withColumn(IS_REPOSITORY, (f.col("store") == GRAPH) & f.col("kind").isin(CREATE, DROP))
     if not {PLACE, *DIGEST} & set(columns):
@@ -146,13 +149,14 @@ def state(
 
 def counters(log: DataFrame) -> dict[str, Counts]:
     """Counters of each queue that rows from LSN 1 on are about."""
-    of_queues = log.filter(f.col("store") == QUEUE).groupBy("name")
+    of_queues = unfolded(log).filter(f.col("store") == QUEUE).groupBy("name")
     counted = of_queues.agg(_number_of(PUBLISH), _number_of(ACCEPT)).collect()
     return {row["name"]: Counts(row[PUBLISH], row[ACCEPT]) for row in counted}
 
 
 def fingerprint(log: DataFrame) -> bytes:
     """Fingerprint of the content that rows from LSN 1 on lead to; what it should be says the last entry itself."""
+    log = unfolded(log)
     total = state(log, columns=DIGEST).agg(*map(xor, DIGEST)).collect()[0]
     return fingerprint_from(joined(total["digest_high"] or 0, total["digest_low"] or 0), counters(log))
 
@@ -172,6 +176,34 @@ def joined(high: int, low: int) -> int:
 def halves(number: bytes) -> tuple[int, int]:
     """The halves of 16 bytes, signed."""
     return int.from_bytes(number[:8], "big", signed=True), int.from_bytes(number[8:], "big", signed=True)
+
+
+def unfolded(log: DataFrame) -> DataFrame:
+    """The same rows, and in place of those of kind `staged` what these large transactions change, each item once.
+
+    ``log`` are rows from LSN 1 on, with all columns. Done to what is unfolded already it changes nothing.
+    """
+    commits = log.filter(f.col("kind") == STAGED)
+    transaction = f.decode(f.expr(f"substring(key, 1, length(key) - {NUMBER_BYTES + 1})"), "UTF-8")
+    parts = log.filter((f.col("name") == STAGED_TABLE) & (f.col("kind") == PUT)).select(
+        transaction.alias("part_of"), *(f.col(name).alias(f"part_{name}") for name in ("lsn", "key", "value"))
+    )
+    columns = log.columns
+    joined = parts.join(f.broadcast(commits), f.col("part_of") == f.col("name"))
+
+    def made(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            # Each row is a part, which makes many.
+            for place in range(batch.num_rows):
+                one = batch.slice(place, 1)
+                of_part = {name: one[f"part_{name}"] for name in ("lsn", "key", "value")}
+                found = rows_of_parts(one.select(columns), pa.RecordBatch.from_pydict(of_part), columns)
+                yield from found.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
+
+    rows = joined.mapInArrow(made, log.schema)
+    order = f.col("operation").cast("long") * (1 << 32) + f.col("part")
+    last = rows.groupBy("lsn", *ITEM).agg(f.max_by(f.struct(*columns), order).alias("last")).select("last.*")
+    return log.filter(~f.col("kind").eqNullSafe(STAGED)).unionByName(last)
 
 
 def _living(log: DataFrame, columns: Sequence[str]) -> DataFrame:

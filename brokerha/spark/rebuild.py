@@ -260,7 +260,7 @@ class _Given:
         """Quads, keys and messages."""
         self.repositories = 0
         self._table, self._state, self._lsn, self._tell = table, state, lsn, tell
-        self._log = frames.archived(spark, table, state, 1, lsn)
+        self._log = frames.unfolded(frames.archived(spark, table, state, 1, lsn))
         self._partitions = partitions_of(state, lsn)
 
     def fill(self, builder: CopyBuilder) -> None:

@@ -68,12 +68,16 @@ class StoreStagedContract:
         assert rows(store, staging.TABLE) == []
 
     def test_its_effect_names_the_parts_by_their_lsns(self, store: Store) -> None:
-        ok(stage(store, 2, ("put", "t", b"b", b"2")))
         run(store, [("put", "t", b"x", b"1")])
-        ok(stage(store, 1, ("put", "t", b"a", b"1")))
+        ok(stage(store, 2, ("put", "t", b"b", b"2"), ("publish", "q", "", b"m")))
+        run(store, [("put", "t", b"x", b"2")])
+        ok(stage(store, 1, ("publish", "q", "", b"n")))
         result = ok(commit(store, 2))
         gone = [("delete", staging.TABLE, staging.part_key(NAME, part)) for part in (1, 2)]
-        assert [tuple(change) for change in unpack_effect(result.effect)] == [("staged", NAME, (3, 1)), *gone]
+        assert [tuple(change) for change in unpack_effect(result.effect)] == [
+            ("staged", NAME, ((4, 0), (2, 1)), (("queue", "q"), ("table", "t"))),
+            *gone,
+        ]
 
     def test_another_copy_comes_to_the_same_by_the_log(self, store: Store, other: Store) -> None:
         results = [

@@ -40,7 +40,7 @@ KINDS: Final = frozenset({STAGE, COMMIT, DROP})
 """The operations about large transactions."""
 STAGED_KINDS: Final = frozenset({"add", "remove", "put", "delete", "publish"})
 """Operations that a part may have."""
-_NUMBER_BYTES: Final = 4
+NUMBER_BYTES: Final = 4
 _OWN: Final = "urn:brokerha:"
 """What the names of reserved tables begin with."""
 
@@ -60,12 +60,12 @@ class Part(NamedTuple):
 
 def part_key(name: TxId, number: int) -> bytes:
     """The key of a part."""
-    return b"%s\0%s" % (name.encode(), number.to_bytes(_NUMBER_BYTES, "big"))
+    return b"%s\0%s" % (name.encode(), number.to_bytes(NUMBER_BYTES, "big"))
 
 
 def part_of(key: bytes) -> tuple[TxId, int]:
     """Transaction and number of a key."""
-    name, number = key[: -_NUMBER_BYTES - 1], key[-_NUMBER_BYTES:]
+    name, number = key[: -NUMBER_BYTES - 1], key[-NUMBER_BYTES:]
     return name.decode(), int.from_bytes(number, "big")
 
 

@@ -25,6 +25,7 @@ import msgpack
 
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.log_lineages import Rewinds, rewinds_of
+from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 from brokerha.model.operations import APPLIED
 from brokerha.model.outside.authors import author_apart
 from brokerha.ports.journal import Journal
@@ -47,6 +48,8 @@ _KEY_PARTS = {
     "control-add": ("control", "added"),
     "control-remove": ("control", "removed"),
 }
+_ON_STORES = {GRAPH: "changed", TABLE: "put", QUEUE: "published"}
+"""Of a store that a large transaction is about."""
 _UNKNOWN = ("other", "changed")
 """For a kind that a worker of a newer version knows: followers see that there was something."""
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
@@ -132,6 +135,11 @@ def changes_of(lsn: Lsn, txid: TxId, effect: bytes) -> list[PublishedChange]:
     changes, user = author_apart(msgpack.unpackb(effect, use_list=False) if effect else ())
     found = []
     for change in changes:
+        if change[0] == "staged":
+            # What a large transaction changes is too much for messages: followers are told where to look.
+            keys = [f"{kind}.{_FOREIGN.sub('_', name)}.{_ON_STORES[kind]}" for kind, name in change[3]]
+            found += [PublishedChange(lsn, txid, key, b"", user) for key in keys]
+            continue
         body: bytes = msgpack.packb(change)
         found.append(PublishedChange(lsn, txid, routing_key(change), body if len(body) <= PART_BYTES else b"", user))
     return found

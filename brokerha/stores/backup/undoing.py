@@ -18,6 +18,7 @@ from itertools import takewhile
 from typing import NamedTuple, Protocol
 
 from brokerha.model import control
+from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import (
     Accept,
     Change,
@@ -30,6 +31,7 @@ from brokerha.model.operations import (
     Put,
     QuadsChanged,
     RemoveRepository,
+    Staged,
     unpack_effect,
 )
 from brokerha.model.reserved import claims, settings
@@ -78,8 +80,13 @@ class Undoing:
         """Each check that changed, as it is now."""
 
     def take(self, effect: bytes) -> None:
-        """Take note of the next line's effect."""
+        """Take note of the next line's effect. Raises InvalidRequest for one that cannot be taken back."""
         for change in unpack_effect(effect):
+            if isinstance(change, Staged):
+                raise InvalidRequest(
+                    f"large transaction {change.name} took place after that LSN, and a running cluster does not take it back: stop all "
+                    "nodes, and restore without --online"
+                )
             self._note(change)
 
     def _note(self, change: Change) -> None:

@@ -19,6 +19,7 @@ from brokerha.model.errors import InvalidRequest, NotFound, Rejected, StoreDiffe
 from brokerha.model.fingerprints import UNKNOWN, differs, packed
 from brokerha.model.fingerprints import text_of as shown
 from brokerha.model.ids import Lsn, Timestamp, TxId
+from brokerha.model.operation_checks import GRAPH, QUEUE
 from brokerha.model.operations import (
     APPLIED,
     EXPECTATIONS,
@@ -57,11 +58,11 @@ from brokerha.stores.control.table import keep
 from brokerha.stores.execution.effects_log import EffectsLog
 from brokerha.stores.execution.evaluation import Evaluation
 from brokerha.stores.execution.expectations import Before, judge_expectations, range_digest
-from brokerha.stores.execution.last_changes import STORE_OF, LastChanges, Store
+from brokerha.stores.execution.last_changes import LastChanges
 from brokerha.stores.execution.prepared import Prepared, value_of
 from brokerha.stores.execution.prepared import changes_in as changes_prepared
 from brokerha.stores.execution.presence import check_size, reason_of
-from brokerha.stores.execution.staged import Parts, Touched, changes_in, is_staging, judged, part_rows, parts_of
+from brokerha.stores.execution.staged import Judged, Parts, changes_of_parts, is_staging, judged, part_rows, parts_of
 from brokerha.stores.execution.state import StoreState, write_state
 from brokerha.stores.files.environment import Environment, WriteTransaction
 from brokerha.stores.rdf.change import PendingQuads, QuadChange, read_nquads
@@ -306,7 +307,7 @@ class Batch:
             case Published() | Accept():
                 self._count(self._queues.keep(self._begun(), change))
             case Staged():
-                self._take_place(change.name, len(change.lsns), self._drafts_of(change.name, len(change.lsns)))
+                self._take_place(change, self._drafts_of(change))
             case ControlAdd() | ControlRemove():
                 self._keep_control(change)
 
@@ -330,41 +331,42 @@ class Batch:
         lsns = self._parts.committed(last, txid, by)
         self._judged_beside(txid, list(enumerate(operations[:-1], 1)))
         rows = part_rows(self._stored, last.name, last.parts)
-        touched = judged(last.name, rows, self._prepared, self._suite, self._snapshots, self._repositories.listed)
+        listed = self._repositories.listed
+        found = judged(last.name, lsns, rows, self._prepared, self._suite, self._snapshots, listed)
         transaction = self._begun()
-        new = sum(not self._queues.is_known(transaction, queue) for queue in touched.queues)
+        new = sum(not self._queues.is_known(transaction, queue) for queue in found.named(QUEUE))
         check_room(new, self._queues.number(transaction))
         # Nothing of the transaction is made yet, so that all that waits can be committed.
-        drafts = self._drafts_of(last.name, last.parts)
-        self._judge_suite(drafts, touched)
+        drafts = self._drafts_of(found.change)
+        self._judge_suite(drafts, found)
         deletes = self._parts.deletes(last.name)
-        self._take_place(last.name, last.parts, drafts)
+        self._take_place(found.change, drafts)
         for change in deletes:
             self._make(change, self._lsn + 1)
-        return pack_effect([Staged("staged", last.name, tuple(lsns)), *deletes, *by])
+        return pack_effect([found.change, *deletes, *by])
 
-    def _judge_suite(self, drafts: list[Draft], touched: Touched) -> None:
+    def _judge_suite(self, drafts: list[Draft], found: Judged) -> None:
         """Raise Rejected when a check would not hold after a large transaction, StoreError."""
         engines = {draft.repository.name: draft.repository.engine for draft in drafts}
 
         def value_of(row_key: bytes) -> bytes | None:
-            operation = touched.keys.get(row_key)
+            operation = found.keys.get(row_key)
             return self._stored(row_key) if operation is None else operation.after
 
-        names = self._suite.touched(touched.keys.keys(), touched.repositories)
+        names = self._suite.touched(found.keys.keys(), found.named(GRAPH))
         judge(self._suite, names, value_of, lambda name, checks: engines[name].problems(checks, PendingQuads()))
 
-    def _drafts_of(self, name: TxId, parts: int) -> list[Draft]:
+    def _drafts_of(self, staged: Staged) -> list[Draft]:
         """The repositories as a large transaction leaves them. Raises StoreError."""
         self.commit()
+        name = staged.name
         return self._drafts.finished(
-            name, parts, parts_of(self._stored, name), partial(self._log.effects_from, self._begun()), self._lsn
+            name, len(staged.parts), parts_of(self._stored, name), partial(self._log.effects_from, self._begun()), self._lsn
         )
 
-    def _take_place(self, name: TxId, parts: int, drafts: list[Draft]) -> None:
+    def _take_place(self, staged: Staged, drafts: list[Draft]) -> None:
         """Make all that is staged of a large transaction, at the next LSN. Raises StoreError."""
         lsn = self._lsn + 1
-        noted: set[Store] = set()
         for draft in drafts:
             repository = draft.repository
             repository.engine.commit((), (), lsn)
@@ -374,12 +376,12 @@ class Batch:
             repository.items = self._repositories.listed[repository.name].items + draft.items
             self._repositories.replace(repository)
             self._count((draft.digest, draft.items))
-        self._drafts.taken(name)
-        for change in changes_in(name, part_rows(self._stored, name, parts), with_quads=False):
-            noted.add((STORE_OF[change[0]], change[1]))
+        self._drafts.taken(staged.name)
+        rows = part_rows(self._stored, staged.name, len(staged.parts))
+        for change in changes_of_parts(staged, rows, with_quads=False):
             if not isinstance(change, QuadsChanged):
                 self._make(change, lsn)
-        self._changes.note_stores(noted, lsn)
+        self._changes.note_stores(staged.stores, lsn)
 
     def commit(self) -> None:
         """Make everything so far durable and hand it on. Raises StoreError."""

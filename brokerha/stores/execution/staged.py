@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from brokerha.model.errors import Rejected
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.invariants import invariant
-from brokerha.model.operation_checks import GRAPH, QUEUE
+from brokerha.model.operation_checks import GRAPH
 from brokerha.model.operation_checks import TABLE as TABLE_KIND
 from brokerha.model.operations import (
     ON_KEYS,
@@ -27,14 +27,11 @@ from brokerha.model.operations import (
     Delete,
     DropStaged,
     OnKey,
-    Publish,
     Published,
     Put,
-    QuadsChanged,
     Remove,
     Stage,
-    message_id,
-    typed_operations,
+    Staged,
 )
 from brokerha.model.reserved.staging import (
     AGE_LIMIT_S,
@@ -48,10 +45,11 @@ from brokerha.model.reserved.staging import (
     part_key,
     part_of,
 )
+from brokerha.model.unfolding import changes_in, operations_of, text_of
 from brokerha.stores.control.suite import Suite
-from brokerha.stores.execution.last_changes import STORE_OF, Store
+from brokerha.stores.execution.last_changes import STORE_OF
 from brokerha.stores.execution.prepared import Prepared
-from brokerha.stores.rdf.change import lines_of_text, text_of_lines
+from brokerha.stores.rdf.change import read_nquads
 from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.snapshots import Snapshots
 
@@ -181,82 +179,68 @@ def parts_of(stored: Stored, name: TxId) -> Callable[[int], list[Checked] | None
     return part
 
 
-def operations_of(value: bytes) -> list[Checked]:
-    """The operations of a part, by its row."""
-    return typed_operations(part_in(value).operations)
-
-
 def is_staging(operations: Sequence[Checked]) -> bool:
     """Whether a transaction is about a large one."""
     return bool(operations) and (isinstance(operations[0], Stage) or isinstance(operations[-1], (CommitStaged, DropStaged)))
 
 
-def changes_in(name: TxId, values: Iterable[bytes], *, with_quads: bool = True) -> Iterator[Change]:
-    """What the parts of a transaction change, in order, by their rows: as if nothing of it were there already. Raises Rejected.
-
-    Without ``with_quads``, changes of repositories come without the quads.
-    """
-    published = 0
-    for value in values:
-        for operation in operations_of(value):
-            if isinstance(operation, ON_KEYS):
-                yield operation
-            elif isinstance(operation, Publish):
-                published += 1
-                if published > _MESSAGES_LIMIT:
-                    raise Rejected(f"a transaction publishes at most {_MESSAGES_LIMIT} messages")
-                yield Published(
-                    "publish", operation.queue, message_id(name, published), operation.content_type, operation.body
-                )
-            elif isinstance(operation, (Add, Remove)):
-                lines = tuple(lines_of_text(operation.text)) if with_quads else ()
-                removed, added = (lines, ()) if isinstance(operation, Remove) else ((), lines)
-                yield QuadsChanged("quads", operation.repository, removed, added)
+def changes_of_parts(staged: Staged, rows: Iterable[bytes], *, with_quads: bool = True) -> Iterator[Change]:
+    """What a large transaction changes, in order, by the rows of its parts (model/unfolding.py)."""
+    for row, (_, published) in zip(rows, staged.parts, strict=True):
+        yield from changes_in(staged.name, row, published, with_quads=with_quads)
 
 
-class Touched(NamedTuple):
-    """What a large transaction is about."""
+class Judged(NamedTuple):
+    """A large transaction that nothing speaks against."""
 
-    stores: set[Store]
+    change: Staged
     keys: dict[bytes, OnKey]
     """Its last operation on each key that a check looks at, by row key."""
 
-    @property
-    def repositories(self) -> set[str]:
-        """Those whose quads it changes."""
-        return {name for kind, name in self.stores if kind == GRAPH}
-
-    @property
-    def queues(self) -> set[str]:
-        """Those to which it publishes."""
-        return {name for kind, name in self.stores if kind == QUEUE}
+    def named(self, kind: str) -> set[str]:
+        """The stores of a kind that it may change."""
+        return {name for each, name in self.change.stores if each == kind}
 
 
 def judged(
-    name: TxId, rows: Iterable[bytes], prepared: Prepared, suite: Suite, snapshots: Snapshots, listed: Container[str]
-) -> Touched:
-    """What a large transaction of these parts is about. Raises Rejected when anything speaks against it, but for queues and checks.
+    name: TxId,
+    lsns: Sequence[Lsn],
+    rows: Iterable[bytes],
+    prepared: Prepared,
+    suite: Suite,
+    snapshots: Snapshots,
+    listed: Container[str],
+) -> Judged:
+    """A large transaction of these parts. Raises Rejected when anything speaks against it, but for queues and checks.
 
     ``listed`` are the repositories that there are.
     """
-    touched = Touched(set(), {})
+    parts: list[tuple[Lsn, int]] = []
+    stores: set[tuple[str, str]] = set()
+    keys: dict[bytes, OnKey] = {}
+    published = 0
     is_held = bool(prepared.branches)
-    for change in changes_in(name, rows, with_quads=is_held):
-        touched.stores.add((STORE_OF[change[0]], change[1]))
-        if isinstance(change, ON_KEYS) and (row_key := row_key_of(change.table, change.key)) in suite.row_keys:
-            touched.keys[row_key] = change
-        if is_held:
-            prepared.judge([change])
-    for kind, store in sorted(touched.stores, key=str):
+    for lsn, row in zip(lsns, rows, strict=True):
+        parts.append((lsn, published))
+        for change in changes_in(name, row, published, with_quads=is_held):
+            stores.add((STORE_OF[change[0]], change[1]))
+            published += isinstance(change, Published)
+            if isinstance(change, ON_KEYS) and (row_key := row_key_of(change.table, change.key)) in suite.row_keys:
+                keys[row_key] = change
+            if is_held:
+                prepared.judge([change])
+    for kind, store in sorted(stores):
         if kind == GRAPH and store not in listed:
             raise Rejected(f"repository {store!r} does not exist")
         if kind == TABLE_KIND and snapshots.chain(store):
             raise Rejected(f"a snapshot shows table {store!r}: drop it, or write the table by smaller transactions")
-    return touched
+    if published > _MESSAGES_LIMIT:
+        raise Rejected(f"a transaction publishes at most {_MESSAGES_LIMIT} messages, and not {published}")
+    return Judged(Staged("staged", name, tuple(parts), tuple(sorted(stores))), keys)
 
 
 def _canonical(operation: Checked) -> Checked:
     """The operation as it is kept. Raises InvalidRequest."""
     if isinstance(operation, (Add, Remove)):
-        return operation._replace(text=text_of_lines(operation.text))
+        return operation._replace(text=text_of(read_nquads(operation.text)))
     return operation

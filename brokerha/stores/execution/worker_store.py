@@ -307,6 +307,7 @@ class WorkerStore:
         with self._writing:
             if self._environment.lock.closed:
                 return
+            self._drafts.clear()
             if self._reading.close():
                 self._repositories.close()
                 self._environment.close()

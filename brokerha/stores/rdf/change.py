@@ -28,7 +28,6 @@ from brokerha.stores.rdf.terms import Function, Term
 from brokerha.stores.sparql.tokens import MESSAGE_LIMIT, RESERVED
 
 _BLANK: Final = f"{RESERVED}blank:"
-_END: Final = " .\n"
 AS_BLANK: Final = NamedNode(f"{RESERVED}as-blank")
 
 
@@ -98,16 +97,6 @@ def read_nquads(text: str) -> dict[str, Quad]:
     lines = canonical(quads)
     check_not_reserved(lines)
     return lines
-
-
-def text_of_lines(text: str) -> str:
-    """The quads of a text that a client sent as canonical lines, each with its final dot. Raises InvalidRequest."""
-    return "".join(f"{line}{_END}" for line in read_nquads(text))
-
-
-def lines_of_text(text: str) -> list[str]:
-    """The canonical lines of a text of `text_of_lines`."""
-    return text.split(_END)[:-1]
 
 
 def parse_lines(lines: Iterable[str]) -> list[Quad]:

@@ -18,8 +18,9 @@ import msgpack
 
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.operations import Add, Checked, QuadsChanged, Remove, unpack_effect
+from brokerha.model.unfolding import lines_of
 from brokerha.stores.comparing.fingerprint import quads_digest
-from brokerha.stores.rdf.change import PendingQuads, QuadChange, lines_of_text
+from brokerha.stores.rdf.change import PendingQuads, QuadChange
 from brokerha.stores.rdf.repositories import Repositories, Repository
 
 PARTS_AT_ONCE = 3
@@ -53,7 +54,7 @@ class Draft:
     def make(self, operation: Add | Remove) -> None:
         """Make an operation of the transaction. Raises StoreError."""
         is_added = isinstance(operation, Add)
-        changed = self.repository.engine.include(lines_of_text(operation.text), is_added=is_added)
+        changed = self.repository.engine.include(lines_of(operation.text), is_added=is_added)
         self.digest ^= quads_digest(self.repository.name, changed)
         self.items += len(changed) if is_added else -len(changed)
 
@@ -177,5 +178,5 @@ def _said(repository: str, others: PendingQuads, parts: Iterator[list[Checked]])
     for operations in parts if changed else ():
         for operation in operations:
             if isinstance(operation, (Add, Remove)) and operation.repository == repository:
-                said |= changed.intersection(lines_of_text(operation.text))
+                said |= changed.intersection(lines_of(operation.text))
     return said

@@ -35,7 +35,7 @@ from brokerha.stores.comparing.fingerprint import (
 from brokerha.stores.control.suite import EMPTY, Suite
 from brokerha.stores.execution.expectations import Before, range_digest
 from brokerha.stores.execution.last_changes import STORE_OF
-from brokerha.stores.execution.staged import changes_in, part_rows
+from brokerha.stores.execution.staged import changes_of_parts, part_rows
 from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.queue_change import NEVER_USED, Counts, Message
 from brokerha.stores.tables.snapshots import DIRECTORY, Content, Snapshots
@@ -175,7 +175,7 @@ class MemoryImage:
     def apply(self, change: Change) -> None:
         """Make a change of an effect."""
         if isinstance(change, Staged):
-            for each in changes_in(change.name, part_rows(self.keys.get, change.name, len(change.lsns))):
+            for each in changes_of_parts(change, part_rows(self.keys.get, change.name, len(change.parts))):
                 self.apply(self._net(each))
             return
         self.fingerprint ^= self.difference(change)
@@ -211,7 +211,7 @@ class MemoryImage:
         """The transaction at the next LSN has these changes, which are not made yet."""
         for change in changes:
             if isinstance(change, Staged):
-                self.note([*changes_in(change.name, part_rows(self.keys.get, change.name, len(change.lsns)))])
+                self.note([*changes_of_parts(change, part_rows(self.keys.get, change.name, len(change.parts)))])
             self.changed[STORE_OF.get(change[0]), change[1]] = self.lsn + 1
 
     def recomputed(self, paced: Callable[[int], None]) -> tuple[int, int]:

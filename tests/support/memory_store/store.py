@@ -18,6 +18,7 @@ from brokerha.model.errors import InvalidRequest, Rejected, StoreDiffers
 from brokerha.model.fingerprints import UNKNOWN, differs, packed
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.invariants import invariant
+from brokerha.model.operation_checks import GRAPH, QUEUE
 from brokerha.model.operations import (
     APPLIED,
     EXPECTATIONS,
@@ -41,7 +42,6 @@ from brokerha.model.operations import (
     QuadsChanged,
     RemoveRepository,
     Result,
-    Staged,
     operations_to_execute,
     pack_effect,
     unpack_effect,
@@ -275,11 +275,11 @@ class MemoryStore:
         lsns = parts.committed(last, txid, by)
         self._judged_beside(txid, operations[:-1])
         rows = part_rows(image.keys.get, last.name, last.parts)
-        touched = judged(last.name, rows, self._prepared, image.suite, self._snapshots, image.repositories)
-        check_room(len(touched.queues - image.queues.keys()), len(image.queues))
-        changes: list[Change] = [QuadsChanged("quads", name, (), ()) for name in touched.repositories]
-        self._judge(ControlChange(image.suite), touched.keys, changes)
-        return [Staged("staged", last.name, tuple(lsns)), *parts.deletes(last.name)]
+        found = judged(last.name, lsns, rows, self._prepared, image.suite, self._snapshots, image.repositories)
+        check_room(len(found.named(QUEUE) - image.queues.keys()), len(image.queues))
+        changes: list[Change] = [QuadsChanged("quads", name, (), ()) for name in found.named(GRAPH)]
+        self._judge(ControlChange(image.suite), found.keys, changes)
+        return [found.change, *parts.deletes(last.name)]
 
     def _changes(self, txid: TxId, operations: list[Checked]) -> tuple[list[Change], Suite]:
         """What the operations would change, minimal and sorted by kind, name and key, and the suite after it; nothing is changed yet."""

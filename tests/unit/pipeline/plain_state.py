@@ -41,8 +41,11 @@ from brokerha.model.operations import (
     Put,
     QuadsChanged,
     RemoveRepository,
+    Staged,
     unpack_effect,
 )
+from brokerha.model.reserved import staging
+from brokerha.model.unfolding import changes_in
 from brokerha.pipeline.entries import LogEntry
 from brokerha.stores.backup.log_pages import LinesMissing
 from brokerha.stores.comparing.fingerprint import (
@@ -137,7 +140,7 @@ class State:
         """Names of the repositories that exist, sorted."""
         return sorted(held.name for held in self.items.values() if held.store == GRAPH and not held.key)
 
-    def _change(self, change: Change, lsn: Lsn) -> None:
+    def _change(self, change: Change, lsn: Lsn) -> None:  # noqa: C901, PLR0912  One case for each kind.
         name = change[1]
         store = STORE_OF.get(change.kind)
         if store is not None:
@@ -153,6 +156,8 @@ class State:
                 self._quads(name, change.removed, change.added, lsn)
             case Published():
                 self._publish(change, lsn)
+            case Staged():
+                self._unfold(change, lsn)
             case Accept():
                 if self._drop(message_item(name, change.message_id)):
                     published, accepted = self.counts[name]
@@ -170,6 +175,12 @@ class State:
                     self._hold(item, Held(GRAPH, name, b"", b"", "", 0, digest, lsn))
                 else:
                     self._drop(item)
+
+    def _unfold(self, change: Staged, lsn: Lsn) -> None:
+        for number, (_, published) in enumerate(change.parts, 1):
+            row_key = row_key_of(staging.TABLE, staging.part_key(change.name, number))
+            for each in changes_in(change.name, self.items[key_item(row_key)].value, published):
+                self._change(each, lsn)
 
     def _hold(self, item: bytes, held: Held) -> None:
         before = self.items.get(item)

@@ -36,7 +36,10 @@ def random_store(seed: int, transactions: int, keys: int = 20) -> tuple[MemorySt
     for lsn in range(1, transactions + 1):
         txid, origin = f"t{lsn}", chance.choice(["m1", "m2"])
         timestamp = BEGIN_US + lsn * 1_000
-        body = signed(pack_operations(list(operations(chance, store, lsn, keys))), users.choice(["", "anna", "orders.shop"]))
+        written, user = list(operations(chance, store, lsn, keys)), users.choice(["", "anna", "orders.shop"])
+        if large := of_large(lsn, keys):
+            txid, written, user = *large, ""
+        body = signed(pack_operations(written), user)
         (result,) = store.execute(lsn, [(txid, timestamp, body)])
         entries.append(LogEntry(lsn, txid, origin, timestamp, 1, *result))
     return store, entries
@@ -45,6 +48,18 @@ def random_store(seed: int, transactions: int, keys: int = 20) -> tuple[MemorySt
 def random_entries(seed: int, transactions: int, keys: int = 20) -> list[LogEntry]:
     """Entries alone."""
     return random_store(seed, transactions, keys)[1]
+
+
+def of_large(lsn: int, keys: int) -> tuple[str, list[Operation]] | None:
+    """At some LSNs a part of a large transaction, or its commit: id and operations."""
+    name, chance = f"large{lsn // 27}", random.Random(lsn)
+    if lsn % 27 == 26:
+        return name, [("commit-staged", name, 3)]
+    if lsn % 9 != 4:
+        return None
+    some = [operation(chance, lsn, keys) for _ in range(40)]
+    written = [each for each in some if each[0] in {"put", "delete", "publish"} or (each[0] in {"add", "remove"} and each[1] == "main")]
+    return f"{name}.{lsn % 27}", [("stage", name, lsn % 27 // 9 + 1), *written]
 
 
 def operations(chance: random.Random, store: MemoryStore, lsn: int, keys: int) -> Iterator[Operation]:

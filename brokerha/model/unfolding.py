@@ -1,0 +1,61 @@
+"""What a large transaction changes, by the rows of its parts (reserved/staging.py): the log only names them.
+
+    ["staged", "tx-1", [[5, 0], [9, 2]], …]     at LSN 12: the part of LSN 5, then that of LSN 9, before which 2 messages are published
+
+Changes come in order and as they were asked for, as if nothing of them were there already: who makes them in turn has what the store has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from brokerha.model.ids import TxId
+from brokerha.model.operations import (
+    ON_KEYS,
+    Add,
+    Change,
+    Checked,
+    Publish,
+    Published,
+    QuadsChanged,
+    Remove,
+    message_id,
+    typed_operations,
+)
+from brokerha.model.reserved.staging import part_in
+
+_END: Final = " .\n"
+
+
+def text_of(lines: Iterable[str]) -> str:
+    """Canonical lines of quads as a part keeps them."""
+    return "".join(f"{line}{_END}" for line in lines)
+
+
+def lines_of(text: str) -> list[str]:
+    """The canonical lines of such a text."""
+    return text.split(_END)[:-1]
+
+
+def operations_of(row: bytes) -> list[Checked]:
+    """The operations of a part, by its row."""
+    return typed_operations(part_in(row).operations)
+
+
+def changes_in(name: TxId, row: bytes, published: int, *, with_quads: bool = True) -> Iterator[Change]:
+    """What a part of a large transaction changes, by its row. ``published``: messages of the parts before it.
+
+    Without ``with_quads``, changes of repositories come without the quads.
+    """
+    for operation in operations_of(row):
+        if isinstance(operation, ON_KEYS):
+            yield operation
+        elif isinstance(operation, Publish):
+            published += 1
+            place = operation.queue, message_id(name, published)
+            yield Published("publish", *place, operation.content_type, operation.body)
+        elif isinstance(operation, (Add, Remove)):
+            lines = tuple(lines_of(operation.text)) if with_quads else ()
+            removed, added = (lines, ()) if isinstance(operation, Remove) else ((), lines)
+            yield QuadsChanged("quads", operation.repository, removed, added)
