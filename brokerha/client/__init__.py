@@ -5,6 +5,7 @@
     transactions.py Transaction: several stores at once, step by step, at one master
     calls.py        what every call goes through: its time, its transaction id, its wire; writes, transactions, queues
     pipeline.py     many writes at once, bounded, in order
+    large.py        LargeTransaction: far more than one message holds, in parts
     exporting.py    all keys of a range at one moment
     loading.py      long RDF input as transactions of bounded size
     rdf_lines.py    N-Triples and N-Quads line by line: blank node labels, a graph for triples

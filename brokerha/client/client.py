@@ -54,6 +54,7 @@ from brokerha.ports.wire import Wire
 
 if TYPE_CHECKING:
     from brokerha.client.exporting import Export
+    from brokerha.client.large import LargeTransaction
     from brokerha.client.loading import Loaded, Progress, Source
     from brokerha.client.pipeline import Pipeline
 
@@ -165,15 +166,25 @@ class Client(Calls):
         timeout: float | None = None,
         key: TxId = "",
         on_progress: Progress | None = None,
+        inside: LargeTransaction | None = None,
     ) -> Loaded:
-        """Load RDF of any length, as transactions of bounded size; see loading.py."""
+        """Load RDF of any length, as transactions of bounded size, or ``inside`` one large transaction; see loading.py."""
         from brokerha.client.loading import load
 
         self._outside()
         return load(
             self, repository, source, format,
-            graph=graph, base_iri=base_iri, ack=ack, timeout=timeout, key=key, on_progress=on_progress,
+            graph=graph, base_iri=base_iri, ack=ack, timeout=timeout, key=key, on_progress=on_progress, inside=inside,
         )  # fmt: skip
+
+    def large_transaction(
+        self, *, ack: str | None = None, timeout: float | None = None, key: TxId = ""
+    ) -> LargeTransaction:
+        """All or nothing of up to 512 MiB, in parts; see large.py. ``timeout`` is that of each part, and of the commit."""
+        from brokerha.client.large import LargeTransaction
+
+        self._outside()
+        return LargeTransaction(self, key, ack, timeout)
 
     def pipeline(
         self,

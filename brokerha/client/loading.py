@@ -9,6 +9,7 @@ made from it, so the same load may be started again and only does what is missin
 
     load(db, "main", "people.nt.gz")          a file; the format by its name, .gz .bz2 .xz unpacked
     load(db, "main", sys.stdin.buffer, "nt")  anything that gives lines
+    load(db, "main", "x.nt", inside=tx)       all of it with one large transaction, or nothing (large.py)
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from brokerha.client.outcomes import Written
+from brokerha.client.pipeline import Pipeline
 from brokerha.client.rdf_lines import in_graph, is_statement, relabelled
 from brokerha.model.errors import BrokerhaError, InvalidRequest
 from brokerha.model.ids import Lsn, TxId
 
 if TYPE_CHECKING:
-    from brokerha.client.pipeline import Pipeline
+    from brokerha.client.large import LargeTransaction
 
 STATEMENTS_LIMIT = 2_000
 SIZE_LIMIT_BYTES = 512 * 1024
@@ -77,17 +79,22 @@ def load(
     timeout: float | None = None,
     key: TxId = "",
     on_progress: Progress | None = None,
+    inside: LargeTransaction | None = None,
 ) -> Loaded:
     """Load ``source``. ``timeout`` is that of each transaction. Raises InvalidRequest naming the lines, and what writes raise."""
     name = _format_of(source, format_name)
     if graph and name in _WITH_GRAPHS:
         raise InvalidRequest(f"{name} names its graphs itself: a graph can be given for triples only")
+    if inside is not None and not key:
+        key = f"{inside.name}.{inside.parts}"
     prefix = f"l{hashlib.blake2b(key.encode(), digest_size=8).hexdigest() if key else secrets.token_hex(8)}x"
     with ExitStack() as stack:
         lines = statements(_opened(stack, source), name, base_iri)
         # Parsers invent labels, another one at each run; a load that may be repeated needs the same text each time.
         numbers: dict[str, int] | None = {} if key and name in _PARSED else None
         prepared = (_prepared(line, number, prefix, numbers, graph) for number, line in lines)
+        if inside is not None:
+            return _Load(inside, repository, key, on_progress).run(prepared)
         pipeline = stack.enter_context(writer.pipeline(WINDOW, ack=ack, timeout=timeout))
         return _Load(pipeline, repository, key, on_progress).run(prepared)
 
@@ -95,8 +102,10 @@ def load(
 class _Load:
     """One load under way."""
 
-    def __init__(self, pipeline: Pipeline, repository: str, key: TxId, on_progress: Progress | None) -> None:
-        self._pipeline = pipeline
+    def __init__(
+        self, into: Pipeline | LargeTransaction, repository: str, key: TxId, on_progress: Progress | None
+    ) -> None:
+        self._into = into
         self._repository = repository
         self._key = key
         self._on_progress = on_progress
@@ -126,7 +135,9 @@ class _Load:
         self._number += 1
         key = f"{self._key}.{self._number}" if self._key else ""
         operation = ("add", self._repository, "\n".join(batch) + "\n")
-        self._sent.append((first, last, len(batch), self._pipeline.write([operation], key=key)))
+        # Parts of a large transaction have its keys.
+        future = self._into.write([operation], key=key) if isinstance(self._into, Pipeline) else self._into.stage([operation])
+        self._sent.append((first, last, len(batch), future))
         # A failure ends the load soon, and the list stays as short as the window.
         while self._sent and (self._sent[0][3].done() or len(self._sent) > WINDOW):
             self._take_oldest()
@@ -134,7 +145,7 @@ class _Load:
     def _take_oldest(self) -> None:
         first, last, statements, future = self._sent.pop(0)
         try:
-            lsn = future.result(self._pipeline.limit_s).lsn
+            lsn = future.result(self._into.limit_s).lsn
         except InvalidRequest as error:
             raise type(error)(f"statements {first} to {last}: {error}") from None
         done = self._done

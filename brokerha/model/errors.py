@@ -30,6 +30,7 @@ The tree is split by what the caller can do about it:
         JournalForeign    ... because it belongs to another cluster or node
         JournalInUse      ... because another process holds it
       StoreError          a store cannot be opened, read or written
+        StoreStuck        ... until it is opened anew: its files are right, and nothing more can be written
         StoreDamaged      ... because what was read is not what was written: the copy has to be replaced
         StoreDiffers      ... because a line of the log led to another content than it says
       ProtocolError       bytes from the wire that no brokerha node would send
@@ -182,6 +183,10 @@ class JournalInUse(JournalError):
 
 class StoreError(BrokerhaError):
     """A store cannot be opened, read or written."""
+
+
+class StoreStuck(StoreError):
+    """Nothing more can be written to what is open, after a write failed in the middle; what is on the disk is right, and can be opened anew."""
 
 
 class StoreDamaged(StoreError):

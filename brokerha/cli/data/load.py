@@ -2,12 +2,13 @@
 
 The client cuts the input into transactions and keeps several of them under way; this command opens the files, shows how far
 it is, and says what was done. A load as a whole is no transaction: when it fails, what came before stays. With ``--key`` the
-same load can be run again, and what was done before is not done twice.
+same load can be run again, and what was done before is not done twice. ``--atomic`` makes it one large transaction (client/large.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,6 +23,7 @@ from brokerha.cli.common.progress import Meter, progress
 from brokerha.model.errors import BrokerhaError
 
 if TYPE_CHECKING:
+    from brokerha.client.large import LargeTransaction
     from brokerha.client.loading import Loaded
 
 STANDARD_INPUT_FORMAT = "nq"
@@ -45,15 +47,44 @@ def load(
     ] = "",
     ack: AckOption = "applied",
     key: KeyOption = "",
+    atomic: Annotated[
+        bool, typer.Option("--atomic", help="All files as one transaction: all of it or nothing, up to 512 MiB.")
+    ] = False,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
-    """Load RDF files into a repository, as many transactions.
+    """Load RDF files into a repository, as many transactions, or as one with --atomic.
 
     With --key K you can run an interrupted load again: nothing is done twice.
     """
     for name in files:
         _check_readable(name)
     done: dict[int, Loaded] = {}
+    large = cluster.client.large_transaction(ack=ack, key=key) if atomic else None
+    with large or nullcontext():
+        _load_files(cluster, files, syntax, repository, graph, ack, key, large, done)
+    total = _total(done)
+    if large is not None:
+        total = total._replace(lsn=large.lsn)
+    data = {"transactions": 1 if large else total.transactions, "statements": total.statements, "lsn": total.lsn or None}
+    words = f"{total.statements:,} statements in one transaction, at" if large else f"{_words(total)}, up to"
+    code = Answer(data, text=f"{words} LSN {total.lsn:,}").write(chosen)
+    if chosen is Format.TABLE:
+        exits.say(SPELLING)
+    return code
+
+
+def _load_files(
+    cluster: Cluster,
+    files: list[str],
+    syntax: str | None,
+    repository: str,
+    graph: str,
+    ack: str,
+    key: str,
+    large: LargeTransaction | None,
+    done: dict[int, Loaded],
+) -> None:
+    """Load one after the other; ``done`` says how far each is."""
     for number, name in enumerate(files):
         own_key = f"{key}.file{number + 1}" if key and len(files) > 1 else key
         with opened(name) as source, progress(name, source.size_bytes, "bytes") as meter:
@@ -68,18 +99,13 @@ def load(
 
             try:
                 cluster.client.load(
-                    repository, source.content, syntax or _syntax_of(name), graph=graph, ack=ack, key=own_key, on_progress=take
-                )
+                    repository, source.content, syntax or _syntax_of(name),
+                    graph=graph, ack=ack, key="" if large else own_key, on_progress=take, inside=large,
+                )  # fmt: skip
             except BrokerhaError:
-                if done:
+                if done and large is None:
                     exits.say(f"{_words(_total(done))} were done before this error:")
                 raise
-    total = _total(done)
-    data = {"transactions": total.transactions, "statements": total.statements, "lsn": total.lsn or None}
-    code = Answer(data, text=f"{_words(total)}, up to LSN {total.lsn:,}").write(chosen)
-    if chosen is Format.TABLE:
-        exits.say(SPELLING)
-    return code
 
 
 def _check_readable(name: str) -> None:

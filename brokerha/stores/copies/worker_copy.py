@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from brokerha.model.errors import StoreDamaged, StoreError
+from brokerha.model.errors import StoreDamaged, StoreError, StoreStuck
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.operations import Logged, LoggedRow, Result
 from brokerha.ports.copies import CHUNK_BYTES, Kept, Snapshot
@@ -189,6 +189,7 @@ class WorkerCopy:
             self._directory.close()
             raise
         self._replaced: list[Generation] = []
+        self._is_stuck = False
 
     @property
     def journal(self) -> str:
@@ -226,11 +227,27 @@ class WorkerCopy:
 
     def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
         """Execute transactions in order; durable together when this returns. Raises StoreError."""
-        return self._generation.store.execute(first_lsn, items)
+        with self._writable() as store:
+            return store.execute(first_lsn, items)
 
     def apply(self, first_lsn: Lsn, items: Sequence[LoggedRow]) -> None:
         """Apply lines of the log in order; durable on return. Raises StoreDiffers, StoreError."""
-        self._generation.store.apply(first_lsn, items)
+        with self._writable() as store:
+            store.apply(first_lsn, items)
+
+    @contextmanager
+    def _writable(self) -> Iterator[WorkerStore]:
+        """The store, opened anew when the write before this one left it stuck. Raises StoreError, and StoreStuck: the next one opens it."""
+        if self._is_stuck:
+            # Reads end with it: they cannot go on either.
+            self._generation.store.close()
+            self._generation = self._generation_of(self._opened(self._directory.present))
+            self._is_stuck = False
+        try:
+            yield self._generation.store
+        except StoreStuck:
+            self._is_stuck = True
+            raise
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
         """Lines of the log that the copy keeps; none from before it was loaded. Raises StoreError."""

@@ -26,7 +26,7 @@ from zlib import crc32
 import lmdb
 import msgpack
 
-from brokerha.model.errors import StoreDamaged, StoreError
+from brokerha.model.errors import StoreDamaged, StoreError, StoreStuck
 from brokerha.stores.files.data_file import check_data_file
 
 FORMAT = b"3"
@@ -109,6 +109,9 @@ def store_errors(doing: str) -> Iterator[None]:
     except lmdb.MapFullError as error:
         message = f"{doing}: the store has reached its largest size; start the worker with a larger map size"
         raise StoreError(message) from error
+    except lmdb.PanicError as error:
+        # LMDB could not write its root, for want of space for instance, and does nothing more until it is opened again.
+        raise StoreStuck(f"{doing}: the last write failed in the middle; the store is opened anew") from error
     except _DAMAGE as error:
         raise StoreDamaged(f"{doing}: the store is damaged: {error}; take the content from another worker") from error
     except (lmdb.Error, OSError) as error:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import lmdb
 import pytest
 
-from brokerha.model.errors import StoreDamaged, StoreError
+from brokerha.model.errors import StoreDamaged, StoreError, StoreStuck
 from brokerha.ports.copies import Snapshot
 from brokerha.stores.copies.worker_copy import WorkerCopy
 from brokerha.stores.execution.worker_store import StoreOptions
@@ -241,3 +244,51 @@ def test_a_closed_copy_answers_nothing_and_closes_again(copies: Copies) -> None:
         read(copies.follower, "get", "t", key=b"k")
     with pytest.raises(StoreError):
         copies.follower.make_snapshot("n")
+
+
+class Stuck:
+    """An environment of LMDB that could not write its root."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def begin(self, *_: object, **__: object) -> None:
+        raise lmdb.PanicError("Update of meta page failed or environment had fatal error")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def test_a_store_that_is_stuck_is_opened_anew_by_the_next_write(copies: Copies) -> None:
+    copy = copies.source
+    write(copy, 1)
+    store: Any = copy._generation.store
+    store._environment = replace(store._environment, lmdb=Stuck(store._environment.lmdb))
+    with pytest.raises(StoreStuck, match="the store is opened anew"):
+        write(copy, 2)
+    write(copy, 3)
+    assert [key for key, _ in rows(copy, "t")] == [b"1", b"3"]
+    assert len(lines(copy)) == 2
+    assert copy.applied() == copy.recompute()
+
+
+def test_a_store_that_is_stuck_and_cannot_be_opened_yet_is_opened_later(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = copies.source
+    write(copy, 1)
+    store: Any = copy._generation.store
+    store._environment = replace(store._environment, lmdb=Stuck(store._environment.lmdb))
+    with pytest.raises(StoreStuck):
+        write(copy, 2)
+    with monkeypatch.context() as full:
+
+        def no_space(*_: object, **__: object) -> None:
+            raise StoreError("the disk is full")
+
+        full.setattr(copy, "_opened", no_space)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="the disk is full"):
+                write(copy, 2)
+    write(copy, 2)
+    assert [key for key, _ in rows(copy, "t")] == [b"1", b"2"]

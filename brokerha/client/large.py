@@ -1,0 +1,219 @@
+"""A large transaction: far more than one message holds, and all of it at one LSN, or nothing.
+
+    with db.large_transaction() as tx:
+        tx.add("main", nquads)                    # any length; also remove, put, delete, publish
+        db.load("main", "people.nt.gz", inside=tx)
+    tx.committed                                  # Written(txid, lsn, level)
+
+It is handed over in parts, each a write of its own that nobody sees the effect of (model/reserved/staging.py), a few under way at once, so
+that memory here and at the nodes is bounded, and writes of others come in between. Leaving the block commits; an exception drops it. No
+more than 512 MiB and 10 million quads, keys and messages; it reads nothing and shows nothing before its commit.
+
+With ``key`` the same program may run again after it was interrupted: parts that are staged are not staged twice, and what was committed is
+not committed twice, as long as the parts are the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Protocol, Self
+
+from brokerha.client.outcomes import Written
+from brokerha.client.reads import as_bytes
+from brokerha.model.errors import BrokerhaError, InvalidRequest, WrongState
+from brokerha.model.ids import Lsn, TxId
+from brokerha.model.operations import Operation, check_operations
+from brokerha.model.outside.levels import parse_ack
+from brokerha.model.requests import APPLIED_LEVEL
+from brokerha.model.reserved.staging import COMMIT, DROP, STAGE
+
+if TYPE_CHECKING:
+    from brokerha.client.pipeline import Pipeline
+
+PART_BYTES: Final = 256 * 1024
+PART_OPERATIONS: Final = 5_000
+"""A part ends at whichever is reached first; a larger operation is a part of its own."""
+WINDOW: Final = 4
+"""Parts under way."""
+COMMIT_S: Final = 600.0
+"""How long a commit may take if nobody says; workers make what is left to be made."""
+OPEN, OVER = "open", "over"
+
+
+class Writer(Protocol):
+    """What a large transaction needs of a client."""
+
+    def write(
+        self,
+        operations: Sequence[Operation],
+        *,
+        ack: str | None = None,
+        timeout: float | None = None,
+        key: TxId = "",
+        apart: str | None = None,
+    ) -> Written:
+        """One transaction."""
+
+    def pipeline(self, window: int, *, ack: str | None, timeout: float | None) -> Pipeline:
+        """Many writes at once."""
+
+
+class LargeTransaction:
+    """One of them; for one thread."""
+
+    def __init__(self, writer: Writer, key: TxId = "", ack: str | None = None, timeout: float | None = None) -> None:
+        """``timeout`` is that of each part, and of the commit."""
+        self.name: TxId = key or f"large-{secrets.token_hex(16)}"
+        """The id of the transaction."""
+        self.committed: Written | None = None
+        """Set by the commit."""
+        self.parts = 0
+        """Those that were handed over."""
+        self._writer = writer
+        # Whether it takes place is known when a worker has judged it.
+        self._ack = ack if ack is not None and parse_ack(ack)[0] == APPLIED_LEVEL else APPLIED_LEVEL
+        self._timeout = timeout
+        # A part is answered when a worker has it: so nobody hands over faster than workers take in.
+        self._pipeline = writer.pipeline(WINDOW, ack=APPLIED_LEVEL, timeout=timeout)
+        self._under_way: deque[Future[Written]] = deque()
+        self._waiting: list[Operation] = []
+        self._waiting_bytes = 0
+        self._state = OPEN
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._state == OPEN:
+            if error is not None:
+                self.drop()
+            else:
+                self.commit()
+
+    # ---- operations
+
+    def add(self, repository: str, nquads: str) -> None:
+        """Add quads, as N-Quads of any length; labels of blank nodes are kept."""
+        self._by_lines("add", repository, nquads)
+
+    def remove(self, repository: str, nquads: str) -> None:
+        """Remove quads, as N-Quads of any length."""
+        self._by_lines("remove", repository, nquads)
+
+    def put(self, table: str, key_name: str | bytes, value: str | bytes) -> None:
+        """Put a value; text is taken as UTF-8."""
+        self.write([("put", table, as_bytes(key_name), as_bytes(value))])
+
+    def delete(self, table: str, key_name: str | bytes) -> None:
+        """Delete a key; one that is not there is no error."""
+        self.write([("delete", table, as_bytes(key_name))])
+
+    def publish(self, queue: str, body: str | bytes, content_type: str = "application/octet-stream") -> None:
+        """Append a message to a queue."""
+        self.write([("publish", queue, content_type, as_bytes(body))])
+
+    def write(self, operations: Iterable[Operation]) -> None:
+        """Add operations: add, remove, put, delete, publish (model/operations.py). Raises InvalidRequest, and what an earlier part came to."""
+        for operation in operations:
+            size_bytes = sum(len(item) for item in operation if isinstance(item, (str, bytes)))
+            is_full = self._waiting_bytes + size_bytes > PART_BYTES or len(self._waiting) >= PART_OPERATIONS
+            if self._waiting and is_full:
+                self._flush()
+            self._waiting.append(operation)
+            self._waiting_bytes += size_bytes
+
+    def stage(self, operations: Sequence[Operation]) -> Future[Written]:
+        """Hand over one part. Raises InvalidRequest, and what an earlier part came to."""
+        self._expect_open()
+        if self._waiting:
+            self._flush()
+        part = self.parts + 1
+        rows: list[Operation] = [(STAGE, self.name, part), *operations]
+        check_operations(rows)
+        # A failure ends it soon, and the list stays as short as the window.
+        while self._under_way and (self._under_way[0].done() or len(self._under_way) >= WINDOW):
+            self._take_oldest()
+        future = self._pipeline.write(rows, key=f"{self.name}.{part}")
+        self.parts = part
+        self._under_way.append(future)
+        return future
+
+    # ---- the end
+
+    def commit(self, *expectations: Operation) -> Written:
+        """Have it take place; with expectations (model/operations.py) only if they hold then.
+
+        Raises Rejected (nothing took place, and it was dropped), OutcomeUnknown.
+        """
+        self._expect_open()
+        try:
+            if self._waiting:
+                self._flush()
+            while self._under_way:
+                self._take_oldest()
+            if not self.parts:
+                raise InvalidRequest("a large transaction needs at least one operation")
+            rows = [*expectations, (COMMIT, self.name, self.parts)]
+            seconds = COMMIT_S if self._timeout is None else self._timeout
+            self.committed = self._writer.write(rows, ack=self._ack, timeout=seconds, key=self.name)
+        except BrokerhaError:
+            self.drop()
+            raise
+        self._end()
+        return self.committed
+
+    def drop(self) -> None:
+        """End it without a trace. What nobody can be told now goes after an hour. Never raises."""
+        if self._state == OVER:
+            return
+        self._end()
+        # One that was committed after all has no parts any more.
+        with contextlib.suppress(BrokerhaError):
+            self._writer.write([(DROP, self.name)], ack="synchronised", timeout=self._timeout)
+
+    @property
+    def limit_s(self) -> float:
+        """Every part has ended by then, if the wire is not broken."""
+        return self._pipeline.limit_s
+
+    @property
+    def lsn(self) -> Lsn:
+        """Where it took place; 0 before."""
+        return self.committed.lsn if self.committed else 0
+
+    # ---- inside
+
+    def _by_lines(self, kind: str, repository: str, nquads: str) -> None:
+        lines: list[str] = []
+        size_bytes = 0
+        for line in nquads.splitlines(keepends=True):
+            if lines and size_bytes + len(line) > PART_BYTES:
+                self.write([(kind, repository, "".join(lines))])
+                lines, size_bytes = [], 0
+            lines.append(line)
+            size_bytes += len(line)
+        if lines:
+            self.write([(kind, repository, "".join(lines))])
+
+    def _flush(self) -> None:
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        self.stage(waiting)
+
+    def _take_oldest(self) -> None:
+        self._under_way.popleft().result(self._pipeline.limit_s)
+
+    def _expect_open(self) -> None:
+        if self._state != OPEN:
+            raise WrongState(f"large transaction {self.name} is over: begin another one")
+
+    def _end(self) -> None:
+        self._state = OVER
+        with contextlib.suppress(BrokerhaError):
+            self._pipeline.close()

@@ -1,0 +1,139 @@
+"""Large transactions from a program: over both wires, with real copies of two sites in one process."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import brokerha
+from brokerha.client import Client, large
+from brokerha.embedded import EmbeddedCluster
+from brokerha.http import HttpServer, create_app
+from brokerha.model.errors import InvalidRequest, Rejected, WrongState
+from brokerha.model.reserved.staging import TABLE
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.stores.execution import staged
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
+    config = ClusterConfig(
+        name="large",
+        broker=f"embedded://large-{next(_numbers)}",
+        data=tmp_path,
+        masters=(MasterEntry(id="m1"), MasterEntry(id="m2")),
+        workers=(WorkerEntry(id="w1", master="m1"), WorkerEntry(id="w2", master="m2")),
+    )
+    with EmbeddedCluster(config) as running:
+        yield running
+
+
+@pytest.fixture
+def url(cluster: EmbeddedCluster) -> Iterator[str]:
+    server = HttpServer(create_app(cluster.masters["m1"]), "127.0.0.1", 0)
+    server.start()
+    yield server.url
+    server.stop(0.2)
+
+
+@pytest.fixture(params=["embedded", "http"])
+def db(request: pytest.FixtureRequest, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    monkeypatch.setattr(large, "PART_BYTES", 1000)
+    if request.param == "embedded":
+        with cluster.client("m1", "m2") as client:
+            yield client
+    else:
+        with brokerha.connect(request.getfixturevalue("url")) as client:
+            yield client
+
+
+def lines(first: int, count: int) -> str:
+    return "".join(f"<urn:s{number}> <urn:p> <urn:o> .\n" for number in range(first, first + count))
+
+
+def size(db: Client) -> int:
+    return db.size("main", min_lsn="latest")
+
+
+def left(db: Client) -> int:
+    """How many parts are staged."""
+    return len(db.range(TABLE, min_lsn="latest"))
+
+
+def test_all_of_it_takes_place_at_one_lsn(db: Client) -> None:
+    db.put("t", "gone", "1")
+    with db.large_transaction() as tx:
+        tx.add("main", lines(0, 200))
+        for number in range(100):
+            tx.put("t", f"{number:03}", b"v" * 50)
+        tx.delete("t", "gone")
+        tx.remove("main", lines(0, 10))
+        tx.publish("q", b"done", "text/plain")
+        db.put("other", "k", "1")
+        assert (size(db), [key for key, _ in db.range("t", min_lsn="latest")]) == (0, [b"gone"])
+    assert tx.parts > 10
+    assert tx.committed is not None
+    assert tx.committed.txid == tx.name
+    assert size(db) == 190
+    assert len(db.range("t", min_lsn="latest")) == 100
+    assert [message.body for message in db.queue("q", min_lsn="latest")] == [b"done"]
+    assert left(db) == 0
+
+
+def test_an_exception_drops_it(db: Client) -> None:
+    tx = db.large_transaction()
+    with contextlib.suppress(ZeroDivisionError), tx:
+        tx.add("main", lines(0, 100))
+        raise ZeroDivisionError
+    assert (size(db), left(db)) == (0, 0)
+    with pytest.raises(WrongState, match="is over: begin another one"):
+        tx.stage([("put", "t", b"k", b"v")])
+
+
+def test_a_part_that_is_refused_ends_it(db: Client) -> None:
+    text = lines(0, 100) + "this is no quad\n" + lines(100, 1000)
+    with pytest.raises(InvalidRequest, match="MALFORMED DATA"), db.large_transaction() as tx:
+        tx.add("main", text)
+    assert (size(db), left(db)) == (0, 0)
+
+
+def test_what_speaks_against_it_is_said_at_the_commit(db: Client) -> None:
+    db.put("t", "k", "1")
+    with pytest.raises(Rejected, match="repository 'nowhere' does not exist"), db.large_transaction() as tx:
+        tx.add("nowhere", lines(0, 100))
+    tx = db.large_transaction()
+    tx.put("t", "k", "2")
+    with pytest.raises(Rejected):
+        tx.commit(("expect-key", "t", b"k", ""))
+    assert (db.get("t", "k", min_lsn="latest"), left(db)) == (b"1", 0)
+
+
+def test_more_than_the_limit_is_refused_before_the_end(db: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staged, "SIZE_LIMIT_BYTES", 5000)
+    with pytest.raises(Rejected, match="load the data instead"), db.large_transaction() as tx:
+        tx.add("main", lines(0, 10_000))
+    assert tx.parts < 20
+    assert (size(db), left(db)) == (0, 0)
+
+
+def test_the_same_key_does_nothing_twice(db: Client) -> None:
+    for _ in range(2):
+        with db.large_transaction(key="import-1") as tx:
+            tx.publish("q", b"x")
+            db.load("main", io.StringIO("_:a <urn:p> _:b .\n" * 3 + lines(0, 50)), "nt", inside=tx)
+            db.load("main", io.StringIO("_:a <urn:p> _:b .\n"), "nt", inside=tx)
+    assert size(db) == 52
+    assert len(db.queue("q", min_lsn="latest")) == 1
+
+
+def test_nothing_is_no_transaction(db: Client) -> None:
+    with pytest.raises(InvalidRequest, match="at least one operation"), db.large_transaction():
+        pass
