@@ -5,41 +5,39 @@
         db.load("main", "people.nt.gz", inside=tx)
     tx.committed                                  # Written(txid, lsn, level)
 
-It is handed over in parts, each a write of its own that nobody sees the effect of (model/reserved/staging.py), a few under way at once, so
-that memory here and at the nodes is bounded, and writes of others come in between. Leaving the block commits; an exception drops it. No
+It is handed over in parts, each a write of its own that nobody sees the effect of (model/reserved/staging.py), one after the other: so
+memory here and at the nodes is bounded, and writes of others come in between. Leaving the block commits; an exception drops it. No
 more than 512 MiB and 10 million quads, keys and messages; it reads nothing and shows nothing before its commit.
 
-With ``key`` the same program may run again after it was interrupted: parts that are staged are not staged twice, and what was committed is
-not committed twice, as long as the parts are the same.
+With ``key`` the same program may run again after it was interrupted, within an hour: parts that are staged are not staged twice, and what
+was committed is not committed twice, as long as the parts are the same. So an exception leaves what is staged; `drop` does not, and after it
+the key is of no more use.
 """
 
 from __future__ import annotations
 
 import contextlib
 import secrets
-from collections import deque
+import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import Final, Protocol, Self
 
 from brokerha.client.outcomes import Written
 from brokerha.client.reads import as_bytes
 from brokerha.model.errors import BrokerhaError, InvalidRequest, WrongState
 from brokerha.model.ids import Lsn, TxId
-from brokerha.model.operations import Operation, check_operations
+from brokerha.model.operations import Operation
 from brokerha.model.outside.levels import parse_ack
 from brokerha.model.requests import APPLIED_LEVEL
 from brokerha.model.reserved.staging import COMMIT, DROP, STAGE
 
-if TYPE_CHECKING:
-    from brokerha.client.pipeline import Pipeline
-
-PART_BYTES: Final = 256 * 1024
-PART_OPERATIONS: Final = 5_000
-"""A part ends at whichever is reached first; a larger operation is a part of its own."""
-WINDOW: Final = 4
-"""Parts under way."""
+PART_BYTES: Final = 64 * 1024
+PART_OPERATIONS: Final = 1_000
+"""A part ends at whichever is reached first; a larger operation is a part of its own. Writes of others wait for one part at most."""
+PAUSE: Final = 0.5
+PAUSE_LIMIT_S: Final = 1.0
+"""Of the time that a part took so much is left to others before the next one, and no more than that."""
 COMMIT_S: Final = 600.0
 """How long a commit may take if nobody says; workers make what is left to be made."""
 OPEN, OVER = "open", "over"
@@ -59,15 +57,14 @@ class Writer(Protocol):
     ) -> Written:
         """One transaction."""
 
-    def pipeline(self, window: int, *, ack: str | None, timeout: float | None) -> Pipeline:
-        """Many writes at once."""
-
 
 class LargeTransaction:
     """One of them; for one thread."""
 
     def __init__(self, writer: Writer, key: TxId = "", ack: str | None = None, timeout: float | None = None) -> None:
         """``timeout`` is that of each part, and of the commit."""
+        self._is_kept = bool(key)
+        """Whether another one may go on with what is staged."""
         self.name: TxId = key or f"large-{secrets.token_hex(16)}"
         """The id of the transaction."""
         self.committed: Written | None = None
@@ -78,9 +75,6 @@ class LargeTransaction:
         # Whether it takes place is known when a worker has judged it.
         self._ack = ack if ack is not None and parse_ack(ack)[0] == APPLIED_LEVEL else APPLIED_LEVEL
         self._timeout = timeout
-        # A part is answered when a worker has it: so nobody hands over faster than workers take in.
-        self._pipeline = writer.pipeline(WINDOW, ack=APPLIED_LEVEL, timeout=timeout)
-        self._under_way: deque[Future[Written]] = deque()
         self._waiting: list[Operation] = []
         self._waiting_bytes = 0
         self._state = OPEN
@@ -92,7 +86,9 @@ class LargeTransaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._state == OPEN:
-            if error is not None:
+            if error is not None and self._is_kept:
+                self._end()
+            elif error is not None:
                 self.drop()
             else:
                 self.commit()
@@ -129,21 +125,17 @@ class LargeTransaction:
             self._waiting.append(operation)
             self._waiting_bytes += size_bytes
 
-    def stage(self, operations: Sequence[Operation]) -> Future[Written]:
-        """Hand over one part. Raises InvalidRequest, and what an earlier part came to."""
+    def stage(self, operations: Sequence[Operation]) -> None:
+        """Hand over one part. Raises InvalidRequest, Rejected (over a limit), and what writes raise."""
         self._expect_open()
         if self._waiting:
             self._flush()
-        part = self.parts + 1
-        rows: list[Operation] = [(STAGE, self.name, part), *operations]
-        check_operations(rows)
-        # A failure ends it soon, and the list stays as short as the window.
-        while self._under_way and (self._under_way[0].done() or len(self._under_way) >= WINDOW):
-            self._take_oldest()
-        future = self._pipeline.write(rows, key=f"{self.name}.{part}")
-        self.parts = part
-        self._under_way.append(future)
-        return future
+        begun_s = time.monotonic()
+        rows = [(STAGE, self.name, self.parts + 1), *operations]
+        # Answered when a worker has it: so nobody hands over faster than workers take in.
+        self._writer.write(rows, ack=APPLIED_LEVEL, timeout=self._timeout, key=f"{self.name}.{self.parts + 1}")
+        self.parts += 1
+        time.sleep(min(PAUSE_LIMIT_S, PAUSE * (time.monotonic() - begun_s)))
 
     # ---- the end
 
@@ -156,8 +148,6 @@ class LargeTransaction:
         try:
             if self._waiting:
                 self._flush()
-            while self._under_way:
-                self._take_oldest()
             if not self.parts:
                 raise InvalidRequest("a large transaction needs at least one operation")
             rows = [*expectations, (COMMIT, self.name, self.parts)]
@@ -177,11 +167,6 @@ class LargeTransaction:
         # One that was committed after all has no parts any more.
         with contextlib.suppress(BrokerhaError):
             self._writer.write([(DROP, self.name)], ack="synchronised", timeout=self._timeout)
-
-    @property
-    def limit_s(self) -> float:
-        """Every part has ended by then, if the wire is not broken."""
-        return self._pipeline.limit_s
 
     @property
     def lsn(self) -> Lsn:
@@ -206,14 +191,9 @@ class LargeTransaction:
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         self.stage(waiting)
 
-    def _take_oldest(self) -> None:
-        self._under_way.popleft().result(self._pipeline.limit_s)
-
     def _expect_open(self) -> None:
         if self._state != OPEN:
             raise WrongState(f"large transaction {self.name} is over: begin another one")
 
     def _end(self) -> None:
         self._state = OVER
-        with contextlib.suppress(BrokerhaError):
-            self._pipeline.close()

@@ -22,11 +22,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from brokerha.client.large import OPEN
 from brokerha.client.outcomes import Written
 from brokerha.client.pipeline import Pipeline
 from brokerha.client.rdf_lines import in_graph, is_statement, relabelled
 from brokerha.model.errors import BrokerhaError, InvalidRequest
 from brokerha.model.ids import Lsn, TxId
+from brokerha.model.operations import Operation
 
 if TYPE_CHECKING:
     from brokerha.client.large import LargeTransaction
@@ -106,6 +108,7 @@ class _Load:
         self, into: Pipeline | LargeTransaction, repository: str, key: TxId, on_progress: Progress | None
     ) -> None:
         self._into = into
+        self._limit_s = into.limit_s if isinstance(into, Pipeline) else 0.0
         self._repository = repository
         self._key = key
         self._on_progress = on_progress
@@ -135,8 +138,11 @@ class _Load:
         self._number += 1
         key = f"{self._key}.{self._number}" if self._key else ""
         operation = ("add", self._repository, "\n".join(batch) + "\n")
-        # Parts of a large transaction have its keys.
-        future = self._into.write([operation], key=key) if isinstance(self._into, Pipeline) else self._into.stage([operation])
+        future: Future[Written]
+        if isinstance(self._into, Pipeline):
+            future = self._into.write([operation], key=key)
+        else:
+            future = _staged(self._into, operation)
         self._sent.append((first, last, len(batch), future))
         # A failure ends the load soon, and the list stays as short as the window.
         while self._sent and (self._sent[0][3].done() or len(self._sent) > WINDOW):
@@ -145,13 +151,24 @@ class _Load:
     def _take_oldest(self) -> None:
         first, last, statements, future = self._sent.pop(0)
         try:
-            lsn = future.result(self._into.limit_s).lsn
+            lsn = future.result(self._limit_s).lsn
         except InvalidRequest as error:
             raise type(error)(f"statements {first} to {last}: {error}") from None
         done = self._done
         self._done = Loaded(done.statements + statements, done.transactions + 1, max(done.lsn, lsn))
         if self._on_progress is not None:
             self._on_progress(self._done)
+
+
+def _staged(into: LargeTransaction, operation: Operation) -> Future[Written]:
+    """A part of a large transaction, which has ended; it is at no LSN that counts."""
+    future: Future[Written] = Future()
+    try:
+        into.stage([operation])
+        future.set_result(Written(into.name, 0, OPEN))
+    except InvalidRequest as error:
+        future.set_exception(error)
+    return future
 
 
 def _format_of(source: Source, format_name: str | None) -> str:

@@ -70,6 +70,11 @@ Target = NamedNode | BlankNode | Literal | Triple
 """What may stand as the object of a quad."""
 
 
+def is_of_lines(media_type: str) -> bool:
+    """Whether each line of such a body stands by itself."""
+    return FORMATS.get(media_type) in _OF_LINES
+
+
 def check_xml(body: bytes) -> None:
     """Raise SyntaxError: no well-formed XML (with line and column); InvalidRequest: beyond a limit."""
     scan = XmlScan()
@@ -224,16 +229,17 @@ def nquads_of(
     base_iri: str | None = None,
     contexts: Sequence[str] = (),
     keep_labels: bool = False,
+    by_label: bool = False,
 ) -> str:
     """The quads of a body as N-Quads; with contexts (as `context_text` writes them), in each of them instead of where the body puts them.
 
-    Raises InvalidRequest: not UTF-8, not whole, nested too deep, bad syntax (with the line), a base IRI that is none.
+    With ``by_label`` blank nodes are named after their labels: the same one in all parts of a body. Raises InvalidRequest: not UTF-8, not whole, nested too deep, bad syntax (with the line), a base IRI that is none.
     """
     prefix, graphs = prefix_of(txid), [_graph(text) for text in contexts]
     try:
         quads = quads_of(body, media_type, base_iri)
         if not keep_labels:
-            quads = _renamed(quads, prefix)
+            quads = _renamed(quads, prefix, by_label=by_label)
         if graphs:
             quads = (Quad(q.subject, q.predicate, q.object, graph) for q in quads for graph in graphs)
         data: bytes = serialize(quads, format=RdfFormat.N_QUADS) or b""
@@ -247,10 +253,12 @@ def prefix_of(txid: TxId) -> str:
     return "t" + hashlib.blake2b(txid.encode(), digest_size=8).hexdigest()
 
 
-def _renamed(quads: Iterator[Quad], prefix: str) -> Iterator[Quad]:
+def _renamed(quads: Iterator[Quad], prefix: str, *, by_label: bool) -> Iterator[Quad]:
     names: dict[str, BlankNode] = {}
 
     def name_of(term: Any) -> Any:
+        if isinstance(term, BlankNode) and by_label:
+            return BlankNode(f"{prefix}x{term.value}")
         if isinstance(term, BlankNode):
             known = names.get(term.value)
             if known is None:

@@ -208,7 +208,9 @@ class Call:
         """The whole body, decoded. Raises TooLarge, NotReady (too many bodies under way), InvalidRequest (cut off), UnsupportedType."""
         pieces: list[bytes] = []
         size = 0
-        async for piece in self._pieces():
+        if (announced := self.header(b"content-length")).isdecimal():
+            self._check_room(int(announced))
+        async for piece in self.pieces(self.door.limits.body_limit_bytes):
             size += len(piece)
             if size > self.held_bytes:
                 self._hold(size)
@@ -216,8 +218,8 @@ class Call:
         self.whole_body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         return self.whole_body
 
-    async def _pieces(self) -> AsyncIterator[bytes]:
-        """The body as it comes, decoded."""
+    async def pieces(self, limit_bytes: int) -> AsyncIterator[bytes]:
+        """The body as it comes, decoded, and no more of it than so much: whoever takes them slowly, slows the sender down. Raises as `body`."""
         try:
             inflater = inflater_of(self.headers(b"content-encoding"))
         except UnsupportedType:
@@ -225,7 +227,7 @@ class Call:
             raise
         announced = self.header(b"content-length")
         if announced.isdecimal():
-            self._check_room(int(announced))
+            check_size(int(announced), limit_bytes)
         received = decoded = 0
         while True:
             message = await self._next_message()
@@ -233,11 +235,11 @@ class Call:
                 raise InvalidRequest("the connection was closed before the whole body was sent")
             piece = message.get("body", b"")
             received += len(piece)
+            check_size(max(received, decoded), limit_bytes)
             if inflater is None:
                 if piece:
                     yield piece
             else:
-                self._check_size(received)
                 inflater.feed(piece)
                 inline_bytes = self.door.limits.inline_limit_bytes
                 most = inline_bytes if decoded <= inline_bytes else _INFLATED_AT_ONCE_BYTES
@@ -260,14 +262,9 @@ class Call:
                 f"nothing more of the body came for {stall_s:g} s: send it again, without a pause"
             ) from None
 
-    def _check_size(self, size_bytes: int) -> None:
-        limit_bytes = self.door.limits.body_limit_bytes
-        if size_bytes > limit_bytes:
-            raise TooLarge(f"the body has more than {limit_bytes} bytes: {TOO_LARGE}")
-
     def _check_room(self, size_bytes: int) -> int:
         """How many bytes more than now are held are asked for. Raises TooLarge, NotReady."""
-        self._check_size(size_bytes)
+        check_size(size_bytes, self.door.limits.body_limit_bytes)
         more_bytes = size_bytes - self.held_bytes
         if self.door.bodies_bytes + more_bytes > self.door.limits.all_bodies_limit_bytes:
             raise NotReady(f"{self.front.node_id} is reading {self.door.bodies_bytes} bytes already: try again")
@@ -290,6 +287,12 @@ class Call:
     async def form(self) -> Parameters:
         """The body as a form, with what stands in the URL beside it."""
         return Parameters(await self.body()).joined(self.parameters())
+
+
+def check_size(size_bytes: int, limit_bytes: int) -> None:
+    """Raise TooLarge for a body of so many bytes."""
+    if size_bytes > limit_bytes:
+        raise TooLarge(f"the body has more than {limit_bytes} bytes: {TOO_LARGE}")
 
 
 def lacks(user: User, role: str, store: Store | None) -> str:

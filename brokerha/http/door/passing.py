@@ -43,9 +43,16 @@ def begin_write(call: Call) -> TxId:
     return call.key() or call.front.new_txid()
 
 
-async def write(call: Call, operations: Sequence[Operation] | bytes, txid: TxId, timeout_ms: int = 0) -> Reply:
-    """Hand one transaction in and wait for its level. Raises what it was refused or rejected with."""
-    level, copies = call.ack()
+async def write(
+    call: Call,
+    operations: Sequence[Operation] | bytes,
+    txid: TxId,
+    timeout_ms: int = 0,
+    *,
+    ack: tuple[str, int] | None = None,
+) -> Reply:
+    """Hand one transaction in and wait for its level, that of the request if none is given. Raises what it was refused or rejected with."""
+    level, copies = ack or call.ack()
     timeout_ms = timeout_ms or call.timeout_ms()
     future = await call.door.parsing(
         call.held_bytes <= call.door.limits.inline_limit_bytes and is_plain(operations),
@@ -71,7 +78,13 @@ async def write(call: Call, operations: Sequence[Operation] | bytes, txid: TxId,
 
 
 async def write_to_repository(
-    call: Call, repository: str, operations: Sequence[Operation], txid: TxId, timeout_ms: int = 0
+    call: Call,
+    repository: str,
+    operations: Sequence[Operation],
+    txid: TxId,
+    timeout_ms: int = 0,
+    *,
+    ack: tuple[str, int] | None = None,
 ) -> Reply:
     """As `write`; a rejection because there is no such repository becomes UnknownRepository.
 
@@ -79,7 +92,7 @@ async def write_to_repository(
     the rejection. That read happens on this way only.
     """
     try:
-        return await write(call, operations, txid, timeout_ms)
+        return await write(call, operations, txid, timeout_ms, ack=ack)
     except Rejected as rejected:
         if repository in await repository_names(call, rejected.lsn):
             raise

@@ -5,6 +5,7 @@
     repositories.py            RDF4J repositories: list, query, create, remove, configure, size, contexts
     namespaces.py              RDF4J namespaces
     statements.py              RDF4J statements: read, add, replace, delete, update; its wild card
+    large_bodies.py            lines of N-Triples and N-Quads that are longer than a transaction, in parts
     rdf4j_transactions.py      RDF4J transactions, on the same machinery
     transaction_documents.py   RDF4J's documents of changes in XML
 """

@@ -3,7 +3,7 @@
 Each writing request is one transaction. ``context`` chooses graphs (``null`` is the default graph) and, where data are sent,
 goes before what the data themselves say, as in RDF4J.
 
-    POST    RDF                       add                                 [add]
+    POST    RDF                       add                                 [add]; long lines of N-Triples and N-Quads in parts (large_bodies.py)
     PUT     RDF                       clear all, or the contexts; add     [update CLEAR …, add]
     DELETE  ?subj&pred&obj&context    remove what matches                 [update DELETE WHERE …] or [remove]
     POST    update                    SPARQL Update                       [update]
@@ -19,7 +19,7 @@ from pyoxigraph import BlankNode, DefaultGraph, RdfFormat, parse
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import FORM, Call
 from brokerha.http.door.passing import begin_write, done, read, result, write_to_repository
-from brokerha.http.rdf import sparql
+from brokerha.http.rdf import large_bodies, sparql
 from brokerha.ingress import rdf_bodies
 from brokerha.ingress.rdf_bodies import Graph, base_iri_of, context_text, contexts_of, term_of
 from brokerha.model.errors import InvalidRequest
@@ -52,8 +52,10 @@ async def post(call: Call) -> Answer:
         if form.one("update") is None:
             raise InvalidRequest("the parameter 'update' is missing")
         return await sparql.update_of_form(call, form)
-    txid = begin_write(call)
-    nquads = await _nquads(call, media_type, contexts_of(call.parameters().all("context")), txid)
+    txid, contexts = begin_write(call), contexts_of(call.parameters().all("context"))
+    if large_bodies.is_large(call, media_type):
+        return done(await large_bodies.add(call, call.path_text("id"), media_type, contexts, txid))
+    nquads = await _nquads(call, media_type, contexts, txid)
     return await _write(call, [("add", call.path_text("id"), nquads)], txid)
 
 

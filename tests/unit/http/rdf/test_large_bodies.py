@@ -1,0 +1,117 @@
+"""Bodies that are longer than a transaction: all of them at one LSN, or nothing, over a real door with a real copy."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from brokerha.embedded import EmbeddedCluster
+from brokerha.http import HttpServer, create_app
+from brokerha.http.rdf import large_bodies
+from brokerha.model.reserved.staging import TABLE
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+
+LINES = "application/n-triples"
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx2.Client]:
+    monkeypatch.setattr(large_bodies, "BODY_LIMIT_BYTES", 5_000)
+    monkeypatch.setattr(large_bodies, "PART_BYTES", 1_000)
+    config = ClusterConfig(
+        name="bodies",
+        broker=f"embedded://bodies-{next(_numbers)}",
+        data=tmp_path,
+        masters=(MasterEntry(id="m1"),),
+        workers=(WorkerEntry(id="w1", master="m1"),),
+    )
+    with EmbeddedCluster(config) as running:
+        server = HttpServer(create_app(running.masters["m1"]), "127.0.0.1", 0)
+        server.start()
+        with httpx2.Client(base_url=server.url, timeout=60) as client:
+            yield client
+        server.stop(0.2)
+
+
+def lines(first: int, count: int) -> str:
+    return "".join(f"<urn:s{number}> <urn:p> <urn:o> .\n" for number in range(first, first + count))
+
+
+def post(http: httpx2.Client, body: str | bytes, media_type: str = LINES, **headers: str) -> httpx2.Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return http.post("/repositories/main/statements", content=body, headers={"Content-Type": media_type, **named})
+
+
+def size(http: httpx2.Client, context: str = "") -> int:
+    answer = http.get("/repositories/main/size", params={"context": context} if context else {}, headers={"Brokerha-Min-Lsn": "latest"})
+    return int(answer.text)
+
+
+def staged(http: httpx2.Client) -> int:
+    return len(http.get(f"/kv/{TABLE}", headers={"Brokerha-Min-Lsn": "latest", "Accept": "application/json"}).json())
+
+
+def test_a_long_body_is_one_transaction(http: httpx2.Client) -> None:
+    answer = post(http, lines(0, 1000))
+    assert answer.status_code == 204, answer.text
+    assert answer.headers["Brokerha-Ack"] == "applied"
+    assert int(answer.headers["Brokerha-Lsn"]) > 20
+    assert (size(http), staged(http)) == (1000, 0)
+
+
+def test_blank_nodes_are_the_same_in_all_parts_and_in_no_other_body(http: httpx2.Client) -> None:
+    body = "_:a <urn:p> _:b .\n" + lines(0, 300) + "_:a <urn:p> _:b .\n_:b <urn:q> _:a .\n"
+    assert post(http, body).status_code == 204
+    assert size(http) == 302
+    assert post(http, body).status_code == 204
+    assert size(http) == 304
+
+
+def test_a_context_goes_before_what_the_lines_say(http: httpx2.Client) -> None:
+    answer = http.post(
+        "/repositories/main/statements", params={"context": "<urn:g>"}, content=lines(0, 300), headers={"Content-Type": LINES}
+    )
+    assert answer.status_code == 204
+    assert size(http, "<urn:g>") == 300
+
+
+def test_a_body_that_is_compressed(http: httpx2.Client) -> None:
+    body = gzip.compress("".join(f'<urn:s{hash(str(n))}> <urn:p> "{n * 7919}" .\n' for n in range(2000)).encode())
+    assert len(body) > 5_000
+    assert post(http, body, Content_Encoding="gzip").status_code == 204
+    assert size(http) == 2000
+
+
+def test_a_wrong_line_anywhere_leaves_nothing(http: httpx2.Client) -> None:
+    answer = post(http, lines(0, 500) + "this is no triple\n" + lines(500, 500))
+    assert answer.status_code == 400
+    assert "MALFORMED DATA" in answer.text
+    assert (size(http), staged(http)) == (0, 0)
+
+
+def test_a_repository_that_is_not_there_is_404(http: httpx2.Client) -> None:
+    answer = http.post("/repositories/nowhere/statements", content=lines(0, 300), headers={"Content-Type": LINES})
+    assert answer.status_code == 404
+    assert staged(http) == 0
+
+
+def test_the_same_key_does_nothing_twice(http: httpx2.Client) -> None:
+    answers = [post(http, "_:a <urn:p> _:b .\n" + lines(0, 300), Idempotency_Key="import-1") for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [204, 204]
+    assert answers[0].headers["Brokerha-Lsn"] == answers[1].headers["Brokerha-Lsn"]
+    assert size(http) == 301
+
+
+def test_beyond_the_limit_of_large_transactions_it_is_413(http: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_bodies, "SIZE_LIMIT_BYTES", 6_000)
+    answer = post(http, lines(0, 1000))
+    assert answer.status_code == 413
+    assert "load" in answer.text
+    assert (size(http), staged(http)) == (0, 0)
