@@ -17,13 +17,14 @@ from brokerha.cli.common.output import columns
 from brokerha.model import states
 from brokerha.model.errors import NotFound
 from brokerha.model.ids import maker_of
+from brokerha.model.reserved.staging import DROP
 
 COLUMNS = columns("txid=TRANSACTION", "xid", "state", "outcome", "operations", "bytes", "idle_s", "node=MASTER")
 
 SILENT = frozenset({states.UNREACHABLE, states.WAITING_FOR_PRIMARY})
 """States of a master that cannot be asked for its transactions."""
 
-app = Group("Transactions that are not over: list, show, commit, rollback, forget.")
+app = Group("Transactions that are not over: list, show, commit, rollback, forget, drop-staged.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="TXID|XID", help="Transaction id, or xid as tx list shows it.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it although its coordinator can have decided otherwise.")]
@@ -78,6 +79,16 @@ def forget(cluster: Cluster, name: NameArgument) -> Answer:
     if row is None:
         raise _unknown(name)
     return _ended(cluster, "forget", row)
+
+
+@app.command("drop-staged")
+def drop_staged(cluster: Cluster, name: NameArgument) -> Answer:
+    """Drop what is staged of a large transaction whose program ended without a commit.
+
+    It would go by itself an hour after its last part, when another one begins.
+    """
+    done = cluster.client.write([(DROP, name)], ack="applied")
+    return Answer({"txid": name, "state": "dropped", "lsn": done.lsn}, text=f"dropped: nothing of transaction {name} is staged, LSN {done.lsn:,}")
 
 
 def _decide(cluster: Cluster, action: str, name: str, yes: bool) -> Answer:

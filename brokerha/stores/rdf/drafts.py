@@ -25,6 +25,8 @@ from brokerha.stores.rdf.repositories import Repositories, Repository
 
 PARTS_AT_ONCE = 3
 """Parts that are made in a draft, at most, when one is staged; a draft that is begun late gets along by that."""
+FLUSH_QUADS = 200_000
+"""A draft is flushed after so many: else the engine holds them in memory, about 350 bytes each."""
 CATCH_UP_LSNS = 50_000
 """What others changed is made in a draft after so many LSNs, so that it need not be held in memory as a whole."""
 
@@ -38,7 +40,7 @@ _OF_QUADS = msgpack.packb("quads")
 class Draft:
     """One repository as one large transaction leaves it."""
 
-    __slots__ = ("digest", "items", "lsn", "origin", "repository")
+    __slots__ = ("_unflushed", "digest", "items", "lsn", "origin", "repository")
 
     def __init__(self, repository: Repository, origin: str, lsn: Lsn) -> None:
         self.repository = repository
@@ -50,11 +52,17 @@ class Draft:
         """What the transaction does to the fingerprint."""
         self.items = 0
         """And to the number of quads."""
+        self._unflushed = 0
 
     def make(self, operation: Add | Remove) -> None:
         """Make an operation of the transaction. Raises StoreError."""
         is_added = isinstance(operation, Add)
-        changed = self.repository.engine.include(lines_of(operation.text), is_added=is_added)
+        engine, lines = self.repository.engine, lines_of(operation.text)
+        changed = engine.include(lines, is_added=is_added)
+        self._unflushed += len(lines)
+        if self._unflushed > FLUSH_QUADS:
+            engine.flush()
+            self._unflushed = 0
         self.digest ^= quads_digest(self.repository.name, changed)
         self.items += len(changed) if is_added else -len(changed)
 

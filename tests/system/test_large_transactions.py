@@ -1,0 +1,125 @@
+"""A large transaction over RabbitMQ with real processes: one place in the order, whoever is killed in the middle, and others write beside it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+import brokerha
+from brokerha.client.large import LargeTransaction
+from brokerha.model.errors import BrokerhaError
+from brokerha.model.reserved.staging import TABLE
+from brokerha.ports.front import ReadOutcome
+from tests.support.broker_source import BrokerSource
+from tests.system.tx_site import TxSite, tx_site
+
+WAIT_S = 60.0
+TRIPLES = 40_000
+"""About 2 MB in some thirty parts."""
+
+
+@pytest.fixture(scope="module")
+def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TxSite]:
+    with tx_site(broker, tmp_path_factory.mktemp("staged"), "staged", backups=1, others=2) as running:
+        yield running
+
+
+def lines(name: str, first: int = 0, count: int = TRIPLES) -> str:
+    return "".join(f'<urn:{name}:{n // 10}> <urn:p{n % 10}> "value {n}" .\n' for n in range(first, first + count))
+
+
+def count(db: brokerha.client.Session, name: str) -> int:
+    """Triples of one transaction that are there."""
+    text = f'SELECT (COUNT(*) AS ?n) {{ ?s ?p ?o FILTER(STRSTARTS(STR(?s), "urn:{name}:")) }}'
+    answer = db.query("main", text, accept="application/sparql-results+json", min_lsn="latest")
+    assert isinstance(answer, ReadOutcome)
+    return int(json.loads(answer.body)["results"]["bindings"][0]["n"]["value"])
+
+
+class Others:
+    """Small writes of somebody else, until the block is left."""
+
+    def __init__(self, site: TxSite) -> None:
+        self._site = site
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.written = 0
+        self.faults: list[BaseException] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with self._site.client("m3", "m2", timeout=WAIT_S) as db:
+            while not self._stop.is_set():
+                try:
+                    # Some of it is about the same quads.
+                    db.write([("put", "small", b"k", b"%d" % self.written), ("remove", "main", lines("mixed", self.written % 100, 3))])
+                    self.written += 1
+                except BrokerhaError as fault:
+                    self.faults.append(fault)
+
+
+def test_files_are_loaded_as_one_transaction(site: TxSite, tmp_path: Path) -> None:
+    (tmp_path / "a.nt").write_text(lines("loaded") + "_:x <urn:p> _:y .\n")
+    (tmp_path / "b.nt").write_text("_:x <urn:p> _:y .\n")
+    (tmp_path / "wrong.nt").write_text("this is no triple\n")
+    with site.client("m2", timeout=WAIT_S) as db, Others(site) as others:
+        site.run("load", "--atomic", str(tmp_path / "a.nt"), str(tmp_path / "wrong.nt"), code=2)
+        assert (count(db, "loaded"), db.range(TABLE, min_lsn="latest")) == (0, [])
+        done = json.loads(site.run("load", "--atomic", "--output", "json", str(tmp_path / "a.nt"), str(tmp_path / "b.nt")))
+        assert (done["transactions"], done["statements"]) == (1, TRIPLES + 2)
+        assert count(db, "loaded") == TRIPLES
+        assert db.size("main", min_lsn="latest") == TRIPLES + 2
+        site.await_everywhere(db)
+    assert others.written > 0
+    assert others.faults == []
+    assert len(site.fingerprints()) == 1
+
+
+def test_whoever_is_killed_in_the_middle_it_takes_place_once(site: TxSite) -> None:
+    with site.client("m2", "m3", timeout=WAIT_S) as db, Others(site) as others:
+        tx = db.large_transaction(timeout=WAIT_S)
+        tx.add("main", lines("mixed", 0, TRIPLES // 2))
+        for node in ("m1", "w1", "w3", "m1b"):
+            part = lines(f"killed-{node}", 0, 2_000)
+            killed_meanwhile(site, node, lambda part=part: tx.add("main", part))  # type: ignore[misc]
+        tx.add("main", lines("mixed", TRIPLES // 2, TRIPLES // 2))
+        tx.put("t", "k", "large")
+        tx.publish("q", b"done")
+        assert (count(db, "mixed"), db.queue("q", min_lsn="latest")) == (0, [])
+        killed_meanwhile(site, "w4", lambda: committed(tx))
+        assert [message.body for message in db.queue("q", min_lsn="latest")] == [b"done"]
+    with site.client("m2", timeout=WAIT_S) as db:
+        site.await_everywhere(db)
+        # What others removed after its place is gone, and nothing else.
+        assert TRIPLES - 102 <= count(db, "mixed") <= TRIPLES
+        assert count(db, "killed-m1") == count(db, "killed-w3") == 2_000
+        assert db.range(TABLE, min_lsn="latest") == []
+    assert others.written > 0
+    assert len(site.fingerprints()) == 1
+
+
+def killed_meanwhile(site: TxSite, node: str, act: Callable[[], object]) -> None:
+    """Do something while a process is killed, and started again."""
+    killer = threading.Timer(0.2, site.kill, [node])
+    killer.start()
+    act()
+    killer.join()
+    site.start(node)
+    site.await_ready(node)
+    site.await_primary()
+
+
+def committed(tx: LargeTransaction) -> None:
+    assert tx.commit().lsn > 0
