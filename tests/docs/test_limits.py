@@ -13,7 +13,7 @@ from brokerha.http.door.server import HeadLimits
 from brokerha.ingress import limits as ingress
 from brokerha.model import control, operation_checks, operations
 from brokerha.model.outside import foreign_json
-from brokerha.model.reserved import about, table_snapshots
+from brokerha.model.reserved import about, staging, table_snapshots
 from brokerha.model.wire import client_wire
 from brokerha.nodes.observing.master_view import LOG_LIMIT
 from brokerha.stores.comparing import digests
@@ -64,7 +64,9 @@ NAMED = (
     ("docs/amqp.md", f"The message has at most {mib(client_wire.MESSAGE_LIMIT_BYTES)}."),
     ("docs/amqp.md", f"at most {read_kinds.READS_LIMIT} about at most {together.REPOSITORIES_LIMIT} repositories"),
     ("docs/amqp.md", f"`brokerha.rejected` keeps {mib(topology.REJECTED_QUEUE_BYTES)}"),
-    ("docs/transactions.md", f"At most {operations.OPERATIONS_LIMIT:,} operations and {mib(operations.BODY_LIMIT_BYTES)}."),
+    ("docs/transactions.md", f"At most {operations.OPERATIONS_LIMIT:,} operations and {mib(operations.BODY_LIMIT_BYTES)} (else"),
+    ("docs/transactions.md", f"At most {mib(staging.SIZE_LIMIT_BYTES)} and {staging.ITEMS_LIMIT:,} quads, keys and messages; {staging.COUNT_LIMIT} of them in a cluster"),
+    ("docs/http.md", f"whose `Content-Length` is above {mib(operations.BODY_LIMIT_BYTES)}, up to {mib(staging.SIZE_LIMIT_BYTES)}"),
     ("docs/transactions.md", f"What it changes is {mib(presence.EFFECT_LIMIT_BYTES)} at most"),
     ("docs/transactions.md", f"a range of keys, up to `limit` {observing.RANGE_ROWS:,}"),
     ("docs/transactions.md", f"At most {read_set.READS_LIMIT:,} such findings and {mib(together.RESULT_LIMIT_BYTES)} in one answer."),
