@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -217,6 +218,16 @@ class StoreStagedContract:
         ok(stage(store, 1, ("put", "t", b"k", b"2")))
         assert why(store, commit(store, 1)).startswith("a snapshot shows table 't'")
         assert rows(store, "t", snapshot="monday") == [(b"k", b"1")]
+
+    def test_nobody_lists_its_table_nor_makes_a_snapshot_of_it(self, store: Store) -> None:
+        run(store, [("put", "t", b"k", b"1")])
+        ok(stage(store, 1, ("put", "u", b"k", b"2")))
+        ok(at_next(store, "s", ("snapshot", "all")))
+        assert json.loads(read(store, "tables")) == ["t"]
+        ok(stage(store, 2, ("put", "u", b"l", b"2")))
+        ok(commit(store, 2))
+        assert json.loads(read(store, "tables")) == ["t", "u"]
+        assert store.applied() == store.recompute()
 
     def test_limits(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(staged, "SIZE_LIMIT_BYTES", 100)

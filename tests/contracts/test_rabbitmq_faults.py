@@ -19,6 +19,8 @@ from brokerha.transports.kombu_transport import KombuTransport
 from brokerha.transports.rabbitmq.addresses import parse_addresses
 from brokerha.transports.rabbitmq.connecting import open_connection
 from brokerha.transports.rabbitmq.identity import Identity
+from brokerha.transports.rabbitmq.reader import ClientReader
+from brokerha.transports.topology import QueueRow
 from tests.contracts.test_transports import KombuWorld
 from tests.contracts.transport_contract import count_of, fetch, take, text_of, wait_until
 from tests.support.private_broker import PrivateBroker
@@ -97,7 +99,32 @@ def test_nodes_go_on_after_every_queue_was_deleted(pair: Pair):
     pair.broker.delete_queues(pair.vhost)
     pair.must_hear_each_other()
     assert count_of(pair.one, "cancelled") > 0
-    wait_until(lambda: pair.world.publish("brokerha.writes", "any", b"write"), "writes find their queue")
+    wait_until(lambda: pair.world.publish("brokerha.writes", "m1", b"write"), "writes find their queue")
+    (message,) = take(pair.one, 1)
+    assert message.body == b"write"
+
+
+def test_a_queue_of_apps_that_lost_its_reader_unseen_is_read_again(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, lost = ClientReader._consume_from, list[str]()
+
+    def lose_one(reader: ClientReader, row: QueueRow) -> None:
+        # As RabbitMQ does when the queue that is read anew was just being deleted, and is declared again after that.
+        if row.name == "brokerha.m1.writes" and not lost:
+            lost.append(row.name)
+            reader._consumed.add(row.name)
+        else:
+            real(reader, row)
+
+    monkeypatch.setattr(ClientReader, "_consume_from", lose_one)
+    pair.broker.close_all_connections()
+    wait_until(lambda: bool(lost), "the reader is lost")
+    pair.must_hear_each_other()
+    wait_until(lambda: pair.world.publish("brokerha.writes", "m1", b"write"), "the write finds its queue")
+    (message,) = take(pair.one, 1)
+    assert message.body == b"write"
+    assert count_of(pair.one, "cancelled") > 0
 
 
 @pytest.mark.parametrize("exchange", ["brokerha.sync", "brokerha.data", "brokerha.writes", "brokerha.rejected"])

@@ -15,9 +15,9 @@ from typing import Any, Self
 
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operation_checks import TABLE, name_problem
-from brokerha.model.reserved import about, branches, claims, settings, table_snapshots
+from brokerha.model.reserved import about, branches, claims, settings, staging, table_snapshots
 
-OWN_TABLES = frozenset({about.TABLE, branches.TABLE, table_snapshots.TABLE, settings.TABLE, claims.TABLE})
+OWN_TABLES = frozenset({about.TABLE, branches.TABLE, claims.TABLE, settings.TABLE, staging.TABLE, table_snapshots.TABLE})
 """Tables that are brokerha's own, and are read in other ways."""
 PIECE_LIMIT_BYTES = 1024 * 1024
 RANGE_LIMIT_DEFAULT = 1000

@@ -25,14 +25,22 @@ from brokerha.transports.rabbitmq.connecting import RabbitChannel
 class QuietChannel(RabbitChannel):
     """See the head of the module; publishing is as on every `RabbitChannel`."""
 
-    def __init__(self, wire: Any, on_answer: Callable[[str], None], on_closed: Callable[[str], None]) -> None:
-        """Open a channel on py-amqp's connection; what is asked of it may follow at once."""
+    def __init__(
+        self,
+        wire: Any,
+        on_answer: Callable[[str], None],
+        on_closed: Callable[[str], None],
+        on_counted: Callable[[str, int], None] | None = None,
+    ) -> None:
+        """Open a channel on py-amqp's connection; what is asked of it may follow at once. ``on_counted`` is told how many read a queue."""
         super().__init__(wire)
         self.close_code = 0
         """Why the broker closed it: a reply code of AMQP."""
         self._on_closed = on_closed
         for answer in (spec.Queue.DeclareOk, spec.Basic.ConsumeOk):
             self._callbacks[answer] = lambda what, *_facts: on_answer(str(what))
+        if on_counted is not None:
+            self._callbacks[spec.Queue.DeclareOk] = lambda what, _messages, readers: on_counted(str(what), int(readers))
         self.dispatch_method = self._dispatch_from_opening
         self.send_method(spec.Channel.Open, "s", ("",))
 

@@ -44,9 +44,12 @@ from brokerha.transports.rabbitmq.quiet_channel import OpenChannel, QuietChannel
 from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Settled, Sightings
 from brokerha.transports.topology import QueueRow, Topology, consumer_arguments, consumer_tag, sync_queue, tx_queue_row
 
-LOOKS_S = (0.3, 0.8, 2.0, 4.0)
+LOOKS_S = (0.3, 0.8, 2.0, 4.0, 8.0, 15.0)
 """When a new connection looks whether its inboxes are there still. RabbitMQ deletes inboxes of connections to a node that went by their names,
 and so also one that was just made anew elsewhere: it has its reader then, and nobody can send to it."""
+_LOOKS_AT_CLIENTS = 4
+"""The last looks are also at queues of apps: one that was read anew while it was being deleted has no reader once it is declared again, and
+nobody says so."""
 _NOT_FOUND = 404
 _RESOURCE_LOCKED = 405
 _NO_GENERATION = 0
@@ -283,6 +286,9 @@ class ClientReader:
         self._on_cancel = on_cancel
         self._prefetch = prefetch
         self._consumed: set[str] = set()
+        self._lookout: QuietChannel | None = None
+        self._unread: set[str] = set()
+        """What this process reads, and what nobody read by the last look."""
         self._served = (False, False)
         """What was wanted when it was last looked what to consume."""
         self._begin()
@@ -297,6 +303,27 @@ class ClientReader:
             self._give_back()
         elif self._served != (self._doors.is_serving, self._doors.is_sharing):
             self._consume()
+
+    def look(self) -> None:
+        """Ask the broker whether what this process reads is read."""
+        if self._lookout is None:
+            self._lookout = QuietChannel(
+                self._connection.connection, lambda _queue: None, self._on_lookout_closed, self._on_counted
+            )
+        for name in sorted(self._consumed):
+            self._lookout.look(name)
+
+    def _on_counted(self, queue: str, readers: int) -> None:
+        if readers or queue not in self._consumed:
+            self._unread.discard(queue)
+        elif queue in self._unread:
+            self._on_cancel(consumer_tag(self._node, queue))
+        else:
+            self._unread.add(queue)
+
+    def _on_lookout_closed(self, _reason: str) -> None:
+        """One of the queues is not there; the next declaration makes it again, and the next look finds it without a reader."""
+        self._lookout = None
 
     def _begin(self) -> None:
         self._closings = self._doors.closings
@@ -475,6 +502,8 @@ class ReaderSession:
                 del self._looks_s[0]
                 for row in self._topology.inboxes():
                     self._control.queue_declare(queue=row.name, passive=True, nowait=True)
+                if len(self._looks_s) < _LOOKS_AT_CLIENTS:
+                    self._clients.look()
             due_s = min([due_s, *self._looks_s])
         return min(due_s, self._pulse.turn(now_s, is_used=is_due))
 
