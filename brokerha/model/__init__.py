@@ -6,6 +6,7 @@
 
     ids.py            node ids, transaction ids, LSNs, entries, the two clocks of an instant
     operations.py     what a transaction asks for, and the effect that it really had
+    operation_checks.py   what is wrong with the names and sizes of an operation
     unfolding.py      what a large transaction changes, by the parts that the log names
     control.py        checks of the control suite
     records.py        what a journal holds

@@ -1,6 +1,6 @@
 """What is wrong with the arguments of an operation whose shape is right: names, sizes, what belongs to brokerha alone.
 
->>> problem_of("put", ("stock", b"", b"1")), problem_of("put", ("stock", b"apples", b"1"))
+>>> key_problem("stock", b""), key_problem("stock", b"apples")
 ('a key has 1 to 400 bytes, this one has 0', '')
 """
 
@@ -34,15 +34,13 @@ _MESSAGE_ID: Final = re.compile(r"[!-~]{1,128}\.[1-9][0-9]{0,5}\Z")
 _RESERVED: Final = {about.TABLE: about.problem_of, settings.TABLE: settings.problem_of, claims.TABLE: claims.problem_of}
 """Tables whose keys and values are judged one by one."""
 _OF_A_REPOSITORY = frozenset({"update", "add", "remove", "create-repository", "remove-repository"})
-_OF_KEYS: Final = frozenset({"put", "delete"})
+OF_KEYS: Final = frozenset({"put", "delete"})
 _OF_QUEUES: Final = frozenset({"publish", "accept"})
 _OF_STAGED: Final = frozenset({staging.STAGE, staging.COMMIT, staging.DROP})
 
 
 def problem_of(name: str, arguments: Any) -> str:
-    """What is wrong with the arguments of an operation of this name, which have the right types; empty when nothing is."""
-    if name in _OF_KEYS:
-        return _key_problem(arguments[0], arguments[1]) or _reserved_problem(arguments)
+    """What is wrong with the arguments of an operation of this name, put and delete excepted, which have the right types; empty when nothing is."""
     if name == "drop-snapshot":
         return name_problem(SNAPSHOT, arguments[0])
     if name in _OF_A_REPOSITORY:
@@ -82,7 +80,8 @@ def _repository_problem(name: str) -> str:
     return "" if is_repository_id(name) else f"{name!r} is no repository id ([A-Za-z0-9_-]{{1,64}})"
 
 
-def _key_problem(table: str, key: bytes) -> str:
+def key_problem(table: str, key: bytes) -> str:
+    """What is wrong with the name of a table, or with a key in it; empty when nothing is."""
     if not table or "\0" in table or len(table.encode()) > TABLE_LIMIT_BYTES:
         return name_problem(TABLE, table)
     if table == branches.TABLE:
@@ -113,7 +112,8 @@ def snapshot_problem(arguments: Any) -> str:
     return ""
 
 
-def _reserved_problem(arguments: Any) -> str:
+def reserved_problem(arguments: Any) -> str:
+    """What is wrong with a change of a key in a table of brokerha's own; empty in any other table."""
     if arguments[0] in control.PRIVATE:
         return _private(arguments[0])
     judge = _RESERVED.get(arguments[0])
@@ -135,7 +135,7 @@ def _queue_problem(name: str, arguments: Any) -> str:
 def _expectation_problem(name: str, arguments: Any) -> str:
     if name == "expect-key":
         table, key, etag = arguments
-        problem = _key_problem(table, key)
+        problem = key_problem(table, key)
         if not problem and etag and not etags.is_etag(etag):
             problem = f"{etag!r} is no ETag of a key: give it as HTTP does, quotes included, or empty for no such key"
         return problem

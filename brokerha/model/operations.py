@@ -55,7 +55,7 @@ import msgpack
 
 from brokerha.model.errors import InvalidRequest, StoreError, TooLarge
 from brokerha.model.ids import Lsn, Timestamp, TxId
-from brokerha.model.operation_checks import problem_of, snapshot_problem
+from brokerha.model.operation_checks import OF_KEYS, key_problem, problem_of, reserved_problem, snapshot_problem
 from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
 from brokerha.model.reserved import staging
 
@@ -449,12 +449,13 @@ def _check(operations: Sequence[Operation], problem_of: Callable[[Any], str]) ->
     if len(operations) > OPERATIONS_LIMIT:
         message = f"the transaction has {len(operations)} operations; the limit is {OPERATIONS_LIMIT}: {TOO_LARGE}"
         raise TooLarge(message)
+    is_staging = False
     for number, operation in enumerate(operations, 1):
         if problem := problem_of(operation):
             message = f"operation {number}: {problem}"
             raise InvalidRequest(message)
-    names = [operation[0] for operation in operations]
-    if not staging.KINDS.isdisjoint(names) and (problem := staging.order_problem(names, operations)):
+        is_staging |= operation[0] in staging.KINDS
+    if is_staging and (problem := staging.order_problem([operation[0] for operation in operations], operations)):
         raise InvalidRequest(problem)
 
 
@@ -488,6 +489,9 @@ def _problem(operation: Any) -> str:
     if tuple(map(type, arguments)) != known[1]:
         wanted = ", ".join(t.__name__ for t in known[1])
         return f"{name} takes ({wanted})"
+    if name in OF_KEYS:
+        # Nearly all are of these, and each call counts.
+        return key_problem(arguments[0], arguments[1]) or reserved_problem(arguments)
     return problem_of(name, arguments)
 
 

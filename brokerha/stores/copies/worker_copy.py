@@ -227,27 +227,30 @@ class WorkerCopy:
 
     def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
         """Execute transactions in order; durable together when this returns. Raises StoreError."""
-        with self._writable() as store:
-            return store.execute(first_lsn, items)
-
-    def apply(self, first_lsn: Lsn, items: Sequence[LoggedRow]) -> None:
-        """Apply lines of the log in order; durable on return. Raises StoreDiffers, StoreError."""
-        with self._writable() as store:
-            store.apply(first_lsn, items)
-
-    @contextmanager
-    def _writable(self) -> Iterator[WorkerStore]:
-        """The store, opened anew when the write before this one left it stuck. Raises StoreError, and StoreStuck: the next one opens it."""
         if self._is_stuck:
-            # Reads end with it: they cannot go on either.
-            self._generation.store.close()
-            self._generation = self._generation_of(self._opened(self._directory.present))
-            self._is_stuck = False
+            self._open_anew()
         try:
-            yield self._generation.store
+            return self._generation.store.execute(first_lsn, items)
         except StoreStuck:
             self._is_stuck = True
             raise
+
+    def apply(self, first_lsn: Lsn, items: Sequence[LoggedRow]) -> None:
+        """Apply lines of the log in order; durable on return. Raises StoreDiffers, StoreError."""
+        if self._is_stuck:
+            self._open_anew()
+        try:
+            self._generation.store.apply(first_lsn, items)
+        except StoreStuck:
+            self._is_stuck = True
+            raise
+
+    def _open_anew(self) -> None:
+        """Open the present copy again, after a write that left it stuck. Raises StoreError; then the next write tries it."""
+        # Reads end with it: they cannot go on either.
+        self._generation.store.close()
+        self._generation = self._generation_of(self._opened(self._directory.present))
+        self._is_stuck = False
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
         """Lines of the log that the copy keeps; none from before it was loaded. Raises StoreError."""

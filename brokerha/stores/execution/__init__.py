@@ -4,6 +4,7 @@
     batch.py          transactions on their way to the next commit
     evaluation.py     the repository side of one transaction while nothing is changed yet
     prepared.py       what is prepared, and what it keeps others from: the rules that every store must share to the word
+    staged.py         what is staged of large transactions: the rules that every store must share to the word
     presence.py       which repositories exist, as a transaction sees it
     expectations.py   what a transaction demands of the state before it
     effects_log.py    results of the last transactions, kept by the store itself

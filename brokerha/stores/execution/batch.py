@@ -62,7 +62,7 @@ from brokerha.stores.execution.last_changes import LastChanges
 from brokerha.stores.execution.prepared import Prepared, value_of
 from brokerha.stores.execution.prepared import changes_in as changes_prepared
 from brokerha.stores.execution.presence import check_size, reason_of
-from brokerha.stores.execution.staged import Judged, Parts, changes_of_parts, is_staging, judged, part_rows, parts_of
+from brokerha.stores.execution.staged import Judged, Parts, changes_of_parts, judged, part_rows, parts_of
 from brokerha.stores.execution.state import StoreState, write_state
 from brokerha.stores.files.environment import Environment, WriteTransaction
 from brokerha.stores.rdf.change import PendingQuads, QuadChange, read_nquads
@@ -86,6 +86,8 @@ COMMIT_LIMIT_BYTES = 64 * 1024 * 1024
 
 _NOTED = frozenset({branches.TABLE, staging.TABLE, table_snapshots.TABLE})
 """Tables whose content is known here, too (`Books`)."""
+_STAGING = staging.KINDS
+"""Operations one of which is the first or the last of a transaction about a large one."""
 _BESIDE = (*ON_QUEUES, *EXPECTATIONS, *ON_SNAPSHOTS)
 """Operations that need neither an evaluation nor the last word on a key."""
 
@@ -155,7 +157,7 @@ class Batch:
             by = taken_author(operations)
             if branch is not None:
                 return APPLIED, "", self._step_of(branch, timestamp, operations, by)
-            if is_staging(operations):
+            if operations and (operations[0][0] in _STAGING or operations[-1][0] in _STAGING):
                 return APPLIED, "", self._on_staged(txid, timestamp, operations, by)
             keys, queues, evaluation, snapshots = self._judged(txid, timestamp, operations)
         except (InvalidRequest, Rejected) as error:

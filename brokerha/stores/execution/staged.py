@@ -179,11 +179,6 @@ def parts_of(stored: Stored, name: TxId) -> Callable[[int], list[Checked] | None
     return part
 
 
-def is_staging(operations: Sequence[Checked]) -> bool:
-    """Whether a transaction is about a large one."""
-    return bool(operations) and (isinstance(operations[0], Stage) or isinstance(operations[-1], (CommitStaged, DropStaged)))
-
-
 def changes_of_parts(staged: Staged, rows: Iterable[bytes], *, with_quads: bool = True) -> Iterator[Change]:
     """What a large transaction changes, in order, by the rows of its parts (model/unfolding.py)."""
     for row, (_, published) in zip(rows, staged.parts, strict=True):

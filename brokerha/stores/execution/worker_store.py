@@ -191,7 +191,8 @@ class WorkerStore:
             for txid, timestamp, body in items[len(results) :]:
                 results.append(batch.execute(txid, timestamp, body))
             batch.commit()
-            self._draft(batch)
+            if batch.staged or self._drafts.transactions:
+                self._draft(batch)
             self._flush_when_due(batch)
         return results
 
@@ -208,7 +209,8 @@ class WorkerStore:
             for line in items[skipped:]:
                 batch.apply(line)
             batch.commit()
-            self._draft(batch)
+            if batch.staged or self._drafts.transactions:
+                self._draft(batch)
             self._flush_when_due(batch)
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
@@ -388,8 +390,6 @@ class WorkerStore:
 
     def _draft(self, batch: Batch) -> None:
         """Go on with the drafts of what a batch has staged, and drop those of what it has dropped."""
-        if not batch.staged and not self._drafts:
-            return
         parts = batch.books.parts.names
         with self._environment.lmdb.begin() as transaction:
 

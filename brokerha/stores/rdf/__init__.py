@@ -1,6 +1,7 @@
 """RDF repositories on pyoxigraph: commits with their position, net changes of quads, reads, formats.
 
     repositories.py   all RDF repositories: what waits for each, how far each is durable
+    drafts.py         copies of repositories in which large transactions are made while they are staged
     repository.py     one RDF repository on pyoxigraph: commit with its position, change of an operation, lines
     change.py         net changes of quads: QuadChange, PendingQuads, N-Quads text in and out
     view.py           the quads as a transaction sees them: engine, pending, its own changes

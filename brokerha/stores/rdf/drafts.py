@@ -93,48 +93,45 @@ class Drafts:
 
     def __init__(self, repositories: Repositories) -> None:
         self._repositories = repositories
-        self._transactions: dict[TxId, _Transaction] = {}
-
-    def __bool__(self) -> bool:
-        """Whether there is any."""
-        return bool(self._transactions)
+        self.transactions: dict[TxId, _Transaction] = {}
+        """What is known of each that has any; empty nearly always."""
 
     def stage(self, name: TxId, part: Part, effects: Effects, lsn: Lsn) -> None:
         """A part was staged: go on with what is there. All that is before ``lsn`` is committed. Raises StoreError."""
-        known = self._transactions.setdefault(name, _Transaction())
+        known = self.transactions.setdefault(name, _Transaction())
         self._make(known, part, known.made + PARTS_AT_ONCE, lsn)
         if any(lsn - draft.lsn > CATCH_UP_LSNS for draft in known.drafts.values()):
             self._follow(known, part, effects, lsn)
 
     def finished(self, name: TxId, parts: int, part: Part, effects: Effects, lsn: Lsn) -> list[Draft]:
         """The repositories as the transaction of these parts leaves them at ``lsn``; all that is before is committed. Raises StoreError."""
-        known = self._transactions.setdefault(name, _Transaction())
+        known = self.transactions.setdefault(name, _Transaction())
         self._make(known, part, parts, lsn)
         if known.is_short or not self._follow(known, part, effects, lsn):
             # Somebody made the repository anew, or the log is too short: begin anew, at the present content.
             self.drop(name)
-            known = self._transactions[name] = _Transaction()
+            known = self.transactions[name] = _Transaction()
             self._make(known, part, parts, lsn)
         return list(known.drafts.values())
 
     def taken(self, name: TxId) -> None:
         """The drafts of a transaction are repositories now."""
-        self._transactions.pop(name, None)
+        self.transactions.pop(name, None)
 
     def drop(self, name: TxId) -> None:
         """Delete the drafts of a transaction."""
-        known = self._transactions.pop(name, None)
+        known = self.transactions.pop(name, None)
         for draft in known.drafts.values() if known else ():
             self._repositories.drop_draft(draft.repository)
 
     def clear(self) -> None:
         """Delete all drafts; what is staged gets new ones."""
-        for name in list(self._transactions):
+        for name in list(self.transactions):
             self.drop(name)
 
     def keep(self, names: Collection[TxId]) -> None:
         """Delete the drafts of all transactions but these."""
-        for name in [name for name in self._transactions if name not in names]:
+        for name in [name for name in self.transactions if name not in names]:
             self.drop(name)
 
     def _make(self, known: _Transaction, part: Part, last: int, lsn: Lsn) -> None:

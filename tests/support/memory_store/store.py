@@ -25,6 +25,7 @@ from brokerha.model.operations import (
     ON_KEYS,
     ON_QUEUES,
     ON_SNAPSHOTS,
+    ON_STAGED,
     REJECTED,
     Accept,
     By,
@@ -56,7 +57,7 @@ from brokerha.stores.execution.expectations import judge_expectations
 from brokerha.stores.execution.prepared import BEGINNING, Prepared, changes_in, value_of
 from brokerha.stores.execution.presence import check_size, reason_of
 from brokerha.stores.execution.staged import BEGINNING as STAGED
-from brokerha.stores.execution.staged import Parts, is_staging, judged, part_rows
+from brokerha.stores.execution.staged import Parts, judged, part_rows
 from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.queue_change import QueueChange, check_room, order_of
 from brokerha.stores.tables.snapshots import Snapshots, changes_of, copies_of, named_in
@@ -208,7 +209,7 @@ class MemoryStore:
             has_none = branch is not None and not branch.body
             operations = [] if has_none else operations_to_execute(body if branch is None else branch.body)
             by = taken_author(operations)
-            if branch is None and is_staging(operations):
+            if branch is None and any(isinstance(operation, ON_STAGED) for operation in operations):
                 changes = self._changes_on_staged(txid, timestamp, operations, by)
             elif branch is None:
                 changes, _ = self._changes(txid, operations)

@@ -33,6 +33,7 @@ NOT_HERE = {"ask", "handed_in", "least_lsn", "new_txid", "note", "seconds", "txi
 THREADS = 3
 SYNCHRONOUS = {
     "pipeline",  # Writes are under way together as they are.
+    "large_transaction",  # One part after the other, for as long as it takes: in a thread of its own.
     "xid", "tpc_begin", "tpc_prepare", "tpc_commit", "tpc_rollback", "tpc_recover", "commit", "rollback",  # The DB-API has no await.
 }  # fmt: skip
 

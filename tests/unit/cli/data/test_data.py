@@ -315,7 +315,7 @@ def test_a_file_is_handed_to_the_client_with_its_syntax_and_options(run, loading
         "load", "data.nt.gz", "--repository", "graph", "--graph", "urn:g", "--key", "K", "--ack", "accepted", *URL
     )
     assert (ran.code, ran.out, ran.err) == (0, "20 statements in 2 transactions, up to LSN 2\n", f"brokerha: {SPELLING}\n")
-    options = {"graph": "urn:g", "ack": "accepted", "key": "K"}
+    options = {"graph": "urn:g", "ack": "accepted", "key": "K", "inside": None}
     assert loaded.calls == [("graph", b"<urn:a> <urn:b> <urn:c> .\n", ".nt", options)]
 
 
