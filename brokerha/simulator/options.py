@@ -74,6 +74,8 @@ class Load:
     """Part of the writes whose id somebody else uses for other operations."""
     timeout_ms: tuple[int, int] = (500, 5_000)
     keys: int = 5
+    large: int = 0
+    """Large transactions beside them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,7 +191,7 @@ class DurableChecks:
         truth.lsn_of[txid] = truth.lsn
         truth.waiting.pop(txid, None)
         body = truth.bodies[origin, txid]
-        truth.model.fold(txid, body)
+        truth.model.fold(txid, entry[0], body)
         is_live = self._clients.is_live(txid, body) or self._tx_clients.is_known(branch_id(txid))
         check(is_live, "replies", "what was refused does not come to be", node=node, txid=txid)
 

@@ -1,6 +1,6 @@
 """What the content must be at each LSN: the fold of the synchronised queue, written a second time as simply as can be.
 
-It shares with the stores only the digests of single items, and how the value of a prepared branch is written. A write that the clients of the simulator make is made of: keys put
+It shares with the stores only the digests of single items, how the value of a prepared branch is written, and the book of what is staged. A write that the clients of the simulator make is made of: keys put
 or deleted, quads added to the repository ``main``, messages published and accepted, and what it expects of keys; one
 that adds a quad to a repository that does not exist, accepts what is not there, or expects in vain is rejected. So is one that
 changes what a prepared branch reads or writes; the commit of a branch is never rejected.
@@ -13,15 +13,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from brokerha.model.errors import Rejected
 from brokerha.model.etags import etag_of
-from brokerha.model.ids import Lsn, TxId
+from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.operations import (
     APPLIED,
+    ON_STAGED,
     REJECTED,
     Accept,
     Add,
+    By,
     Change,
     Checked,
+    CommitStaged,
     Delete,
     ExpectKey,
     Operation,
@@ -33,7 +37,8 @@ from brokerha.model.operations import (
     unpack_operations,
 )
 from brokerha.model.outside.authors import taken_author
-from brokerha.model.reserved import branches
+from brokerha.model.reserved import branches, staging
+from brokerha.model.unfolding import operations_of
 from brokerha.stores.comparing.fingerprint import (
     counts_digest,
     key_digest,
@@ -44,6 +49,8 @@ from brokerha.stores.comparing.fingerprint import (
 )
 from brokerha.stores.control.suite import EMPTY
 from brokerha.stores.execution.prepared import value_of
+from brokerha.stores.execution.staged import BEGINNING as STAGED
+from brokerha.stores.execution.staged import Parts
 from brokerha.stores.tables.queue_change import Counts, Message, order_of
 
 TABLES = ("left", "right")
@@ -70,12 +77,14 @@ class Model:
         """By LSN; LSN 0 is before everything."""
         self.fingerprints: list[str] = [text_of(self._fingerprint)]
 
-    def fold(self, txid: TxId, body: bytes) -> None:
+    def fold(self, txid: TxId, timestamp: Timestamp, body: bytes) -> None:
         """The transaction at the next LSN."""
         branch = branches.branch_of(body)
-        if branch is None:
-            operations = unpack_operations(body)
-            taken_author(operations)
+        operations = unpack_operations(body) if branch is None else []
+        by = taken_author(operations)
+        if any(isinstance(operation, ON_STAGED) for operation in operations):
+            rejected = not self._on_staged(txid, timestamp, operations, by)
+        elif branch is None:
             rejected = not self._can_all(operations) or self._disturbs(operations)
             if not rejected:
                 self._do_all(txid, operations)
@@ -89,6 +98,32 @@ class Model:
                 self._do_all(branch.txid, kept)
         self.outcomes.append(REJECTED if rejected else APPLIED)
         self.fingerprints.append(text_of(self._fingerprint))
+
+    def _on_staged(self, txid: TxId, timestamp: Timestamp, operations: list[Checked], by: list[By]) -> bool:
+        """A part of a large transaction, its commit, or its end; whether it was applied. The book of parts has the rules of stores."""
+        last, row_keys = operations[-1], [key for key in self.keys if key.startswith(STAGED)]
+        book = Parts((key, self.keys[key]) for key in row_keys)
+        try:
+            if not isinstance(last, CommitStaged):
+                changes = book.changes_of(operations, self.lsn() + 1, timestamp, by)
+                for change in changes:
+                    if isinstance(change, (Put, Delete)):
+                        self._put(_row_key(change.table, change.key), change.after)
+                return True
+            book.committed(last, txid, by)
+        except Rejected:
+            return False
+        keys = [_row_key(staging.TABLE, staging.part_key(last.name, part)) for part in range(1, last.parts + 1)]
+        made = [each for key in keys for each in operations_of(self.keys[key])]
+        if not self._can_all(made) or self._disturbs(made):
+            return False
+        published = 0
+        for each in made:
+            published += isinstance(each, Publish)
+            self._do(txid, published, each)
+        for key in keys:
+            self._put(key, None)
+        return True
 
     def _prepare(self, txid: TxId, operations: list[Checked]) -> bool:
         if txid in self.prepared:

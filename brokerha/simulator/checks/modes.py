@@ -190,10 +190,10 @@ class ModeCheckers(Checkers):
         """Every copy has what executing the queue in its order comes to."""
         model = Model()
         journal = self._world.masters[0].journal
-        for _, txid, origin in self.queues[self.truth.members[0]]:
+        for timestamp, txid, origin in self.queues[self.truth.members[0]]:
             body = journal.body(origin, txid)
             check(body is not None, "S8", "what is synchronised has its body", txid=txid)
-            model.fold(txid, body or b"")
+            model.fold(txid, timestamp, body or b"")
         for worker in self._world.workers:
             same = worker.copy.applied().fingerprint == model.fingerprints[-1]
             check(same, "S7", "a copy has what the queue makes", node=worker.node)

@@ -90,6 +90,39 @@ class Clients:
             if rng.random() < load.conflict:
                 world.at(at_us + rng.randint(0, 50_000), self.hand_in, self._new_write(txid, -number - 1), None)
 
+        span_us = max(1, at_us - world.now_us)
+        for number in range(load.large):
+            for after_us, write in self._large(f"large{number}", number):
+                world.at(world.now_us + int(after_us * span_us), self.hand_in, write, None)
+
+    def _large(self, name: TxId, number: int) -> list[tuple[float, Write]]:
+        """A large transaction: its parts and its end, each with when it is handed in, from 0 to 1; it may come before its parts."""
+        rng = self.world.rng
+        parts, user = rng.randint(1, 3), USERS[number % len(USERS)]
+        begin = rng.random()
+        planned: list[tuple[float, TxId, list[Operation]]] = []
+        for part in range(1, parts + 1):
+            operations: list[Operation] = [("stage", name, part)]
+            for _ in range(rng.randint(1, 3)):
+                value = b"%s.%d" % (name.encode(), rng.randrange(5))
+                operations.append(
+                    rng.choice([
+                        ("put", "each", value, b"x" * rng.choice((1, 100))),
+                        ("put", "last", b"k%d" % rng.randrange(self.world.options.load.keys), value),
+                        ("delete", "last", b"k%d" % rng.randrange(self.world.options.load.keys)),
+                        ("add", "main", f'<urn:s> <urn:p> "{rng.randrange(9)}" .\n'),
+                        ("publish", "large", "text/plain", value),
+                    ])
+                )
+            planned.append((begin + rng.random() * 0.2, f"{name}.{part}", operations))
+        planned.append((begin + rng.random() * 0.4, name, [("commit-staged", name, parts)]))
+        if rng.random() < 0.2:
+            planned.append((begin + rng.random() * 0.4, f"{name}.drop", [("drop-staged", name)]))
+        return [
+            (at, self._kept(Write(txid, signed(pack_operations(operations), user), APPLIED_LEVEL, 1)))
+            for at, txid, operations in planned
+        ]
+
     def _new_write(self, txid: TxId, number: int) -> Write:
         rng = self.world.rng
         most = max(self.world.options.workers)

@@ -6,6 +6,7 @@
                smart and simple, which keep a copy first
     left       its process was stopped in order, and said so last (Leave)
     stuck      the head of the queue has not moved for that long: its culprits count as silent
+    lost       the same for `LOST_LAGS` times as long, and it is an entry whose body only a master had that does not belong to the cluster any more
     joining    a master outside says that it hears this one (Join): it is taken back after a short while, with others that come
     on its way a member that was on another side reads what it lacks before it is in this epoch: while it gets on it is waited for, `HELD_LAGS` at most
     orphaned   the own promise to an epoch has led to nothing: its proposer is gone, or cannot
@@ -26,6 +27,8 @@ from brokerha.sync.peers import Peer, PeerTable
 Head = tuple[int, int, str]
 """What has to be added next: (LSN, entries of the recovered list left, transaction id)."""
 
+LOST_LAGS = 4
+"""A body of a master that was taken out is looked for so many lags among the others; then the next epoch goes on without it (R10)."""
 HELD_LAGS = 2
 """Nothing is added for so many lags at most while a member gets on that still reads up to this epoch; then the others go on without it, and it reads on."""
 MOST_LAGS = 4
@@ -238,6 +241,10 @@ class Suspicion:
             self.missing_ms = mono_ms
         return missing
 
+    def is_stuck(self, mono_ms: int) -> bool:
+        """Whether the head of the queue has not moved for so long that nobody brings it any more."""
+        return self._head is not None and mono_ms - self._head_ms >= LOST_LAGS * self.lag_ms
+
     def joining(self, mono_ms: int) -> list[NodeId]:
         """Masters to take back now: those that said so, once the first has waited for a round's time-out."""
         if self._joined_ms is None or mono_ms - self._joined_ms < self._config.round_timeout_ms:
@@ -253,7 +260,7 @@ class Suspicion:
         due = [at for peer in peers.peers.values() if (at := self.missed_at_ms(peer)) is not None]
         due += [at for peer in peers.peers.values() if (at := self._look_at_ms(peer)) is not None]
         if self._head is not None:
-            due.append(self._head_ms + self.lag_ms)
+            due += [self._head_ms + self.lag_ms, self._head_ms + LOST_LAGS * self.lag_ms]
         if self._joined_ms is not None:
             due.append(self._joined_ms + self._config.round_timeout_ms)
         return min(due, default=None)
