@@ -32,6 +32,7 @@ from tests.simulation.mistakes.deferring import DEFERRING_MISTAKES
 from tests.simulation.mistakes.epochs import EPOCH_MISTAKES
 from tests.simulation.mistakes.first_seeds import FIRST_SEEDS
 from tests.simulation.mistakes.isolation import ISOLATION_MISTAKES
+from tests.simulation.mistakes.large import LARGE_MISTAKES
 from tests.simulation.mistakes.log import LOG_MISTAKES
 from tests.simulation.mistakes.members import MEMBER_MISTAKES
 from tests.simulation.mistakes.modes import MODE_MISTAKES, mode_of
@@ -278,6 +279,13 @@ def _isolated(seed: int) -> Options:
     return replace(drawn, workers=(1, 1), backups=(1, 0), sync_n=(1, 0), tx=tx, load=load, faults={}, safety_us=6 * SECOND_US)
 
 
+def _large(seed: int) -> Options:
+    """Large transactions that others write between, about the same few quads and keys."""
+    drawn = draw_plain(seed)
+    load = replace(drawn.load, writes=120, gap_us=20_000, keys=3, large=8)
+    return replace(drawn, workers=(1, 1), load=load, faults={"crash worker": 2 * SECOND_US}, broken_link=False, safety_us=6 * SECOND_US)
+
+
 def _choosing(seed: int) -> Options:
     """Operators who choose between quorum and another strategy all the time, while clients keep the masters busy."""
     drawn = draw_chosen(CHOSEN_FROM + seed)
@@ -300,7 +308,7 @@ def _options(mistake: str, seed: int) -> Options:
 
 
 def _drawn(mistake: str, seed: int) -> Options:
-    aims = ((PREPARE_MISTAKES, _branches), (ISOLATION_MISTAKES, _isolated), (MEMBER_MISTAKES, _busy_operators), (EPOCH_MISTAKES, _busy_splits))
+    aims = ((PREPARE_MISTAKES, _branches), (ISOLATION_MISTAKES, _isolated), (LARGE_MISTAKES, _large), (MEMBER_MISTAKES, _busy_operators), (EPOCH_MISTAKES, _busy_splits))
     for mistakes, aimed in aims:
         if mistake in mistakes:
             return aimed(seed)
@@ -357,13 +365,14 @@ def _caught_by(mistake: str, first: int) -> int | None:
 
 
 def test_there_are_enough_mistakes_about_masters_workers_backups_and_epochs():
-    others = (PREPARE_MISTAKES, ISOLATION_MISTAKES, WORKER_MISTAKES, STORE_MISTAKES, BACKUP_MISTAKES, EPOCH_MISTAKES, MEMBER_MISTAKES, MODE_MISTAKES, DEFERRING_MISTAKES, LOG_MISTAKES, CHOOSING_MISTAKES)
+    others = (PREPARE_MISTAKES, ISOLATION_MISTAKES, LARGE_MISTAKES, WORKER_MISTAKES, STORE_MISTAKES, BACKUP_MISTAKES, EPOCH_MISTAKES, MEMBER_MISTAKES, MODE_MISTAKES, DEFERRING_MISTAKES, LOG_MISTAKES, CHOOSING_MISTAKES)
     assert len(MISTAKES) - sum(map(len, others)) >= 12
     assert len(LOG_MISTAKES) >= 18
     assert len(MODE_MISTAKES) >= 9
     assert len(CHOOSING_MISTAKES) >= 7
     assert len(ISOLATION_MISTAKES) >= 6
     assert len(PREPARE_MISTAKES) >= 7
+    assert len(LARGE_MISTAKES) >= 4
     assert len(DEFERRING_MISTAKES) >= 9
     assert len(EPOCH_MISTAKES) >= 25
     assert len(MEMBER_MISTAKES) >= 9

@@ -12,5 +12,6 @@
     deferring.py   planted mistakes about what may wait for a flush
     prepare.py     planted mistakes about what is prepared
     isolation.py   planted mistakes about what isolated transactions have read
+    large.py       planted mistakes about large transactions
     first_seeds.py where the search for a seed that catches each of them begins
 """

@@ -38,6 +38,7 @@ from tests.simulation.mistakes.choosing import CHOOSING_MISTAKES
 from tests.simulation.mistakes.deferring import DEFERRING_MISTAKES
 from tests.simulation.mistakes.epochs import EPOCH_MISTAKES
 from tests.simulation.mistakes.isolation import ISOLATION_MISTAKES
+from tests.simulation.mistakes.large import LARGE_MISTAKES
 from tests.simulation.mistakes.log import LOG_MISTAKES
 from tests.simulation.mistakes.members import MEMBER_MISTAKES
 from tests.simulation.mistakes.modes import MODE_MISTAKES
@@ -244,6 +245,7 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     **CHOOSING_MISTAKES,
     **PREPARE_MISTAKES,
     **ISOLATION_MISTAKES,
+    **LARGE_MISTAKES,
 }
 """Every mistake, by what goes wrong."""
 
