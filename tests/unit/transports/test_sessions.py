@@ -25,10 +25,27 @@ from brokerha.transports.lanes.parcels import (
     Publication,
 )
 from brokerha.transports.link import LinkState
+from brokerha.transports.rabbitmq import reader as reader_module
 from brokerha.transports.rabbitmq.reader import LOOKS_S, ReaderSession
 from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Settled, Sightings
 from brokerha.transports.rabbitmq.writer import WriterSession
 from brokerha.transports.topology import topology_of
+
+
+class Looks:
+    """What is asked of the broker beside all else."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[str] = []
+        self.on_counted: Callable[[str, int], None] = lambda _queue, _readers: None
+        monkeypatch.setattr(reader_module, "QuietChannel", self._opened)
+
+    def _opened(self, _wire: Any, _on_answer: Any, _on_closed: Any, on_counted: Any = None) -> Looks:
+        self.on_counted = on_counted
+        return self
+
+    def look(self, queue: str) -> None:
+        self.asked.append(queue)
 
 
 class FakeChannel:
@@ -464,7 +481,24 @@ class TestReading:
         assert len(reading.control.calls) > before
         assert all(call[2].get("nowait") for call in reading.control.calls[before:])
 
+    def test_a_queue_of_apps_that_nobody_reads_by_two_looks_ends_the_session(self, monkeypatch):
+        looks = Looks(monkeypatch)
+        reading = Reading(monkeypatch, is_first=False, redeclare_quiet_ms=60_000, redeclare_every_ms=60_000)
+        for look_s in LOOKS_S:
+            reading.session.turn(look_s)
+        # The first looks are at inboxes alone: a queue whose leader is down is read only after a while.
+        assert looks.asked == sorted(reading.clients.consumers) * 4
+        assert "brokerha.m1.writes" in looks.asked
+        looks.on_counted("brokerha.m1.writes", 0)
+        looks.on_counted("brokerha.m1.writes", 1)
+        looks.on_counted("brokerha.m1.reads", 0)
+        looks.on_counted("brokerha.m1.writes", 0)
+        looks.on_counted("brokerha.tx.1", 0)
+        with pytest.raises(ConsumerCancelled, match="writes"):
+            looks.on_counted("brokerha.m1.writes", 0)
+
     def test_a_connection_after_the_first_looks_whether_its_inboxes_are_there_still(self, monkeypatch):
+        Looks(monkeypatch)
         reading = Reading(monkeypatch, is_first=False, redeclare_quiet_ms=60_000, redeclare_every_ms=60_000)
         before = len(reading.control.calls)
         assert reading.session.turn(0.0) == LOOKS_S[0]
