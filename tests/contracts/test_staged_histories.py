@@ -51,7 +51,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("eager")
 @given(history=STEPS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_files_and_model_agree_when_drafts_take_in_what_others_change_at_once(
     history: list[tuple[str, str, list[Operation], list[Operation], int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -59,7 +59,7 @@ def test_files_and_model_agree_when_drafts_take_in_what_others_change_at_once(
 
 
 @given(history=STEPS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_files_and_model_agree_on_large_transactions(
     history: list[tuple[str, str, list[Operation], list[Operation], int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -9,7 +9,8 @@ nor change one that he may only read. Each operation and each read is asked here
     put, delete                                write in the table; of what is kept about a repository (about.py): as its own path
     publish, accept                            write in the queue
     snapshot                                   write in each table that it names; of all tables: write
-    drop-snapshot                              write
+    drop-snapshot, drop-staged                 write
+    stage, commit-staged                       nothing beside what is staged with it; only who staged a large transaction commits it
     expectations                               read in that repository, table or queue; of all content: read
     a read of a repository, table or queue     read in it; of settings: admin; every other read: read
 
@@ -34,7 +35,7 @@ _IN_STORES = {
     "put": (TABLE, WRITE), "delete": (TABLE, WRITE), "expect-key": (TABLE, READ), "expect-range": (TABLE, READ),
     "publish": (QUEUE, WRITE), "accept": (QUEUE, WRITE),
 }  # fmt: skip
-_ELSEWHERE = {"drop-snapshot": WRITE, "control-add": ADMIN, "control-remove": ADMIN, "expect-fingerprint": READ}
+_ELSEWHERE = {"drop-snapshot": WRITE, "drop-staged": WRITE, "control-add": ADMIN, "control-remove": ADMIN, "expect-fingerprint": READ}
 _READS = {
     "query": GRAPH, "statements": GRAPH, "size": GRAPH, "contexts": GRAPH, "about": GRAPH, "get": TABLE, "range": TABLE, "queue": QUEUE,
 }  # fmt: skip

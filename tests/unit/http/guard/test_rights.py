@@ -133,6 +133,17 @@ def test_each_operation_of_a_transaction_needs_its_own_role(operation: Operation
     assert found == dict.fromkeys(found, user not in able)
 
 
+def test_only_who_may_write_everywhere_drops_a_large_transaction_and_each_part_needs_its_stores() -> None:
+    def is_refused(user: str, *operations: Operation) -> set[bool]:
+        return {asked.status in REFUSED for asked in ways(node(), list(operations), user).values()}
+
+    assert is_refused("reader", ("drop-staged", "big")) == {True}
+    assert is_refused("writer", ("drop-staged", "big")) == {False}
+    assert is_refused("reader", ("stage", "big", 1), ("put", "t", b"k", b"v")) == {True}
+    assert is_refused("reader", ("stage", "big", 1), ("put", "t2", b"k", b"v")) == {False}
+    assert is_refused("reader", ("commit-staged", "big", 1)) == {False}
+
+
 def test_who_is_refused_hears_which_role_it_takes_and_where() -> None:
     asked = ways(node(), [("update", "drafts", "CLEAR ALL")], "reader")["json"]
 

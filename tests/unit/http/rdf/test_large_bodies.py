@@ -115,3 +115,19 @@ def test_beyond_the_limit_of_large_transactions_it_is_413(http: httpx2.Client, m
     assert answer.status_code == 413
     assert "load" in answer.text
     assert (size(http), staged(http)) == (0, 0)
+
+
+def test_parts_can_be_handed_over_one_by_one(http: httpx2.Client) -> None:
+    def tx(text: str, key: str = "") -> httpx2.Response:
+        named = {"Content-Type": "application/json", **({"Idempotency-Key": key} if key else {})}
+        return http.post("/tx", content=text, headers=named)
+
+    assert tx('[["stage", "big", 1], ["put", "t", "k", "v"], ["add", "main", "<urn:a> <urn:b> <urn:c> .\\n"]]').status_code == 201
+    assert (size(http), staged(http)) == (0, 1)
+    answer = tx('[["put", "t", "k", "v"], ["drop-staged", "big"]]')
+    assert (answer.status_code, answer.text) == (
+        400, "stage comes first in a transaction, drop-staged alone, and commit-staged last, after expectations only\n",
+    )  # fmt: skip
+    assert tx('[["commit-staged", "big", 1]]').status_code == 409
+    assert tx('[["commit-staged", "big", 1]]', "big").status_code == 201
+    assert (size(http), staged(http), http.get("/kv/t/k").text) == (1, 0, "v")
