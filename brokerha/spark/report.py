@@ -23,6 +23,7 @@ from pyspark.sql.window import Window
 
 from brokerha.model.ids import Lsn
 from brokerha.model.operations import APPLIED
+from brokerha.model.reserved.staging import TABLE as STAGED_TABLE
 from brokerha.pipeline import observations, report_nodes
 from brokerha.pipeline.audit_rows import text_of
 from brokerha.pipeline.places import place
@@ -45,9 +46,9 @@ from brokerha.pipeline.report import (
     series_of,
     span,
 )
-from brokerha.pipeline.rows import ACCEPT, ADD, PUBLISH, REMOVE
+from brokerha.pipeline.rows import ACCEPT, ADD, PUBLISH, REMOVE, SCHEMA, STAGED
 from brokerha.pipeline.table import LogState, LogTable
-from brokerha.spark.frames import ITEM, archived
+from brokerha.spark.frames import ITEM, archived, unfolded
 from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE
 
 if TYPE_CHECKING:
@@ -211,8 +212,10 @@ def _bin_of(bins: Bins) -> Column:
 def _changes(work: _Work) -> _Changes:
     """Changes up to the end of the report, those before it too: they tell how many items there were."""
     first_lsn, is_told = work.state.head.first_lsn, work.state.holds_every_state
-    log = archived(work.spark, work.table, work.state, first_lsn, work.last_lsn, _COLUMNS)
-    counted = _counted(log.filter(f.col("operation") > 0), work.bins).cache()
+    log = archived(work.spark, work.table, work.state, first_lsn, work.last_lsn, SCHEMA.names)
+    is_net = log.filter(f.col("kind") == STAGED).isEmpty()
+    log = log if is_net else unfolded(log)
+    counted = _counted(log.select(*_COLUMNS).filter(f.col("operation") > 0), work.bins, is_net=is_net).cache()
     try:
         counts, items = _over_time(counted, work.bins, is_told=is_told)
         stores = _stores(counted, is_told=is_told)
@@ -223,9 +226,10 @@ def _changes(work: _Work) -> _Changes:
     return _Changes(counts, items, stores)
 
 
-def _counted(log: DataFrame, bins: Bins) -> DataFrame:
-    """Columns store, name, bin, changes, gain, last_lsn."""
-    kind, is_placed = f.col("kind"), f.col("store").isin(TABLE, CONTROL)
+def _counted(log: DataFrame, bins: Bins, *, is_net: bool) -> DataFrame:
+    """Columns store, name, bin, changes, gain, last_lsn. ``is_net``: each row of a quad says that it came or went; large transactions only ask for it."""
+    kind = f.col("kind")
+    is_placed = f.col("store").isin(TABLE, CONTROL) | (~f.lit(is_net) & kind.isin(ADD, REMOVE))
     gain = f.when(kind.isin(ADD, PUBLISH), 1).when(kind.isin(REMOVE, ACCEPT), -1).otherwise(0)
     in_order = Window.partitionBy(*ITEM).orderBy("lsn", "operation", "part")
     was_there = ~f.coalesce(f.lag("tombstone").over(in_order), f.lit(True))
@@ -267,7 +271,8 @@ def _stores(counted: DataFrame, *, is_told: bool) -> tuple[StoreFacts, ...]:
 
 
 def _keys(work: _Work) -> tuple[Busy, ...]:
-    of_keys = work.rows("store", "name", "key").filter(f.col("store") == TABLE).groupBy("name", "key").count()
+    is_key = (f.col("store") == TABLE) & (f.col("name") != STAGED_TABLE)
+    of_keys = work.rows("store", "name", "key").filter(is_key).groupBy("name", "key").count()
     found = of_keys.orderBy(f.desc("count"), "name", "key").limit(ROWS_MOST).collect()
     return tuple(Busy(row.name, text_of(bytes(row.key)), row["count"]) for row in found)
 
