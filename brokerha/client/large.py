@@ -25,7 +25,7 @@ from typing import Final, Protocol, Self
 
 from brokerha.client.outcomes import Written
 from brokerha.client.reads import as_bytes
-from brokerha.model.errors import BrokerhaError, InvalidRequest, WrongState
+from brokerha.model.errors import BrokerhaError, InvalidRequest, OutcomeUnknown, WrongState
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.operations import Operation
 from brokerha.model.outside.levels import parse_ack
@@ -142,7 +142,7 @@ class LargeTransaction:
     def commit(self, *expectations: Operation) -> Written:
         """Have it take place; with expectations (model/operations.py) only if they hold then.
 
-        Raises Rejected (nothing took place, and it was dropped), OutcomeUnknown.
+        Raises Rejected (nothing took place, and it was dropped), OutcomeUnknown (it may take place yet: ``outcome`` of ``name`` tells).
         """
         self._expect_open()
         try:
@@ -150,14 +150,21 @@ class LargeTransaction:
                 self._flush()
             if not self.parts:
                 raise InvalidRequest("a large transaction needs at least one operation")
-            rows = [*expectations, (COMMIT, self.name, self.parts)]
-            seconds = COMMIT_S if self._timeout is None else self._timeout
-            self.committed = self._writer.write(rows, ack=self._ack, timeout=seconds, key=self.name)
+            self.committed = self._commit([*expectations, (COMMIT, self.name, self.parts)])
         except BrokerhaError:
             self.drop()
             raise
         self._end()
         return self.committed
+
+    def _commit(self, rows: Sequence[Operation]) -> Written:
+        seconds = COMMIT_S if self._timeout is None else self._timeout
+        try:
+            return self._writer.write(rows, ack=self._ack, timeout=seconds, key=self.name)
+        except OutcomeUnknown:
+            # It may take place yet, so that nothing is dropped.
+            self._end()
+            raise
 
     def drop(self) -> None:
         """End it without a trace. What nobody can be told now goes after an hour. Never raises."""

@@ -19,6 +19,8 @@ from tests.support.broker_source import BrokerSource
 from tests.system.tx_site import TxSite, tx_site
 
 WAIT_S = 60.0
+COMMIT_S = 300.0
+"""Workers that were killed make what is staged anew."""
 TRIPLES = 40_000
 """About 2 MB in some thirty parts."""
 
@@ -88,7 +90,7 @@ def test_files_are_loaded_as_one_transaction(site: TxSite, tmp_path: Path) -> No
 
 def test_whoever_is_killed_in_the_middle_it_takes_place_once(site: TxSite) -> None:
     with site.client("m2", "m3", timeout=WAIT_S) as db, Others(site) as others:
-        tx = db.large_transaction(timeout=WAIT_S)
+        tx = db.large_transaction(timeout=COMMIT_S)
         tx.add("main", lines("mixed", 0, TRIPLES // 2))
         for node in ("m1", "w1", "w3", "m1b"):
             part = lines(f"killed-{node}", 0, 2_000)

@@ -17,7 +17,7 @@ from brokerha.http.door.call import Call
 from brokerha.http.door.passing import write, write_to_repository
 from brokerha.ingress import rdf_bodies
 from brokerha.ingress.rdf_bodies import Graph, context_text
-from brokerha.model.errors import BrokerhaError, InvalidRequest
+from brokerha.model.errors import BrokerhaError, InvalidRequest, OutcomeUnknown
 from brokerha.model.ids import TxId
 from brokerha.model.operations import BODY_LIMIT_BYTES, Operation
 from brokerha.model.requests import APPLIED_LEVEL, Reply
@@ -49,8 +49,10 @@ async def add(call: Call, repository: str, media_type: str, contexts: Sequence[G
         if rest.strip():
             await parts.stage(rest)
         return await parts.commit()
-    except BrokerhaError:
-        await parts.drop()
+    except BrokerhaError as error:
+        # A commit without an answer may take place yet: the id that the answer names tells.
+        if not isinstance(error, OutcomeUnknown):
+            await parts.drop()
         raise
 
 

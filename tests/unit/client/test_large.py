@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import brokerha
 from brokerha.client import Client, large
+from brokerha.client.outcomes import Written
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
-from brokerha.model.errors import InvalidRequest, Rejected, WrongState
+from brokerha.model.errors import InvalidRequest, OutcomeUnknown, Rejected, WrongState
+from brokerha.model.operations import Operation
 from brokerha.model.reserved.staging import TABLE
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
@@ -137,3 +140,21 @@ def test_the_same_key_does_nothing_twice(db: Client) -> None:
 def test_nothing_is_no_transaction(db: Client) -> None:
     with pytest.raises(InvalidRequest, match="at least one operation"), db.large_transaction():
         pass
+
+
+def test_a_commit_without_an_answer_drops_nothing(db: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    tx = db.large_transaction()
+    tx.add("main", lines(0, 100))
+    real = db.write
+
+    def lose_the_answer(operations: Sequence[Operation], **options: Any) -> Written:
+        real(operations, **options)
+        if operations[-1][0] == "commit-staged":
+            raise OutcomeUnknown(tx.name)
+        return Written(tx.name, 0, "applied")
+
+    monkeypatch.setattr(db, "write", lose_the_answer)
+    with pytest.raises(OutcomeUnknown), tx:
+        tx.put("t", "k", "v")
+    monkeypatch.undo()
+    assert (size(db), db.get("t", "k", min_lsn="latest"), left(db)) == (100, b"v", 0)
