@@ -182,18 +182,17 @@ class Proposing:
         since_ms = self._suspicion.missing_ms
         if missing and since_ms is not None and mono_ms - since_ms >= wait_ms:
             return not sync.keeps_sides or self._may_part(sync, mono_ms - since_ms)
-        if self._is_lost(sync, mono_ms - wait_ms):
+        if not sync.recovery.is_over and self._is_lost(sync, mono_ms - wait_ms):
             return True
         is_wished = membership.is_due(sync, mono_ms) or self._choosing.is_due(sync, mono_ms)
         return is_wished or bool(self._suspicion.joining(mono_ms - wait_ms))
 
     def _is_lost(self, sync: SyncState, mono_ms: int) -> bool:
         """Whether what has to be added next is a body that went with a master that was taken out: nobody else has it."""
-        left = sync.recovery.left()
-        is_missing = bool(left) and sync.recovery.held == sync.recovery.done
+        recovery = sync.recovery
         return (
-            is_missing
-            and left[0][2] not in sync.epoch.configuration.masters
+            recovery.held == recovery.done
+            and recovery.left()[0][2] not in sync.epoch.configuration.masters
             and self._suspicion.is_stuck(mono_ms)
         )
 
