@@ -21,8 +21,9 @@ import secrets
 import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
+from brokerha.client.calls import Calls
 from brokerha.client.outcomes import Written
 from brokerha.client.reads import as_bytes
 from brokerha.model.errors import BrokerhaError, InvalidRequest, OutcomeUnknown, WrongState
@@ -30,38 +31,18 @@ from brokerha.model.ids import Lsn, TxId
 from brokerha.model.operations import Operation
 from brokerha.model.outside.levels import parse_ack
 from brokerha.model.requests import APPLIED_LEVEL
-from brokerha.model.reserved.staging import COMMIT, DROP, STAGE
+from brokerha.model.reserved.staging import COMMIT, DROP, PART_BYTES, STAGE, pause_s
 
-PART_BYTES: Final = 64 * 1024
 PART_OPERATIONS: Final = 1_000
-"""A part ends at whichever is reached first; a larger operation is a part of its own. Writes of others wait for one part at most."""
-PAUSE: Final = 0.5
-PAUSE_LIMIT_S: Final = 1.0
-"""Of the time that a part took so much is left to others before the next one, and no more than that."""
+"""A part ends with so many, or at `PART_BYTES`; a larger operation is a part of its own."""
 COMMIT_S: Final = 600.0
 """How long a commit may take if nobody says; workers make what is left to be made."""
-OPEN, OVER = "open", "over"
-
-
-class Writer(Protocol):
-    """What a large transaction needs of a client."""
-
-    def write(
-        self,
-        operations: Sequence[Operation],
-        *,
-        ack: str | None = None,
-        timeout: float | None = None,
-        key: TxId = "",
-        apart: str | None = None,
-    ) -> Written:
-        """One transaction."""
 
 
 class LargeTransaction:
     """One of them; for one thread."""
 
-    def __init__(self, writer: Writer, key: TxId = "", ack: str | None = None, timeout: float | None = None) -> None:
+    def __init__(self, writer: Calls, key: TxId = "", ack: str | None = None, timeout: float | None = None) -> None:
         """``timeout`` is that of each part, and of the commit."""
         self._is_kept = bool(key)
         """Whether another one may go on with what is staged."""
@@ -77,7 +58,7 @@ class LargeTransaction:
         self._timeout = timeout
         self._waiting: list[Operation] = []
         self._waiting_bytes = 0
-        self._state = OPEN
+        self._is_over = False
 
     def __enter__(self) -> Self:
         return self
@@ -85,9 +66,9 @@ class LargeTransaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._state == OPEN:
+        if not self._is_over:
             if error is not None and self._is_kept:
-                self._end()
+                self._is_over = True
             elif error is not None:
                 self.drop()
             else:
@@ -135,7 +116,7 @@ class LargeTransaction:
         # Answered when a worker has it: so nobody hands over faster than workers take in.
         self._writer.write(rows, ack=APPLIED_LEVEL, timeout=self._timeout, key=f"{self.name}.{self.parts + 1}")
         self.parts += 1
-        time.sleep(min(PAUSE_LIMIT_S, PAUSE * (time.monotonic() - begun_s)))
+        time.sleep(pause_s(time.monotonic() - begun_s))
 
     # ---- the end
 
@@ -154,7 +135,7 @@ class LargeTransaction:
         except BrokerhaError:
             self.drop()
             raise
-        self._end()
+        self._is_over = True
         return self.committed
 
     def _commit(self, rows: Sequence[Operation]) -> Written:
@@ -163,14 +144,14 @@ class LargeTransaction:
             return self._writer.write(rows, ack=self._ack, timeout=seconds, key=self.name)
         except OutcomeUnknown:
             # It may take place yet, so that nothing is dropped.
-            self._end()
+            self._is_over = True
             raise
 
     def drop(self) -> None:
         """End it without a trace. What nobody can be told now goes after an hour. Never raises."""
-        if self._state == OVER:
+        if self._is_over:
             return
-        self._end()
+        self._is_over = True
         # One that was committed after all has no parts any more.
         with contextlib.suppress(BrokerhaError):
             self._writer.write([(DROP, self.name)], ack="synchronised", timeout=self._timeout)
@@ -199,8 +180,5 @@ class LargeTransaction:
         self.stage(waiting)
 
     def _expect_open(self) -> None:
-        if self._state != OPEN:
+        if self._is_over:
             raise WrongState(f"large transaction {self.name} is over: begin another one")
-
-    def _end(self) -> None:
-        self._state = OVER

@@ -22,13 +22,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from brokerha.client.large import OPEN
 from brokerha.client.outcomes import Written
 from brokerha.client.pipeline import Pipeline
 from brokerha.client.rdf_lines import in_graph, is_statement, relabelled
 from brokerha.model.errors import BrokerhaError, InvalidRequest
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.operations import Operation
+from brokerha.model.reserved.staging import STAGE
 
 if TYPE_CHECKING:
     from brokerha.client.large import LargeTransaction
@@ -165,7 +165,7 @@ def _staged(into: LargeTransaction, operation: Operation) -> Future[Written]:
     future: Future[Written] = Future()
     try:
         into.stage([operation])
-        future.set_result(Written(into.name, 0, OPEN))
+        future.set_result(Written(into.name, 0, STAGE))
     except InvalidRequest as error:
         future.set_exception(error)
     return future

@@ -21,12 +21,8 @@ from brokerha.model.errors import BrokerhaError, InvalidRequest, OutcomeUnknown
 from brokerha.model.ids import TxId
 from brokerha.model.operations import BODY_LIMIT_BYTES, Operation
 from brokerha.model.requests import APPLIED_LEVEL, Reply
-from brokerha.model.reserved.staging import COMMIT, DROP, SIZE_LIMIT_BYTES, STAGE
+from brokerha.model.reserved.staging import COMMIT, DROP, PART_BYTES, SIZE_LIMIT_BYTES, STAGE, pause_s
 
-PART_BYTES: Final = 64 * 1024
-PAUSE: Final = 0.5
-PAUSE_LIMIT_S: Final = 1.0
-"""Of the time that a part took so much is left to others before the next one, and no more than that."""
 _APPLIED: Final = (APPLIED_LEVEL, 1)
 
 
@@ -97,7 +93,7 @@ class _Parts:
             self._number += 1
             rows: list[Operation] = [(STAGE, self._txid, self._number), ("add", self._repository, nquads)]
             await write(self._call, rows, f"{self._txid}.{self._number}", ack=_APPLIED)
-            await asyncio.sleep(min(PAUSE_LIMIT_S, PAUSE * (loop.time() - began_s)))
+            await asyncio.sleep(pause_s(loop.time() - began_s))
 
     async def commit(self) -> Reply:
         """Have them take place."""

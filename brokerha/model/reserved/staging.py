@@ -30,6 +30,8 @@ SIZE_LIMIT_BYTES: Final = 512 * 1024 * 1024
 ITEMS_LIMIT: Final = 10_000_000
 """Quads, keys and messages of one large transaction."""
 PARTS_LIMIT: Final = 100_000
+PART_BYTES: Final = 64 * 1024
+"""Aim for a part, by those who cut: writes of others wait for one part at most."""
 COUNT_LIMIT: Final = 8
 """Large transactions of one cluster that are staged at the same time."""
 AGE_LIMIT_S: Final = 3600
@@ -56,6 +58,11 @@ class Part(NamedTuple):
     user: str
     """Who staged it; empty if nobody is known."""
     operations: tuple[tuple[Any, ...], ...]
+
+
+def pause_s(part_s: float) -> float:
+    """How long to leave a cluster to others after a part that took so long: half of that, and a second at most."""
+    return min(1.0, part_s / 2)
 
 
 def part_key(name: TxId, number: int) -> bytes:

@@ -74,37 +74,58 @@ class _Known(NamedTuple):
     size_bytes: int
 
 
+class _Large:
+    """What is staged of one large transaction; its sums are carried along, as it may have many parts."""
+
+    __slots__ = ("items", "last", "parts", "size_bytes")
+
+    def __init__(self) -> None:
+        self.parts: dict[int, _Known] = {}
+        self.size_bytes = 0
+        self.items = 0
+        self.last: Timestamp = 0
+        """When the youngest part was stamped."""
+
+    def note(self, number: int, part: _Known | None) -> None:
+        """A part came, or went."""
+        old = self.parts.pop(number, None)
+        if old is not None:
+            self.size_bytes -= old.size_bytes
+            self.items -= old.items
+        if part is not None:
+            self.parts[number] = part
+            self.size_bytes += part.size_bytes
+            self.items += part.items
+            self.last = max(self.last, part.timestamp)
+
+
+_NOTHING: Final = _Large()
+
+
 class Parts:
     """All that is staged in one store, in step with its reserved table."""
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_large",)
 
     def __init__(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """``rows`` are the row keys of the reserved table with their values."""
-        self._parts: dict[TxId, dict[int, _Known]] = {}
+        self._large: dict[TxId, _Large] = {}
         for row_key, value in rows:
             self.note(Put("put", TABLE, row_key[len(BEGINNING) :], value))
 
     def note(self, change: OnKey) -> None:
         """A change of the reserved table was made."""
         name, number = part_of(change.key)
-        if isinstance(change, Put):
-            part = part_in(change.value)
-            self._parts.setdefault(name, {})[number] = _Known(*part[:4], len(change.value))
-            return
-        parts = self._parts.get(name, {})
-        parts.pop(number, None)
-        if not parts:
-            self._parts.pop(name, None)
+        part = _Known(*part_in(change.value)[:4], len(change.value)) if isinstance(change, Put) else None
+        large = self._large.setdefault(name, _Large())
+        large.note(number, part)
+        if not large.parts:
+            del self._large[name]
 
     @property
     def names(self) -> Collection[TxId]:
         """Transactions of which anything is staged."""
-        return self._parts.keys()
-
-    def has(self, name: TxId, number: int) -> bool:
-        """Whether this part is staged."""
-        return number in self._parts.get(name, ())
+        return self._large.keys()
 
     def changes_of(self, operations: Sequence[Checked], lsn: Lsn, timestamp: Timestamp, by: list[By]) -> list[Change]:
         """What becomes of the reserved table by a part, or by dropping a transaction. Raises InvalidRequest, Rejected."""
@@ -116,11 +137,11 @@ class Parts:
 
     def deletes(self, name: TxId) -> list[Change]:
         """The rows of a transaction, as they go."""
-        return [Delete("delete", TABLE, part_key(name, number)) for number in sorted(self._parts.get(name, ()))]
+        return [Delete("delete", TABLE, part_key(name, number)) for number in sorted(self._of(name).parts)]
 
     def committed(self, operation: CommitStaged, txid: TxId, by: list[By]) -> list[Lsn]:
         """LSNs of the parts that a commit is about, in order. Raises Rejected."""
-        name, parts = operation.name, self._parts.get(operation.name, {})
+        name, parts = operation.name, self._of(operation.name).parts
         if txid != name:
             raise Rejected(f"large transaction {name} is committed under its own name: use it as the idempotency key")
         if lacking := next((number for number in range(1, operation.parts + 1) if number not in parts), 0):
@@ -139,26 +160,27 @@ class Parts:
         kept = [_canonical(operation) for operation in operations]
         items = sum(operation[2].count("\n") if isinstance(operation, (Add, Remove)) else 1 for operation in kept)
         value = packed_part(Part(lsn, timestamp, items, user, tuple(map(tuple, kept))))
-        old = [other for other in self._parts if other != name and timestamp - self._last(other) > AGE_LIMIT_S * 1_000_000]
-        parts = self._parts.get(name, {})
-        if stage.part in parts:
+        since = timestamp - AGE_LIMIT_S * 1_000_000
+        old = [other for other, large in self._large.items() if other != name and large.last < since]
+        known = self._of(name)
+        if stage.part in known.parts:
             raise Rejected(f"part {stage.part} of large transaction {name} is staged already")
         if len(value) > _ROW_LIMIT_BYTES:
             raise Rejected(f"a part has {len(value)} bytes when quads are written out; the limit is {_ROW_LIMIT_BYTES}: make parts smaller")
-        size_bytes = len(value) + sum(part.size_bytes for part in parts.values())
-        items += sum(part.items for part in parts.values())
+        size_bytes = len(value) + known.size_bytes
+        items += known.items
         if size_bytes > SIZE_LIMIT_BYTES or items > ITEMS_LIMIT:
             raise Rejected(
                 f"large transaction {name} would have {size_bytes} bytes and {items} items; the limits are {SIZE_LIMIT_BYTES} "
                 f"and {ITEMS_LIMIT}: load the data instead (brokerha load, brokerha pipeline load)"
             )
-        if not parts and len(self._parts) - len(old) >= COUNT_LIMIT:
-            raise Rejected(f"{COUNT_LIMIT} large transactions are staged, which is the limit: commit or drop one ({', '.join(sorted(self._parts))})")
+        if not known.parts and len(self._large) - len(old) >= COUNT_LIMIT:
+            raise Rejected(f"{COUNT_LIMIT} large transactions are staged, which is the limit: commit or drop one ({', '.join(sorted(self._large))})")
         gone = [change for other in sorted(old) for change in self.deletes(other)]
         return [*gone, Put("put", TABLE, part_key(name, stage.part), value)]
 
-    def _last(self, name: TxId) -> Timestamp:
-        return max(part.timestamp for part in self._parts[name].values())
+    def _of(self, name: TxId) -> _Large:
+        return self._large.get(name, _NOTHING)
 
 
 def part_rows(stored: Stored, name: TxId, parts: int) -> Iterator[bytes]:
