@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from brokerha.model import control, etags, fingerprints
 from brokerha.model.ids import is_repository_id
-from brokerha.model.reserved import about, branches, claims, settings, staging, table_snapshots
+from brokerha.model.reserved import about, branches, claims, pieces, settings, staging, table_snapshots
 
 RANGE_DIGEST_BYTES: Final = fingerprints.DIGEST_BYTES
 """Of an expected range: the exclusive or of the digests of its keys, as in the fingerprint."""
@@ -36,7 +36,6 @@ _RESERVED: Final = {about.TABLE: about.problem_of, settings.TABLE: settings.prob
 _OF_A_REPOSITORY = frozenset({"update", "add", "remove", "create-repository", "remove-repository"})
 OF_KEYS: Final = frozenset({"put", "delete"})
 _OF_QUEUES: Final = frozenset({"publish", "accept"})
-_OF_STAGED: Final = frozenset({staging.STAGE, staging.COMMIT, staging.DROP})
 
 
 def problem_of(name: str, arguments: Any) -> str:
@@ -53,8 +52,9 @@ def problem_of(name: str, arguments: Any) -> str:
         return _queue_problem(name, arguments)
     if name == "by":
         return user_problem(arguments[0])
-    if name in _OF_STAGED:
-        return staging.problem_of(name, arguments)
+    if name in staging.ALL_KINDS:
+        problem = _queue_problem(name, arguments) if name == pieces.PUBLISH else ""
+        return problem or staging.problem_of(name, arguments)
     return _expectation_problem(name, arguments)
 
 
@@ -129,6 +129,8 @@ def _queue_problem(name: str, arguments: Any) -> str:
     content_type = arguments[1]
     if len(content_type) > CONTENT_TYPE_LIMIT_BYTES or not (content_type.isascii() and content_type.isprintable()):
         return f"a content type has at most {CONTENT_TYPE_LIMIT_BYTES} printable ASCII characters"
+    if content_type.startswith(pieces.PREFIX):
+        return f"no content type begins with {pieces.PREFIX!r}: that says that a message is in pieces"
     return ""
 
 

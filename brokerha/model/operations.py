@@ -19,6 +19,8 @@ workers look inside. Each operation is a list whose first item names it; unpacke
     ["stage", transaction, part]             comes first: what follows is only staged, as a part of a large transaction (reserved/staging.py)
     ["commit-staged", transaction, parts]    alone, or after expectations: what was staged takes place here
     ["drop-staged", transaction]             alone: what was staged goes
+    ["piece", data]                          only staged: a piece of the body of a message that is longer than a transaction (reserved/pieces.py)
+    ["publish-pieces", queue, content_type, first, last, size]    only staged: a message whose body is the pieces of these parts
     ["accept", queue, message_id]            takes that message away; rejects the transaction when it is not there
 
 who wrote it, as the last operation, which only the door adds that it came through (outside/authors.py):
@@ -57,7 +59,7 @@ from brokerha.model.errors import InvalidRequest, StoreError, TooLarge
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.operation_checks import OF_KEYS, key_problem, problem_of, reserved_problem, snapshot_problem
 from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
-from brokerha.model.reserved import staging
+from brokerha.model.reserved import pieces, staging
 
 BODY_LIMIT_BYTES = 8 * 1024 * 1024
 """Largest body of one transaction; larger input is split by the client (RabbitMQ refuses far larger messages)."""
@@ -171,6 +173,26 @@ class DropStaged(NamedTuple):
 
     kind: Literal["drop-staged"]
     name: TxId
+
+
+class Piece(NamedTuple):
+    """A piece of the body of a message."""
+
+    kind: Literal["piece"]
+    data: bytes
+
+
+class PublishPieces(NamedTuple):
+    """A message comes whose body is in pieces."""
+
+    kind: Literal["publish-pieces"]
+    queue: str
+    content_type: str
+    first: int
+    last: int
+    """Parts of the pieces, both ends included."""
+    size_bytes: int
+    """Of all of the body."""
 
 
 class Staged(NamedTuple):
@@ -303,12 +325,14 @@ OfQueue = Published | Accept
 OnControl = ControlAdd | ControlRemove
 OnSnapshot = MakeSnapshot | DropSnapshot
 OnStaged = Stage | CommitStaged | DropStaged
+InPieces = Piece | PublishPieces
 Expectation = ExpectKey | ExpectRange | ExpectSince | ExpectFingerprint
 Checked = (
     OnQuads
     | OnKey
     | OnSnapshot
     | OnStaged
+    | InPieces
     | CreateRepository
     | RemoveRepository
     | OnControl
@@ -332,6 +356,8 @@ _SHAPES: Final[dict[str, tuple[type[Checked], tuple[type, ...]]]] = {
     "stage": (Stage, (str, int)),
     "commit-staged": (CommitStaged, (str, int)),
     "drop-staged": (DropStaged, (str,)),
+    pieces.PIECE: (Piece, (bytes,)),
+    pieces.PUBLISH: (PublishPieces, (str, str, int, int, int)),
     "create-repository": (CreateRepository, (str,)),
     "remove-repository": (RemoveRepository, (str,)),
     "control-add": (ControlAdd, (str, str, str, str, str)),
@@ -454,7 +480,7 @@ def _check(operations: Sequence[Operation], problem_of: Callable[[Any], str]) ->
         if problem := problem_of(operation):
             message = f"operation {number}: {problem}"
             raise InvalidRequest(message)
-        is_staging |= operation[0] in staging.KINDS
+        is_staging |= operation[0] in staging.ALL_KINDS
     if is_staging and (problem := staging.order_problem([operation[0] for operation in operations], operations)):
         raise InvalidRequest(problem)
 

@@ -18,11 +18,13 @@ from brokerha.model.operations import (
     Checked,
     Publish,
     Published,
+    PublishPieces,
     QuadsChanged,
     Remove,
     message_id,
     typed_operations,
 )
+from brokerha.model.reserved.pieces import PREFIX, Pieces, packed_pieces
 from brokerha.model.reserved.staging import part_in
 
 _END: Final = " .\n"
@@ -55,6 +57,11 @@ def changes_in(name: TxId, row: bytes, published: int, *, with_quads: bool = Tru
             published += 1
             place = operation.queue, message_id(name, published)
             yield Published("publish", *place, operation.content_type, operation.body)
+        elif isinstance(operation, PublishPieces):
+            published += 1
+            place = operation.queue, message_id(name, published)
+            body = packed_pieces(Pieces(name, operation.first, operation.last, operation.size_bytes))
+            yield Published("publish", *place, PREFIX + operation.content_type, body)
         elif isinstance(operation, (Add, Remove)):
             lines = tuple(lines_of(operation.text)) if with_quads else ()
             removed, added = (lines, ()) if isinstance(operation, Remove) else ((), lines)

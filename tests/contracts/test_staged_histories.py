@@ -31,7 +31,7 @@ OTHERS = st.one_of(
 )
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from([*["write"] * 6, *["stage"] * 6, *["commit"] * 3, "drop", "restart"]),
+        st.sampled_from([*["write"] * 6, *["stage"] * 6, *["commit"] * 3, "message", "message", "accept", "accept", "drop", "restart"]),
         st.sampled_from(["x", "y"]),
         st.lists(IN_PARTS, min_size=1, max_size=4),
         st.lists(OTHERS, min_size=1, max_size=3),
@@ -83,12 +83,14 @@ def run_history(
                 files.close()
                 files = WorkerStore(directory / "w1", cluster="orders", node="w1")
                 continue
-            staged[letter] += step if kind == "stage" else 0
-            to_do = Step(kind, f"{letter}{rounds[letter]}", staged[letter], operations, others)
-            result = to_do.at(model)
-            assert to_do.at(files) == result
+            staged[letter] += step if kind == "stage" else kind == "message"
+            to_do = Step(kind, f"{letter}{rounds[letter] - (kind == 'accept')}", staged[letter], operations, others)
+            staged[letter] += kind == "message"
+            first_lsn = model.applied().lsn + 1
+            results = to_do.at(model)
+            assert to_do.at(files) == results
             for store in (applying, applied_model):
-                store.apply(model.applied().lsn, logged([result]))
+                store.apply(first_lsn, logged(results))
             for store in (files, applying, applied_model):
                 assert store.applied() == store.recompute() == model.applied()
             if kind in {"commit", "drop"}:
@@ -103,7 +105,7 @@ def run_history(
 
 
 class Step(NamedTuple):
-    """One transaction."""
+    """One transaction, or the two that stage a message in pieces."""
 
     kind: str
     name: str
@@ -111,13 +113,19 @@ class Step(NamedTuple):
     operations: list[Operation]
     others: list[Operation]
 
-    def at(self, store: Store) -> Result:
+    def at(self, store: Store) -> list[Result]:
         match self.kind:
             case "write":
-                return run(store, self.others)[0]
+                return run(store, self.others)
             case "stage":
-                return stage(store, self.part, *self.operations, name=self.name)
+                return [stage(store, self.part, *self.operations, name=self.name)]
+            case "message":
+                message = ("publish-pieces", "q", "text/plain", self.part, self.part, 2)
+                piece = stage(store, self.part, ("piece", b"12"), name=self.name)
+                return [piece, stage(store, self.part + 1, message, name=self.name)]
+            case "accept":
+                return run(store, [("accept", "q", f"{self.name}.1")])
             case "commit":
-                return commit(store, max(self.part, 1), name=self.name)
+                return [commit(store, max(self.part, 1), name=self.name)]
             case _:
-                return drop(store, self.name)
+                return [drop(store, self.name)]

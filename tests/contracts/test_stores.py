@@ -27,6 +27,7 @@ from tests.contracts.store_digests_contract import StoreDigestsContract
 from tests.contracts.store_log_contract import StoreLogContract
 from tests.contracts.store_observing_contract import StoreObservingContract
 from tests.contracts.store_pending_contract import StorePendingContract
+from tests.contracts.store_pieces_contract import StorePiecesContract
 from tests.contracts.store_prepared_contract import StorePreparedContract, step
 from tests.contracts.store_queue_contract import StoreExpectationContract, StoreQueueContract, counters, queue
 from tests.contracts.store_settings_contract import StoreSettingsContract
@@ -92,6 +93,7 @@ class Everything(
     StoreDigestsContract,
     StoreAboutContract,
     StorePreparedContract,
+    StorePiecesContract,
     StoreStagedContract,
     StoreSettingsContract,
     StoreClaimsContract,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from brokerha.client.outcomes import error_of_reply
@@ -83,16 +84,21 @@ async def write_to_repository(
     operations: Sequence[Operation],
     txid: TxId,
     timeout_ms: int = 0,
-    *,
-    ack: tuple[str, int] | None = None,
 ) -> Reply:
-    """As `write`; a rejection because there is no such repository becomes UnknownRepository.
+    """As `write`, `naming_repository`."""
+    async with naming_repository(call, repository):
+        return await write(call, operations, txid, timeout_ms)
+
+
+@asynccontextmanager
+async def naming_repository(call: Call, repository: str) -> AsyncIterator[None]:
+    """Around a write: a rejection because there is no such repository becomes UnknownRepository.
 
     Whether a repository exists is decided by the order of transactions, so only a worker can say it, at the LSN of
     the rejection. That read happens on this way only.
     """
     try:
-        return await write(call, operations, txid, timeout_ms, ack=ack)
+        yield
     except Rejected as rejected:
         if repository in await repository_names(call, rejected.lsn):
             raise

@@ -33,11 +33,12 @@ _IN_STORES = {
     "update": (GRAPH, WRITE), "add": (GRAPH, WRITE), "remove": (GRAPH, WRITE),
     "create-repository": (GRAPH, ADMIN), "remove-repository": (GRAPH, ADMIN),
     "put": (TABLE, WRITE), "delete": (TABLE, WRITE), "expect-key": (TABLE, READ), "expect-range": (TABLE, READ),
-    "publish": (QUEUE, WRITE), "accept": (QUEUE, WRITE),
+    "publish": (QUEUE, WRITE), "publish-pieces": (QUEUE, WRITE), "accept": (QUEUE, WRITE),
 }  # fmt: skip
 _ELSEWHERE = {"drop-snapshot": WRITE, "drop-staged": WRITE, "control-add": ADMIN, "control-remove": ADMIN, "expect-fingerprint": READ}
 _READS = {
     "query": GRAPH, "statements": GRAPH, "size": GRAPH, "contexts": GRAPH, "about": GRAPH, "get": TABLE, "range": TABLE, "queue": QUEUE,
+    "message": QUEUE,
 }  # fmt: skip
 _CHANGES_OF_KEYS = frozenset({"put", "delete"})
 _OF_ADMINS = (b"-repository", b"control-", about.TABLE.encode())

@@ -8,7 +8,7 @@ One part is one row:
 
     <transaction>\0<part>      msgpack [LSN, timestamp, items, user, operations]      the number of the part has 4 bytes, big end first
 
-Its operations are the transaction's own, quads in canonical form. What is staged and never committed goes when it was not added to for
+Its operations are the transaction's own, quads in canonical form; a piece of a long message is one, too (pieces.py). What is staged and never committed goes when it was not added to for
 `AGE_LIMIT_S`, by the clock of the order, as soon as anybody stages anything.
 
 >>> part_of(part_key("tx-1", 2))
@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from brokerha.model.ids import Lsn, Timestamp, TxId, is_tx_id
+from brokerha.model.reserved import pieces
 
 TABLE: Final = "urn:brokerha:staged"
 SIZE_LIMIT_BYTES: Final = 512 * 1024 * 1024
@@ -40,7 +41,10 @@ COMMIT: Final = "commit-staged"
 DROP: Final = "drop-staged"
 KINDS: Final = frozenset({STAGE, COMMIT, DROP})
 """The operations about large transactions."""
-STAGED_KINDS: Final = frozenset({"add", "remove", "put", "delete", "publish"})
+ONLY_STAGED: Final = frozenset({pieces.PIECE, pieces.PUBLISH})
+"""Operations that only parts have."""
+ALL_KINDS: Final = KINDS | ONLY_STAGED
+STAGED_KINDS: Final = frozenset({"add", "remove", "put", "delete", "publish", *ONLY_STAGED})
 """Operations that a part may have."""
 NUMBER_BYTES: Final = 4
 _OWN: Final = "urn:brokerha:"
@@ -88,7 +92,13 @@ def part_in(row: bytes) -> Part:
 
 
 def problem_of(kind: str, arguments: Any) -> str:
-    """What is wrong with the arguments of one of the three operations, which have the right types; empty when nothing is."""
+    """What is wrong with the arguments of one of these operations, which have the right types; empty when nothing is."""
+    if kind == pieces.PIECE:
+        return "" if arguments[0] else "a piece of a message has 1 byte or more"
+    if kind == pieces.PUBLISH:
+        _, _, first, last, size_bytes = arguments
+        is_range = 1 <= first <= last <= PARTS_LIMIT and 1 <= size_bytes <= SIZE_LIMIT_BYTES
+        return "" if is_range else f"publish-pieces names parts, first and last, of 1 to {PARTS_LIMIT}, and a size up to {SIZE_LIMIT_BYTES}"
     if not is_tx_id(arguments[0]):
         return "the name of a large transaction has 1 to 128 visible ASCII characters, without spaces"
     if kind != DROP and not 1 <= arguments[1] <= PARTS_LIMIT:
@@ -97,15 +107,19 @@ def problem_of(kind: str, arguments: Any) -> str:
 
 
 def order_problem(kinds: Sequence[str], operations: Sequence[Any]) -> str:
-    """What is wrong with a transaction that has one of the three operations; empty when nothing is. ``kinds``: what its operations are."""
+    """What is wrong with a transaction that has one of these operations; empty when nothing is. ``kinds``: what its operations are."""
     rest = list(kinds[:-1] if kinds[-1] == "by" else kinds)
     if rest[0] == STAGE:
         if len(rest) == 1:
             return "stage comes with what is to be staged"
+        if pieces.PIECE in rest and len(rest) > 2:
+            return "a piece of a message is a part for itself"
         if others := sorted(set(rest[1:]) - STAGED_KINDS):
             return f"a part of a large transaction has {', '.join(sorted(STAGED_KINDS))}, and not {', '.join(others)}"
         own = next((row[1] for row in operations if row[0] in {"put", "delete"} and row[1].startswith(_OWN)), "")
         return f"table {own} is brokerha's own, and no part of a large transaction" if own else ""
     if rest == [DROP] or (rest[-1] == COMMIT and all(kind.startswith("expect-") for kind in rest[:-1])):
         return ""
+    if lost := sorted(ONLY_STAGED.intersection(rest)):
+        return f"{lost[0]} is an operation of a part of a large transaction: stage comes first"
     return "stage comes first in a transaction, drop-staged alone, and commit-staged last, after expectations only"

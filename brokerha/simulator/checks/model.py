@@ -31,6 +31,7 @@ from brokerha.model.operations import (
     Operation,
     Publish,
     Published,
+    PublishPieces,
     Put,
     QuadsChanged,
     message_id,
@@ -38,6 +39,7 @@ from brokerha.model.operations import (
 )
 from brokerha.model.outside.authors import taken_author
 from brokerha.model.reserved import branches, staging
+from brokerha.model.reserved.pieces import PREFIX, Body, Pieces, packed_pieces
 from brokerha.model.unfolding import operations_of
 from brokerha.stores.comparing.fingerprint import (
     counts_digest,
@@ -101,29 +103,34 @@ class Model:
 
     def _on_staged(self, txid: TxId, timestamp: Timestamp, operations: list[Checked], by: list[By]) -> bool:
         """A part of a large transaction, its commit, or its end; whether it was applied. The book of parts has the rules of stores."""
-        last, row_keys = operations[-1], [key for key in self.keys if key.startswith(STAGED)]
-        book = Parts((key, self.keys[key]) for key in row_keys)
+        last, book = operations[-1], self._book()
         try:
             if not isinstance(last, CommitStaged):
-                changes = book.changes_of(operations, self.lsn() + 1, timestamp, by)
-                for change in changes:
-                    if isinstance(change, (Put, Delete)):
-                        self._put(_row_key(change.table, change.key), change.after)
+                self._keep(book.changes_of(operations, self.lsn() + 1, timestamp, by))
                 return True
             book.committed(last, txid, by)
         except Rejected:
             return False
-        keys = [_row_key(staging.TABLE, staging.part_key(last.name, part)) for part in range(1, last.parts + 1)]
-        made = [each for key in keys for each in operations_of(self.keys[key])]
+        row_keys = [_row_key(staging.TABLE, staging.part_key(last.name, part)) for part in range(1, last.parts + 1)]
+        made = [each for key in row_keys for each in operations_of(self.keys[key])]
         if not self._can_all(made) or self._disturbs(made):
             return False
-        published = 0
+        published, bodies = 0, list[Body]()
         for each in made:
-            published += isinstance(each, Publish)
+            published += isinstance(each, (Publish, PublishPieces))
             self._do(txid, published, each)
-        for key in keys:
-            self._put(key, None)
+            if isinstance(each, PublishPieces):
+                bodies.append(Body(each.queue, message_id(txid, published), each.first, each.last))
+        self._keep(book.deletes(last.name, bodies))
         return True
+
+    def _book(self) -> Parts:
+        return Parts((key, value) for key, value in self.keys.items() if key.startswith(STAGED))
+
+    def _keep(self, changes: list[Change]) -> None:
+        for change in changes:
+            if isinstance(change, (Put, Delete)):
+                self._put(_row_key(change.table, change.key), change.after)
 
     def _prepare(self, txid: TxId, operations: list[Checked]) -> bool:
         if txid in self.prepared:
@@ -182,8 +189,13 @@ class Model:
                 self._add(operation.text)
             case Publish():
                 self._publish(operation.queue, Message(message_id(txid, place), operation.content_type, operation.body))
+            case PublishPieces():
+                body = packed_pieces(Pieces(txid, operation.first, operation.last, operation.size_bytes))
+                name = message_id(txid, place)
+                self._publish(operation.queue, Message(name, PREFIX + operation.content_type, body))
             case Accept():
-                self._accept(operation.queue, operation.message_id)
+                if self._accept(operation.queue, operation.message_id).content_type.startswith(PREFIX):
+                    self._keep(self._book().left_by([operation]))
             case Put() | Delete():
                 self._put(_row_key(operation.table, operation.key), operation.after)
 
@@ -207,9 +219,11 @@ class Model:
         self.queues.setdefault(name, {})[message.id] = self.published[name], message
         self._fingerprint ^= message_digest(name, self.published[name], message)
 
-    def _accept(self, name: str, wanted: str) -> None:
+    def _accept(self, name: str, wanted: str) -> Message:
         self._count(name, 0, 1)
-        self._fingerprint ^= message_digest(name, *self.queues[name].pop(wanted))
+        place, message = self.queues[name].pop(wanted)
+        self._fingerprint ^= message_digest(name, place, message)
+        return message
 
     def _count(self, name: str, published: int, accepted: int) -> None:
         before = Counts(self.published.get(name, 0), self.accepted.get(name, 0))

@@ -115,7 +115,18 @@ class Clients:
                     ])
                 )
             planned.append((begin + rng.random() * 0.2, f"{name}.{part}", operations))
+        if rng.random() < 0.5:
+            # A message in pieces, which somebody takes sooner or later.
+            sizes = [rng.randint(1, 50) for _ in range(rng.randint(1, 2))]
+            pieces: list[Operation] = [("piece", b"x" * size) for size in sizes]
+            message = ("publish-pieces", "large", "text/plain", parts + 1, parts + len(sizes), sum(sizes))
+            for part, operation in enumerate([*pieces, message], parts + 1):
+                planned.append((begin + 0.1 * (part - parts), f"{name}.{part}", [("stage", name, part), operation]))
+            parts += len(sizes) + 1
         planned.append((begin + rng.random() * 0.4, name, [("commit-staged", name, parts)]))
+        planned += [
+            (begin + at, f"{name}.taken{at}", [("accept", "large", f"{name}.{rng.randint(1, 4)}")]) for at in (0.5, 0.8, 1.2)
+        ]
         if rng.random() < 0.2:
             planned.append((begin + rng.random() * 0.4, f"{name}.drop", [("drop-staged", name)]))
         return [

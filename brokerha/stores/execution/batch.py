@@ -169,6 +169,9 @@ class Batch:
         for of_queue in queues:
             self._count(self._queues.keep(self._begun(), of_queue))
             changes.append(of_queue)
+        for left in self._parts.left_by(queues):
+            self._make(left, self._lsn + 1)
+            changes.append(left)
         if evaluation is not None:
             changes += self._keep_repositories(evaluation)
         if len(changes) > 1:
@@ -245,6 +248,7 @@ class Batch:
             changes += kept
             if self._snapshots:
                 changes += copies_of(self._snapshots, kept, self._stored)
+            changes += self._parts.left_by(kept)
         return self._made(sorted(changes, key=order_of), by)
 
     def _value_of(self, txid: TxId, timestamp: Timestamp, operations: list[Checked], by: list[By]) -> bytes:
@@ -341,7 +345,7 @@ class Batch:
         # Nothing of the transaction is made yet, so that all that waits can be committed.
         drafts = self._drafts_of(found.change)
         self._judge_suite(drafts, found)
-        deletes = self._parts.deletes(last.name)
+        deletes = self._parts.deletes(last.name, found.bodies)
         self._take_place(found.change, drafts)
         for change in deletes:
             self._make(change, self._lsn + 1)

@@ -47,7 +47,9 @@ from brokerha.model.operations import (
     ExpectSince,
     MakeSnapshot,
     OnKey,
+    Piece,
     Published,
+    PublishPieces,
     Put,
     QuadsChanged,
     Remove,
@@ -254,7 +256,7 @@ def _relied_upon(operation: Checked, lines_of: Callable[[str], Iterable[str]]) -
             raise Rejected(
                 "a transaction that makes or drops a snapshot cannot be prepared, as a snapshot shows one place in the order: make it by itself"
             )
-        case Stage() | CommitStaged() | DropStaged():
+        case Stage() | CommitStaged() | DropStaged() | Piece() | PublishPieces():
             raise Rejected("a large transaction cannot be prepared: it takes place by one commit alone")
         case Put() | Delete() | ExpectKey():
             yield "key", operation.table, operation.key

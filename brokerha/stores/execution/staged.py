@@ -10,6 +10,7 @@ Depends on the content and the transaction alone, so that every site rejects wit
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from brokerha.model.errors import Rejected
@@ -19,6 +20,7 @@ from brokerha.model.operation_checks import GRAPH
 from brokerha.model.operation_checks import TABLE as TABLE_KIND
 from brokerha.model.operations import (
     ON_KEYS,
+    Accept,
     Add,
     By,
     Change,
@@ -28,11 +30,13 @@ from brokerha.model.operations import (
     DropStaged,
     OnKey,
     Published,
+    PublishPieces,
     Put,
     Remove,
     Stage,
     Staged,
 )
+from brokerha.model.reserved.pieces import PIECE, Body, bodies_in, packed_bodies, pieces_of
 from brokerha.model.reserved.staging import (
     AGE_LIMIT_S,
     COUNT_LIMIT,
@@ -72,6 +76,8 @@ class _Known(NamedTuple):
     items: int
     user: str
     size_bytes: int
+    piece_bytes: int
+    """Of a body of a message; 0 if it is none."""
 
 
 class _Large:
@@ -105,18 +111,25 @@ _NOTHING: Final = _Large()
 class Parts:
     """All that is staged in one store, in step with its reserved table."""
 
-    __slots__ = ("_large",)
+    __slots__ = ("_kept", "_large", "bodies")
 
     def __init__(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """``rows`` are the row keys of the reserved table with their values."""
         self._large: dict[TxId, _Large] = {}
+        self._kept: dict[TxId, list[Body]] = {}
+        """Transactions that took place, of which the bodies of messages stay."""
+        self.bodies: dict[tuple[str, str], TxId] = {}
+        """Transactions by the messages, as (queue, id), whose bodies they have."""
         for row_key, value in rows:
             self.note(Put("put", TABLE, row_key[len(BEGINNING) :], value))
 
     def note(self, change: OnKey) -> None:
         """A change of the reserved table was made."""
         name, number = part_of(change.key)
-        part = _Known(*part_in(change.value)[:4], len(change.value)) if isinstance(change, Put) else None
+        if number == 0:
+            self._note_bodies(name, bodies_in(change.value) if isinstance(change, Put) else [])
+            return
+        part = _known(change.value) if isinstance(change, Put) else None
         large = self._large.setdefault(name, _Large())
         large.note(number, part)
         if not large.parts:
@@ -124,8 +137,8 @@ class Parts:
 
     @property
     def names(self) -> Collection[TxId]:
-        """Transactions of which anything is staged."""
-        return self._large.keys()
+        """Transactions of which anything is staged that may take place."""
+        return self._large.keys() - self._kept.keys()
 
     def changes_of(self, operations: Sequence[Checked], lsn: Lsn, timestamp: Timestamp, by: list[By]) -> list[Change]:
         """What becomes of the reserved table by a part, or by dropping a transaction. Raises InvalidRequest, Rejected."""
@@ -133,17 +146,35 @@ class Parts:
         if isinstance(first, Stage):
             return self._stage(first, operations[1:], lsn, timestamp, by[0].user if by else "")
         invariant(isinstance(first, DropStaged), "the shape of a transaction was checked", operation=first[0])
-        return self.deletes(first[1])
+        return [] if (name := str(first[1])) in self._kept else self.deletes(name)
 
-    def deletes(self, name: TxId) -> list[Change]:
-        """The rows of a transaction, as they go."""
-        return [Delete("delete", TABLE, part_key(name, number)) for number in sorted(self._of(name).parts)]
+    def deletes(self, name: TxId, bodies: Sequence[Body] = ()) -> list[Change]:
+        """The rows of a transaction, as they go; ``bodies`` of messages stay."""
+        stays = {number for body in bodies for number in range(body.first, body.last + 1)}
+        gone: list[Change] = [_deleted(name, number) for number in sorted(self._of(name).parts) if number not in stays]
+        return [Put("put", TABLE, part_key(name, 0), packed_bodies(bodies)), *gone] if bodies else gone
+
+    def left_by(self, changes: Iterable[Change]) -> list[Change]:
+        """What goes with the messages that are taken: the rows of their bodies."""
+        taken = [change for change in changes if isinstance(change, Accept)] if self.bodies else []
+        gone: dict[TxId, set[int]] = {}
+        for change in taken:
+            place = change.queue, change.message_id
+            if (name := self.bodies.get(place)) is not None:
+                body = next(each for each in self._kept[name] if each[:2] == place)
+                gone.setdefault(name, set()).update(range(body.first, body.last + 1))
+        for name, numbers in gone.items():
+            if self._of(name).parts.keys() <= numbers:
+                numbers.add(0)
+        return [_deleted(name, number) for name in sorted(gone) for number in sorted(gone[name])]
 
     def committed(self, operation: CommitStaged, txid: TxId, by: list[By]) -> list[Lsn]:
         """LSNs of the parts that a commit is about, in order. Raises Rejected."""
         name, parts = operation.name, self._of(operation.name).parts
         if txid != name:
             raise Rejected(f"large transaction {name} is committed under its own name: use it as the idempotency key")
+        if name in self._kept:
+            raise Rejected(f"large transaction {name} took place already")
         if lacking := next((number for number in range(1, operation.parts + 1) if number not in parts), 0):
             raise Rejected(f"part {lacking} of large transaction {name} is not staged")
         if len(parts) > operation.parts:
@@ -161,8 +192,10 @@ class Parts:
         items = sum(operation[2].count("\n") if isinstance(operation, (Add, Remove)) else 1 for operation in kept)
         value = packed_part(Part(lsn, timestamp, items, user, tuple(map(tuple, kept))))
         since = timestamp - AGE_LIMIT_S * 1_000_000
-        old = [other for other, large in self._large.items() if other != name and large.last < since]
+        old = [other for other in self.names if other != name and self._large[other].last < since]
         known = self._of(name)
+        if name in self._kept:
+            raise Rejected(f"large transaction {name} took place already: another one needs another name")
         if stage.part in known.parts:
             raise Rejected(f"part {stage.part} of large transaction {name} is staged already")
         if len(value) > _ROW_LIMIT_BYTES:
@@ -174,10 +207,20 @@ class Parts:
                 f"large transaction {name} would have {size_bytes} bytes and {items} items; the limits are {SIZE_LIMIT_BYTES} "
                 f"and {ITEMS_LIMIT}: load the data instead (brokerha load, brokerha pipeline load)"
             )
-        if not known.parts and len(self._large) - len(old) >= COUNT_LIMIT:
-            raise Rejected(f"{COUNT_LIMIT} large transactions are staged, which is the limit: commit or drop one ({', '.join(sorted(self._large))})")
+        if not known.parts and len(self.names) - len(old) >= COUNT_LIMIT:
+            raise Rejected(f"{COUNT_LIMIT} large transactions are staged, which is the limit: commit or drop one ({', '.join(sorted(self.names))})")
+        for operation in kept:
+            if isinstance(operation, PublishPieces):
+                _check_pieces(operation, known)
         gone = [change for other in sorted(old) for change in self.deletes(other)]
         return [*gone, Put("put", TABLE, part_key(name, stage.part), value)]
+
+    def _note_bodies(self, name: TxId, bodies: list[Body]) -> None:
+        for body in self._kept.pop(name, ()):
+            self.bodies.pop((body.queue, body.message_id), None)
+        if bodies:
+            self._kept[name] = bodies
+            self.bodies.update({(body.queue, body.message_id): name for body in bodies})
 
     def _of(self, name: TxId) -> _Large:
         return self._large.get(name, _NOTHING)
@@ -213,6 +256,8 @@ class Judged(NamedTuple):
     change: Staged
     keys: dict[bytes, OnKey]
     """Its last operation on each key that a check looks at, by row key."""
+    bodies: list[Body]
+    """Parts that stay, as the bodies of messages."""
 
     def named(self, kind: str) -> set[str]:
         """The stores of a kind that it may change."""
@@ -235,13 +280,17 @@ def judged(
     parts: list[tuple[Lsn, int]] = []
     stores: set[tuple[str, str]] = set()
     keys: dict[bytes, OnKey] = {}
+    bodies: list[Body] = []
     published = 0
     is_held = bool(prepared.branches)
     for lsn, row in zip(lsns, rows, strict=True):
         parts.append((lsn, published))
         for change in changes_in(name, row, published, with_quads=is_held):
             stores.add((STORE_OF[change[0]], change[1]))
-            published += isinstance(change, Published)
+            if isinstance(change, Published):
+                published += 1
+                if pieces := pieces_of(change.content_type, change.body):
+                    bodies.append(Body(change.queue, change.message_id, pieces.first, pieces.last))
             if isinstance(change, ON_KEYS) and (row_key := row_key_of(change.table, change.key)) in suite.row_keys:
                 keys[row_key] = change
             if is_held:
@@ -253,7 +302,28 @@ def judged(
             raise Rejected(f"a snapshot shows table {store!r}: drop it, or write the table by smaller transactions")
     if published > _MESSAGES_LIMIT:
         raise Rejected(f"a transaction publishes at most {_MESSAGES_LIMIT} messages, and not {published}")
-    return Judged(Staged("staged", name, tuple(parts), tuple(sorted(stores))), keys)
+    ranges = sorted((body.first, body.last) for body in bodies)
+    if any(last >= first for (_, last), (first, _) in pairwise(ranges)):
+        raise Rejected("two messages have the same pieces: stage the pieces of each for itself")
+    return Judged(Staged("staged", name, tuple(parts), tuple(sorted(stores))), keys, bodies)
+
+
+def _known(value: bytes) -> _Known:
+    part = part_in(value)
+    first = part.operations[0]
+    return _Known(*part[:4], len(value), len(first[1]) if first[0] == PIECE else 0)
+
+
+def _deleted(name: TxId, number: int) -> Delete:
+    return Delete("delete", TABLE, part_key(name, number))
+
+
+def _check_pieces(message: PublishPieces, known: _Large) -> None:
+    """Raise Rejected when a message has not the pieces that it names."""
+    found = [known.parts.get(number) for number in range(message.first, message.last + 1)]
+    sizes = [0 if part is None else part.piece_bytes for part in found]
+    if not all(sizes) or sum(sizes) != message.size_bytes:
+        raise Rejected(f"parts {message.first} to {message.last} are no pieces of {message.size_bytes} bytes that are staged: stage all pieces first")
 
 
 def _canonical(operation: Checked) -> Checked:

@@ -26,6 +26,7 @@ from brokerha.model.outside.shapes import (
     text,
 )
 from brokerha.model.reserved import about
+from brokerha.model.reserved.staging import PARTS_LIMIT
 from brokerha.stores.comparing.digests import ROWS_LIMIT, WANTED_LIMIT
 from brokerha.stores.comparing.fingerprint import report
 from brokerha.stores.comparing.items import BITS_LIMIT
@@ -72,6 +73,7 @@ ARGUMENTS: Final[dict[str, Shapes]] = {
     "queue": {
         "after": _MESSAGE_ID, "limit": _ROWS, "holder": TEXT, "expired": listed(TEXT, 0, MASTERS_LIMIT), **_PENDING,
     },
+    "message": {"id": needed(_MESSAGE_ID), "number": number(0, PARTS_LIMIT)},
     "queues": _PENDING,
     "together": {"reads": needed(listed(BYTES, 1, READS_LIMIT)), "seen": BYTES, **_PENDING},
     "fingerprint": {},

@@ -12,11 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from brokerha.model.errors import InvalidRequest, TooLarge
+import msgpack
+
+from brokerha.model.errors import InvalidRequest, NotFound, TooLarge
+from brokerha.model.invariants import invariant
 from brokerha.model.operation_checks import QUEUE, name_problem
+from brokerha.model.reserved import staging
 from brokerha.model.reserved.claims import EMPTY, claims_in
+from brokerha.model.reserved.pieces import PREFIX, pieces_of
 from brokerha.stores.reads.pending import Pending
-from brokerha.stores.tables.key_range import RANGE_LIMIT_DEFAULT
+from brokerha.stores.tables.key_range import RANGE_LIMIT_DEFAULT, row_key_of
 from brokerha.stores.tables.queue_change import Message
 
 RESULT_LIMIT_BYTES = 64 * 1024 * 1024
@@ -90,6 +95,23 @@ class QueueRange:
                 raise TooLarge(f"the messages have more than {RESULT_LIMIT_BYTES} bytes: ask for fewer with limit")
             found.append(message)
         return found
+
+
+def piece_of(message: Message, number: int, stored: Callable[[bytes], bytes | None]) -> bytes:
+    """The answer to a read of kind ``message``; ``stored`` gives the value of a row key. Raises NotFound."""
+    place = pieces_of(message.content_type, message.body)
+    count = 1 if place is None else place.last - place.first + 1
+    if number >= count:
+        raise NotFound(f"message {message.id!r} has {count} pieces, from 0 on: there is no piece {number}")
+    if place is None:
+        found: Any = message.content_type, len(message.body), 1, message.body
+    else:
+        row = stored(row_key_of(staging.TABLE, staging.part_key(place.name, place.first + number)))
+        invariant(row is not None, "pieces go with their message", message=message.id, number=number)
+        data = staging.part_in(row or b"").operations[0][1]
+        found = message.content_type[len(PREFIX) :], place.size_bytes, count, data
+    packed: bytes = msgpack.packb(found)
+    return packed
 
 
 class _Room:

@@ -12,6 +12,7 @@
 | snapshots    |            |                                                       | application/json, list of {name, tables, lsn} |
 | queue *      | queue      | after (a message id), limit                          | application/x-msgpack, (message id, content type, body) |
 | queue        | queue      | holder (a master), limit, expired (masters): what it has claimed, and may claim | application/x-msgpack, queues.py |
+| message      | queue      | id, number (0): a piece of its body (model/reserved/pieces.py) | application/x-msgpack, (content type, bytes of the body, pieces of it, this piece) |
 | queues *     |            |                                                       | application/json, name: depth, published, accepted |
 | together *   |            | reads: packed (kind, name, arguments) of each; seen (observing.py) | application/x-msgpack, (content type, body) of each |
 | fingerprint  |            |                                                       | application/json                    |
@@ -134,6 +135,10 @@ class Reader:
             wanted = QueueRange(name, arguments)
             with self._transaction(f"cannot read queue {name}") as transaction:
                 body = self.tables.queue(transaction, wanted, pending, may_go_on)
+            return ReadAnswer(MSGPACK, view.lsn, in_pieces(body))
+        if kind == "message":
+            with self._transaction(f"cannot read queue {name}") as transaction:
+                body = self.tables.message(transaction, name, arguments)
             return ReadAnswer(MSGPACK, view.lsn, in_pieces(body))
         if kind == "queues":
             with self._transaction("cannot read the queues") as transaction:

@@ -17,7 +17,7 @@ from brokerha.stores.execution.prepared import BEGINNING, messages_in
 from brokerha.stores.files.environment import Environment
 from brokerha.stores.reads.kinds import settings_answer
 from brokerha.stores.reads.pending import Pending
-from brokerha.stores.reads.queues import RESULT_LIMIT_BYTES, QueueRange
+from brokerha.stores.reads.queues import RESULT_LIMIT_BYTES, QueueRange, piece_of
 from brokerha.stores.tables.key_range import OWN_TABLES, KeyRange, row_key_of, wanted_row_key
 from brokerha.stores.tables.key_value import (
     checked_rows,
@@ -143,6 +143,11 @@ class TablesReading:
             found = wanted.claims(row, held, partial(self._taken, transaction), partial(self._queues.holds, transaction, wanted.queue))
         body: bytes = msgpack.packb(found)
         return body
+
+    def message(self, transaction: Any, queue: str, arguments: Mapping[str, Any]) -> bytes:
+        """A piece of the body of a message. Raises NotFound, StoreDamaged."""
+        message = self._queues.message(transaction, queue, arguments["id"])
+        return piece_of(message, arguments.get("number") or 0, partial(self._stored, transaction))
 
     def _taken(self, transaction: Any) -> frozenset[tuple[str, str]]:
         """The messages that prepared transactions take, as (queue, id). What a branch takes never changes, so it is looked up once. Raises StoreDamaged."""

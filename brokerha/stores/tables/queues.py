@@ -112,6 +112,14 @@ class Queues:
                 yield checked_message(key, row)
                 is_there = cursor.next()
 
+    def message(self, transaction: Any, queue: str, message_id: str) -> Message:
+        """One message. Raises NotFound, StoreDamaged."""
+        place = transaction.get(_place_key(queue, message_id), db=self._places)
+        if place is None:
+            raise not_there(queue, message_id)
+        key = _message_key(queue, place)
+        return checked_message(key, transaction.get(key, db=self._messages) or b"")
+
     def rows(self, transaction: Any, queue: str | None) -> Iterator[tuple[str, int, Message]]:
         """(queue, place, message) of all messages, or those of one queue, as they lie there: without a look at their digests.
 
@@ -152,6 +160,11 @@ class Queues:
         if depths:
             raise _damaged(f"the counters of queue {min(depths)!r}")
         return fingerprint, number
+
+
+def not_there(queue: str, message_id: str) -> NotFound:
+    """What is told of a message that is not in its queue."""
+    return NotFound(f"message {message_id!r} is not in queue {queue!r}")
 
 
 def message_rows(queue: str, place: int, message: Message) -> tuple[tuple[bytes, bytes], tuple[bytes, bytes]]:

@@ -24,10 +24,11 @@ from brokerha.stores.reads.kinds import (
 )
 from brokerha.stores.reads.observing import is_observing, observed
 from brokerha.stores.reads.pending import Pending
-from brokerha.stores.reads.queues import QueueRange
+from brokerha.stores.reads.queues import QueueRange, piece_of
 from brokerha.stores.reads.together import Wanted, read_number, together_answer, wanted_reads
 from brokerha.stores.tables.key_range import OWN_TABLES, KeyRange, in_pieces, row_key_of, wanted_row_key
 from brokerha.stores.tables.queue_change import Message
+from brokerha.stores.tables.queues import not_there
 from brokerha.stores.tables.snapshots import past_rows, past_value
 from tests.support.memory_store.image import MemoryImage, MemoryQueue
 from tests.support.memory_store.quads import NO_SPARQL, LineChange, lines_of
@@ -87,12 +88,8 @@ def _answer(
         return _JSON, settings_answer(_rows_of(image, settings.TABLE, b""))
     if kind in {"get", "range", "tables", "snapshots"}:
         return _answer_of_keys(image, kind, name, arguments, pending)
-    if kind == "queue":
-        return _MSGPACK, _packed(_of_queue(image, QueueRange(name, arguments), pending))
-    if kind == "queues":
-        held = {queue: found.counts for queue, found in image.queues.items()}
-        counted = pending.counted(held, lambda queue, message_id: message_id in _queue(image, queue).messages)
-        return _JSON, json.dumps({queue: counts.report() for queue, counts in counted.items()}).encode()
+    if kind in {"queue", "message", "queues"}:
+        return _answer_of_queues(image, kind, name, arguments, pending)
     if kind not in {"size", "statements"}:
         raise InvalidRequest(NO_SPARQL)
     lines = _lines(image, name, pending)
@@ -121,6 +118,21 @@ def _answer_of_keys(
         return _JSON, image.snapshots().report()
     names = {row_key.partition(b"\0")[0].decode() for row_key in image.keys} - OWN_TABLES
     return _JSON, json.dumps(sorted(names)).encode()
+
+
+def _answer_of_queues(
+    image: MemoryImage, kind: str, name: str, arguments: dict[str, object], pending: Pending
+) -> tuple[str, bytes]:
+    if kind == "queue":
+        return _MSGPACK, _packed(_of_queue(image, QueueRange(name, arguments), pending))
+    if kind == "message":
+        place = _queue(image, name).messages.get(str(arguments["id"]))
+        if place is None:
+            raise not_there(name, str(arguments["id"]))
+        return _MSGPACK, piece_of(place[1], int(str(arguments.get("number") or 0)), image.keys.get)
+    held = {queue: found.counts for queue, found in image.queues.items()}
+    counted = pending.counted(held, lambda queue, message_id: message_id in _queue(image, queue).messages)
+    return _JSON, json.dumps({queue: counts.report() for queue, counts in counted.items()}).encode()
 
 
 def _about(image: MemoryImage, name: str) -> bytes:

@@ -48,7 +48,7 @@ from brokerha.model.operations import (
     unpack_effect,
 )
 from brokerha.model.outside.authors import taken_author
-from brokerha.model.reserved import about, branches, table_snapshots
+from brokerha.model.reserved import about, branches, staging, table_snapshots
 from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.comparing.fingerprint import text_of
 from brokerha.stores.control.judge import judge
@@ -65,6 +65,7 @@ from tests.support.memory_store.image import MemoryImage, MemoryQueue
 from tests.support.memory_store.quads import NO_SPARQL, changes_of_repositories, lines_of
 from tests.support.memory_store.reading import read_image
 
+_BY_COMMITS = {staging.TABLE, table_snapshots.TABLE}
 _ELSEWHERE = (*ON_KEYS, *ON_QUEUES, *EXPECTATIONS, *ON_SNAPSHOTS)
 """Operations that are not about repositories or the control suite."""
 
@@ -251,8 +252,8 @@ class MemoryStore:
             if branch.txid in prepared:
                 return []
             changes, after = self._changes(branch.txid, operations)
-            # Copies for snapshots are made by the commit.
-            changes = [each for each in changes if not isinstance(each, ON_KEYS) or each.table != table_snapshots.TABLE]
+            # Copies for snapshots are made by the commit, and bodies of messages go with it.
+            changes = [each for each in changes if not isinstance(each, ON_KEYS) or each.table not in _BY_COMMITS]
             value = value_of(operations, [*changes, *by], after, lines_of)
             prepared.judge_branch(branch.txid, value)
             return [Put("put", branches.TABLE, key, value), *by]
@@ -263,14 +264,15 @@ class MemoryStore:
         kept = changes_in(self._image.keys[row_key_of(branches.TABLE, key)]) if branch.step == branches.COMMIT else []
         by = taken_author(kept)
         copies = copies_of(self._snapshots, kept, self._image.keys.get)
-        return [*sorted([*kept, *copies, Delete("delete", branches.TABLE, key)], key=order_of), *by]
+        left = self._parts().left_by(kept)
+        return [*sorted([*kept, *copies, *left, Delete("delete", branches.TABLE, key)], key=order_of), *by]
 
     def _changes_on_staged(
         self, txid: TxId, timestamp: Timestamp, operations: list[Checked], by: list[By]
     ) -> list[Change]:
         """What becomes of a large transaction; nothing is changed yet. Raises Rejected, InvalidRequest."""
         image, last = self._image, operations[-1]
-        parts = Parts(row for row in image.keys.items() if row[0].startswith(STAGED))
+        parts = self._parts()
         if not isinstance(last, CommitStaged):
             return parts.changes_of(operations, image.lsn + 1, timestamp, by)
         lsns = parts.committed(last, txid, by)
@@ -280,7 +282,10 @@ class MemoryStore:
         check_room(len(found.named(QUEUE) - image.queues.keys()), len(image.queues))
         changes: list[Change] = [QuadsChanged("quads", name, (), ()) for name in found.named(GRAPH)]
         self._judge(ControlChange(image.suite), found.keys, changes)
-        return [found.change, *parts.deletes(last.name)]
+        return [found.change, *parts.deletes(last.name, found.bodies)]
+
+    def _parts(self) -> Parts:
+        return Parts(row for row in self._image.keys.items() if row[0].startswith(STAGED))
 
     def _changes(self, txid: TxId, operations: list[Checked]) -> tuple[list[Change], Suite]:
         """What the operations would change, minimal and sorted by kind, name and key, and the suite after it; nothing is changed yet."""
@@ -314,7 +319,7 @@ class MemoryStore:
             if before != operation.after:
                 changes.append(operation)
         self._judge(control, keys, changes)
-        changes += [*control.changes(), *queues, *snapshots]
+        changes += [*control.changes(), *queues, *self._parts().left_by(queues), *snapshots]
         if len(changes) > 1:
             changes.sort(key=order_of)
         return changes, control.after()

@@ -1,0 +1,73 @@
+"""Messages that are longer than a transaction: their body stays where it was staged, and the queue has a note of the place.
+
+    stage tx-1, part 1    piece b"..."                       256 KiB of the body or so, for itself
+    stage tx-1, part 2    piece b"..."
+    stage tx-1, part 3    publish-pieces inbox video/mp4 1 2 524288
+    commit tx-1           message tx-1.1 of inbox: content type "pieces:video/mp4", body [tx-1, 1, 2, 524288]
+
+The commit leaves the pieces in the reserved table (staging.py), with a row of number 0 that says of which messages they are the bodies. They go with
+the message, in the transaction that takes it. No client can publish a message with such a content type itself.
+
+>>> pieces_of("pieces:video/mp4", packed_pieces(Pieces("tx-1", 1, 2, 524288)))
+Pieces(name='tx-1', first=1, last=2, size_bytes=524288)
+>>> pieces_of("video/mp4", b"...")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import msgpack
+
+from brokerha.model.ids import TxId
+
+PIECE: Final = "piece"
+PUBLISH: Final = "publish-pieces"
+PREFIX: Final = "pieces:"
+"""What the content type of such a message begins with."""
+PIECE_BYTES: Final = 256 * 1024
+"""Aim for a piece, by those who cut."""
+
+
+class Pieces(NamedTuple):
+    """Where the body of a message is."""
+
+    name: TxId
+    """The large transaction."""
+    first: int
+    last: int
+    """Its parts, both ends included."""
+    size_bytes: int
+    """Of all of it."""
+
+
+class Body(NamedTuple):
+    """Parts that are the body of a message."""
+
+    queue: str
+    message_id: str
+    first: int
+    last: int
+
+
+def packed_pieces(pieces: Pieces) -> bytes:
+    """What stands in place of the body."""
+    row: bytes = msgpack.packb(pieces)
+    return row
+
+
+def pieces_of(content_type: str, body: bytes) -> Pieces | None:
+    """Where the body of a message is; None for one that has it itself."""
+    return Pieces(*msgpack.unpackb(body)) if content_type.startswith(PREFIX) else None
+
+
+def packed_bodies(bodies: Iterable[Body]) -> bytes:
+    """The row of number 0."""
+    row: bytes = msgpack.packb(list(bodies))
+    return row
+
+
+def bodies_in(row: bytes) -> list[Body]:
+    """The messages of such a row."""
+    return [Body(*fields) for fields in msgpack.unpackb(row)]
