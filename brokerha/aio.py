@@ -31,6 +31,7 @@ import brokerha
 from brokerha.client.calls import GRACE_S
 from brokerha.client.client import Session
 from brokerha.client.outcomes import Written, written
+from brokerha.client.reads import Least
 from brokerha.client.transactions import ATTEMPTS, WAIT_SLICE_S, Transaction, retries
 from brokerha.model.errors import InvalidRequest, OutcomeUnknown
 from brokerha.model.ids import TxId
@@ -155,10 +156,20 @@ class AsyncTransaction(_InThreads):
     ) -> None:
         await self._run(functools.partial(self._of.__exit__, kind, error, trace))
 
-    async def accept(self, queue: str, count: int | None = None, *, wait: float = 0.0) -> Any:
+    async def accept(
+        self, queue: str, count: int | None = None, *, wait: float = 0.0, bodies: bool = True
+    ) -> Any:
         """As `Transaction.accept`: a message or None; with ``count`` a list."""
         counted = () if count is None else (count,)
-        return await self._run(functools.partial(self._of.accept, queue, *counted, wait=wait))
+        return await self._run(functools.partial(self._of.accept, queue, *counted, wait=wait, bodies=bodies))
+
+    async def message_body(
+        self, queue: str, message_id: str, *, min_lsn: Least = None, timeout: float | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """As `Transaction.message_body`, for ``async for``."""
+        found = self._of.message_body(queue, message_id, min_lsn=min_lsn, timeout=timeout)
+        while (piece := await self._run(functools.partial(next, found, None))) is not None:
+            yield piece
 
     commit = _awaited(Transaction.commit)
     rollback = _awaited(Transaction.rollback)
@@ -253,6 +264,14 @@ class AsyncSession(_InThreads):
         """As `Session.accept`: a message or None; with ``count`` a list."""
         counted = () if count is None else (count,)
         return await self._run(functools.partial(self._of.accept, queue, *counted, wait=wait, timeout=timeout))
+
+    async def message_body(
+        self, queue: str, message_id: str, *, min_lsn: Least = None, timeout: float | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """As `Session.message_body`, for ``async for``."""
+        found = self._of.message_body(queue, message_id, min_lsn=min_lsn, timeout=timeout)
+        while (piece := await self._run(functools.partial(next, found, None))) is not None:
+            yield piece
 
     async def consume(
         self, queue: str, *, count: int | None = None, wait: float | None = None, timeout: float | None = None

@@ -284,7 +284,7 @@ class Calls(Reads):
                 left_s = WAIT_SLICE_S if wait is None else idle_s - time.monotonic()
                 message = transaction.accept(queue, wait=max(0.0, min(WAIT_SLICE_S, left_s)))
                 if message is not None:
-                    yield Consumed(*message, transaction)
+                    yield Consumed(*message[:3], transaction)
                     if transaction.committed is None:
                         transaction.commit(timeout=timeout)
                     done, aborts, idle_s = done + 1, 0, time.monotonic() + (wait or 0.0)

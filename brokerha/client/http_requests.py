@@ -107,6 +107,9 @@ _READS: dict[str, Callable[[str, Arguments], Request]] = {
     "tables": lambda _name, _: _get("/kv"),
     "snapshots": lambda _name, _: _get("/snapshots"),
     "queue": lambda name, arguments: _get(_with(f"/queues/{name}", arguments), MSGPACK),
+    "message": lambda name, arguments: _get(
+        f"/queues/{name}/{quote(arguments['id'], safe='')}?piece={arguments.get('number', 0)}", MSGPACK
+    ),
     "queues": lambda _name, _: _get("/queues"),
     "together": _together,
     "fingerprint": lambda _name, _: _get("/cluster/fingerprints"),

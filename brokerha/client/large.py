@@ -20,21 +20,26 @@ import contextlib
 import secrets
 import time
 from collections.abc import Iterable, Sequence
+from io import BytesIO
+from itertools import chain
 from types import TracebackType
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
 from brokerha.client.calls import Calls
 from brokerha.client.outcomes import Written
 from brokerha.client.reads import as_bytes
 from brokerha.model.errors import BrokerhaError, InvalidRequest, OutcomeUnknown, WrongState
 from brokerha.model.ids import Lsn, TxId
-from brokerha.model.operations import Operation
+from brokerha.model.operations import Operation, check_operations
 from brokerha.model.outside.levels import parse_ack
 from brokerha.model.requests import APPLIED_LEVEL
+from brokerha.model.reserved.pieces import PIECE, PIECE_BYTES, PUBLISH
 from brokerha.model.reserved.staging import COMMIT, DROP, PART_BYTES, STAGE, pause_s
 
 PART_OPERATIONS: Final = 1_000
 """A part ends with so many, or at `PART_BYTES`; a larger operation is a part of its own."""
+WHOLE_BYTES: Final = 1024 * 1024
+"""A message of so many, or more, is handed over in pieces."""
 COMMIT_S: Final = 600.0
 """How long a commit may take if nobody says; workers make what is left to be made."""
 
@@ -92,9 +97,24 @@ class LargeTransaction:
         """Delete a key; one that is not there is no error."""
         self.write([("delete", table, as_bytes(key_name))])
 
-    def publish(self, queue: str, body: str | bytes, content_type: str = "application/octet-stream") -> None:
-        """Append a message to a queue."""
-        self.write([("publish", queue, content_type, as_bytes(body))])
+    def publish(
+        self, queue: str, body: str | bytes | BinaryIO, content_type: str = "application/octet-stream"
+    ) -> None:
+        """Append a message to a queue; of any length, also what is read from a binary file. A long one is handed over in pieces."""
+        content = BytesIO(as_bytes(body)) if isinstance(body, (str, bytes)) else body
+        head = content.read(WHOLE_BYTES)
+        if len(head) < WHOLE_BYTES:
+            self.write([("publish", queue, content_type, head)])
+            return
+        check_operations([("publish", queue, content_type, b"")])
+        if self._waiting:
+            self._flush()
+        first, size_bytes = self.parts + 1, 0
+        parts = (head[start : start + PIECE_BYTES] for start in range(0, len(head), PIECE_BYTES))
+        for data in chain(parts, iter(lambda: content.read(PIECE_BYTES), b"")):
+            self.stage([(PIECE, data)])
+            size_bytes += len(data)
+        self.write([(PUBLISH, queue, content_type, first, self.parts, size_bytes)])
 
     def write(self, operations: Iterable[Operation]) -> None:
         """Add operations: add, remove, put, delete, publish (model/operations.py). Raises InvalidRequest, and what an earlier part came to."""

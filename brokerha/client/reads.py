@@ -7,7 +7,7 @@ on top of it, the transaction's own operations so far.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgpack
@@ -15,6 +15,7 @@ import msgpack
 from brokerha.client.results import ACCEPT, Solutions, Triples, parsed
 from brokerha.model.errors import InvalidRequest, NotFound, UnknownSnapshot
 from brokerha.model.ids import Lsn
+from brokerha.model.reserved.pieces import PREFIX, pieces_of
 from brokerha.ports.front import ReadOutcome
 
 Result = TypeVar("Result")
@@ -30,6 +31,9 @@ class QueueMessage(NamedTuple):
     """``<transaction id>.<place of the operation in it>``: the same on every node."""
     content_type: str
     body: bytes
+    """Empty when it is longer than a transaction and was not asked for."""
+    size: int | None = None
+    """Bytes of a body that is not here, and that `message_body` reads; None when it is here."""
 
 
 class Reads:
@@ -133,11 +137,24 @@ class Reads:
         min_lsn: Least = None,
         timeout: float | None = None,
     ) -> list[QueueMessage]:
-        """The first messages of a queue (those after ``after``, the id of one), without taking them."""
+        """The first messages of a queue (those after ``after``, the id of one), without taking them; of long ones the size, and not the body."""
         if limit < 1:
             raise InvalidRequest(f"limit is a number from 1 on, not {limit}")
         outcome = self.read("queue", name, {"after": after, "limit": limit}, min_lsn, timeout)
-        return [QueueMessage(*row) for row in msgpack.unpackb(outcome.body, use_list=False)]
+        return [message_of(row) for row in msgpack.unpackb(outcome.body, use_list=False)]
+
+    def message_body(
+        self, queue: str, message_id: str, *, min_lsn: Least = None, timeout: float | None = None
+    ) -> Iterator[bytes]:
+        """The body of one message, in pieces; ``timeout`` is that of each. Raises NotFound when the message is not there, or is taken meanwhile."""
+        number, count = 0, 1
+        while number < count:
+            outcome = self.read("message", queue, {"id": message_id, "number": number}, min_lsn, timeout)
+            # Another node may be asked, which is not as far yet.
+            min_lsn = outcome.lsn
+            _, _, count, data = msgpack.unpackb(outcome.body)
+            yield data
+            number += 1
 
     def together(
         self,
@@ -155,6 +172,14 @@ class Reads:
         """All queues by name: ``{"depth", "published", "accepted"}`` of each."""
         answer: dict[str, dict[str, int]] = json.loads(self.read("queues", "", {}, min_lsn, timeout).body)
         return answer
+
+
+def message_of(row: Sequence[Any]) -> QueueMessage:
+    """A message, by its row."""
+    message_id, content_type, body = row
+    if (pieces := pieces_of(content_type, body)) is None:
+        return QueueMessage(message_id, content_type, body)
+    return QueueMessage(message_id, content_type[len(PREFIX) :], b"", pieces.size_bytes)
 
 
 def as_bytes(value: str | bytes) -> bytes:

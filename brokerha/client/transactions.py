@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple, Protocol, Self, overload
 
 from tenacity import retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from brokerha.client.reads import Least, QueueMessage, Reads, as_bytes
+from brokerha.client.reads import Least, QueueMessage, Reads, as_bytes, message_of
 from brokerha.model.errors import (
     Aborted,
     BrokerhaError,
@@ -264,15 +264,18 @@ class Transaction(Reads):
         self.write([("expect-fingerprint", fingerprint)])
 
     @overload
-    def accept(self, queue: str, *, wait: float = 0.0) -> QueueMessage | None: ...
+    def accept(self, queue: str, *, wait: float = 0.0, bodies: bool = True) -> QueueMessage | None: ...
 
     @overload
-    def accept(self, queue: str, count: int, *, wait: float = 0.0) -> list[QueueMessage]: ...
+    def accept(self, queue: str, count: int, *, wait: float = 0.0, bodies: bool = True) -> list[QueueMessage]: ...
 
     def accept(
-        self, queue: str, count: int | None = None, *, wait: float = 0.0
+        self, queue: str, count: int | None = None, *, wait: float = 0.0, bodies: bool = True
     ) -> QueueMessage | list[QueueMessage] | None:
         """Take the first message of a queue that nobody else has taken; None when there is none in ``wait`` seconds.
+
+        A message that is longer than a transaction comes with its body too, which may have 512 MiB; without ``bodies`` it does not, and
+        `message_body` reads it in pieces until the commit.
 
         With ``count`` up to so many of them, as a list. They are locked until the end: a rollback puts them back in their place.
         """
@@ -287,7 +290,7 @@ class Transaction(Reads):
                 "first": self._count, "queue": queue, "count": count or 1, "wait_ms": round(slice_s * 1000),
             }  # fmt: skip
             answer = self._step("accept", arguments, self._calls.timeout + slice_s)
-            messages = [QueueMessage(*row) for row in answer["messages"]]
+            messages = [self._whole(queue, message_of(row)) if bodies else message_of(row) for row in answer["messages"]]
             if messages or time.monotonic() >= deadline_s:
                 self._count += len(messages)
                 return messages if count is not None else messages[0] if messages else None
@@ -309,6 +312,13 @@ class Transaction(Reads):
         self._step("ping", {}, None)
 
     # ---- inside
+
+    def _whole(self, queue: str, message: QueueMessage) -> QueueMessage:
+        """The message with its body."""
+        if message.size is None:
+            return message
+        body = b"".join(self.message_body(queue, message.id))
+        return QueueMessage(message.id, message.content_type, body)
 
     def _step(self, action: str, arguments: dict[str, Any], timeout: float | None) -> dict[str, Any]:
         return step(self._calls, self._node, action, self.txid, arguments, timeout)

@@ -88,6 +88,7 @@ PATHS: dict[str, dict[str, tuple[str, Handler]]] = {
     "/tx/{id}/{action}": {"POST": (WRITE, open_transactions.post)},
     "/together": {"POST": (READ, moment.post)},
     "/queues/{name}/accept": {"POST": (WRITE, queues.accept)},
+    "/queues/{name}/{id}": {"GET": (READ, queues.message)},
     "/queues/{name}": {"POST": (WRITE, queues.post), "GET": (READ, queues.get)},
     "/queues": {"GET": (READ, queues.listed)},
     "/cluster/status": {"GET": (READ, cluster.status)},

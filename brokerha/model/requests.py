@@ -26,7 +26,7 @@ REFUSE = "refuse"
 APART = (WAIT, REFUSE)
 """What becomes of a write at a master that is apart: that cannot agree with the others now (master/state_words.py)."""
 
-READS_INSIDE = frozenset({"query", "statements", "size", "contexts", "get", "range", "queue", "queues"})
+READS_INSIDE = frozenset({"query", "statements", "size", "contexts", "get", "range", "queue", "message", "queues"})
 """Kinds of reads that can show the operations of an open transaction on top of the state."""
 
 

@@ -68,9 +68,8 @@ class StorePiecesContract:
         in_pieces(store)
         assert staged_parts(store) == [0, 1, 2]
         (result,) = run(store, [accept(f"{NAME}.1")])
-        assert [(change[0], staging.part_of(change[2])[1]) for change in unpack_effect(result.effect)[1:]] == [
-            ("delete", 0), ("delete", 1), ("delete", 2),
-        ]  # fmt: skip
+        gone = [("delete", staging.TABLE, staging.part_key(NAME, number)) for number in range(3)]
+        assert [tuple(change) for change in unpack_effect(result.effect)] == [accept(f"{NAME}.1"), *gone]
         assert (staged_parts(store), queue(store)) == ([], [])
         assert store.applied() == store.recompute()
 

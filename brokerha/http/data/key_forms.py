@@ -38,7 +38,7 @@ OPERATIONS_ITEMS_LIMIT = 8 * OPERATIONS_LIMIT
 _FIELDS: dict[str, tuple[str, ...]] = {"put": ("key", "value"), "delete": ("key",), "expect": ("key",)}
 _OPERATIONS = {"put": "put", "delete": "delete", "expect": "expect-key"}
 """Changes of a group, and the operations that they are."""
-_BYTES_OF = {"put": (2, 3), "delete": (2,), "publish": (3,), "expect-key": (2,), "expect-range": (2, 3, 4)}
+_BYTES_OF = {"put": (2, 3), "delete": (2,), "publish": (3,), "piece": (1,), "expect-key": (2,), "expect-range": (2, 3, 4)}
 """Which items of an operation are bytes."""
 
 

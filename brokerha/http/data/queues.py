@@ -1,8 +1,9 @@
 """Queues: ``/queues/{name}``. Reading one takes nothing; taking is a transaction of its own, or a part of one (open_transactions.py).
 
-    POST /queues/{name}            publishes the body, with its content type: 201, {"txid", "id", "lsn"}
+    POST /queues/{name}            publishes the body, with its content type: 201, {"txid", "id", "lsn"}; a long one in pieces (model/reserved/pieces.py)
     POST /queues/{name}/accept     ?count=&wait-s=   takes messages for good: at most once
     GET  /queues/{name}            ?limit=&after=    looks at the first ones, or at those after a message id
+    GET  /queues/{name}/{id}       ?piece=            the body of one, as it is; a piece of it as msgpack
     GET  /queues                   {name: {"depth", "published", "accepted"}}
 
 What was taken is answered when that is committed. Messages that another master gave to somebody else a moment earlier are
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Final
 
 import msgpack
@@ -21,12 +23,17 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 from brokerha.http.data import stepping
 from brokerha.http.door import answer
 from brokerha.http.door.answer import JSON, Answer
-from brokerha.http.door.call import Call
-from brokerha.http.door.passing import age_of, begin_write, facts_of, read, write
+from brokerha.http.door.call import Call, natural
+from brokerha.http.door.large import Parts, is_long
+from brokerha.http.door.passing import age_of, begin_write, facts_of, read, result, write
 from brokerha.http.guard.rights import only_readable
-from brokerha.model.errors import Aborted, BrokerhaError
+from brokerha.model.errors import Aborted, BrokerhaError, WrongState
+from brokerha.model.ids import TxId
 from brokerha.model.operation_checks import QUEUE
-from brokerha.model.operations import message_id
+from brokerha.model.operations import check_operations, message_id
+from brokerha.model.requests import Reply
+from brokerha.model.reserved.pieces import PIECE, PIECE_BYTES, PUBLISH, pieces_of
+from brokerha.model.reserved.staging import SIZE_LIMIT_BYTES
 
 OCTETS: Final = "application/octet-stream"
 ABORTS_LIMIT: Final = 5
@@ -37,11 +44,30 @@ LOOK_MOST: Final = 1000
 async def post(call: Call) -> Answer:
     """Publish one message."""
     txid = begin_write(call)
-    content_type = call.header(b"content-type") or OCTETS
-    body = await call.body()
-    reply = await write(call, [("publish", call.path_text("name"), content_type, body)], txid)
+    queue, content_type = call.path_text("name"), call.header(b"content-type") or OCTETS
+    if is_long(call):
+        check_operations([("publish", queue, content_type, b"")])
+        reply = await _publish_long(call, queue, content_type, txid)
+    else:
+        reply = await write(call, [("publish", queue, content_type, await call.body())], txid)
     facts = {"txid": reply.txid, "id": message_id(reply.txid, 1), "lsn": reply.lsn or None}
     return answer.as_json(facts, 201, facts_of(reply))
+
+
+async def _publish_long(call: Call, queue: str, content_type: str, txid: TxId) -> Reply:
+    async with Parts(call, txid) as parts:
+        rest = bytearray()
+        size_bytes = 0
+        async for data in call.pieces(SIZE_LIMIT_BYTES):
+            rest += data
+            size_bytes += len(data)
+            while len(rest) >= PIECE_BYTES:
+                await parts.stage([(PIECE, bytes(rest[:PIECE_BYTES]))])
+                del rest[:PIECE_BYTES]
+        if rest:
+            await parts.stage([(PIECE, bytes(rest))])
+        await parts.stage([(PUBLISH, queue, content_type, 1, parts.number, size_bytes)])
+        return await parts.commit()
 
 
 async def accept(call: Call) -> Answer:
@@ -78,6 +104,14 @@ async def _accept_once(call: Call, count: int, wait_ms: int) -> Answer:
     if not taken["messages"]:
         await _roll_back(call, txid)
         return stepping.messages(call, [], {})
+    for row in taken["messages"]:
+        # Its body goes with it, so that it has to be read before the commit.
+        if (pieces := pieces_of(row[1], row[2])) is not None:
+            await _roll_back(call, txid)
+            raise WrongState(
+                f"message {row[0]!r} has {pieces.size_bytes} bytes, more than one answer holds: take it in a transaction (POST /tx), "
+                f"and read /queues/NAME/ID before its commit"
+            )
     facts = await stepping.commit(call, txid, one_phase=True)
     lsn = int(facts.get("lsn") or 0)
     return stepping.messages(
@@ -101,6 +135,26 @@ async def get(call: Call) -> Answer:
     outcome = await read(call, "queue", call.path_text("name"), arguments)
     rows = await call.door.by_size(len(outcome.body), _rows, outcome.body)
     return stepping.messages(call, rows, age_of(outcome))
+
+
+async def message(call: Call) -> Answer:
+    """The body of one message."""
+    queue, wanted, piece = call.path_text("name"), call.path_text("id"), call.parameters().one("piece")
+    arguments = {"id": wanted, "number": 0 if piece is None else natural(piece, "piece")}
+    outcome = await read(call, "message", queue, arguments)
+    if piece is not None:
+        return result(outcome)
+    content_type, size_bytes, count, data = msgpack.unpackb(outcome.body)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        if call.method != "HEAD":
+            yield data
+            for number in range(1, count):
+                # Another worker may be asked, which is not as far yet.
+                more = await read(call, "message", queue, {"id": wanted, "number": number}, min_lsn=outcome.lsn)
+                yield msgpack.unpackb(more.body)[3]
+
+    return Answer(200, b"", content_type or OCTETS, {**age_of(outcome), "Content-Length": size_bytes}, pieces())
 
 
 async def listed(call: Call) -> Answer:

@@ -21,6 +21,7 @@ from brokerha.model.errors import InvalidRequest, NotFound, OutcomeUnknown, Read
 from brokerha.model.ids import TxId, is_tx_id
 from brokerha.model.outside.isolation import READ_COMMITTED
 from brokerha.model.requests import APPLIED_LEVEL
+from brokerha.model.reserved.pieces import PREFIX, pieces_of
 from brokerha.nodes.front.checking import is_plain
 
 SESSION: Final = b"brokerha-session"
@@ -104,7 +105,7 @@ def messages(call: Call, rows: Sequence[Sequence[Any]], headers: dict[str, str |
     if message_type(call) == MSGPACK:
         packed: bytes = msgpack.packb({**facts, "messages": [list(row) for row in rows]})
         return Answer(200, packed, MSGPACK, {**headers, "Vary": "Accept"})
-    listed = [{"id": row[0], "content_type": row[1], **_body(row[2])} for row in rows]
+    listed = [{"id": row[0], **_body(row[1], row[2])} for row in rows]
     return answer.as_json({**facts, "messages": listed}, 200, {**headers, "Vary": "Accept"})
 
 
@@ -113,8 +114,10 @@ def message_type(call: Call) -> str:
     return call.format_of("messages", (JSON, MSGPACK))
 
 
-def _body(body: bytes) -> dict[str, str]:
+def _body(content_type: str, body: bytes) -> dict[str, str | int]:
+    if (pieces := pieces_of(content_type, body)) is not None:
+        return {"content_type": content_type[len(PREFIX) :], "size": pieces.size_bytes}
     try:
-        return {"body": body.decode()}
+        return {"content_type": content_type, "body": body.decode()}
     except UnicodeDecodeError:
-        return {"body_base64": base64.b64encode(body).decode()}
+        return {"content_type": content_type, "body_base64": base64.b64encode(body).decode()}

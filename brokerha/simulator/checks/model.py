@@ -39,7 +39,7 @@ from brokerha.model.operations import (
 )
 from brokerha.model.outside.authors import taken_author
 from brokerha.model.reserved import branches, staging
-from brokerha.model.reserved.pieces import PREFIX, Body, Pieces, packed_pieces
+from brokerha.model.reserved.pieces import PREFIX, Body, Pieces, packed_bodies, packed_pieces
 from brokerha.model.unfolding import operations_of
 from brokerha.stores.comparing.fingerprint import (
     counts_digest,
@@ -74,6 +74,8 @@ class Model:
         """Operations of the branches that are prepared."""
         self._values: dict[bytes, list[tuple[Lsn, bytes | None]]] = {}
         """By key: its values, each with the LSN from which on it holds."""
+        self._bodies: dict[tuple[str, str], tuple[TxId, Body]] = {}
+        """By queue and message: the large transaction that has its body, and which parts."""
         self._fingerprint = repository_digest("main")
         self.outcomes: list[str] = [""]
         """By LSN; LSN 0 is before everything."""
@@ -103,15 +105,18 @@ class Model:
 
     def _on_staged(self, txid: TxId, timestamp: Timestamp, operations: list[Checked], by: list[By]) -> bool:
         """A part of a large transaction, its commit, or its end; whether it was applied. The book of parts has the rules of stores."""
-        last, book = operations[-1], self._book()
+        last = operations[-1]
+        book = Parts((key, value) for key, value in self.keys.items() if key.startswith(STAGED))
         try:
             if not isinstance(last, CommitStaged):
-                self._keep(book.changes_of(operations, self.lsn() + 1, timestamp, by))
+                for change in book.changes_of(operations, self.lsn() + 1, timestamp, by):
+                    if isinstance(change, (Put, Delete)):
+                        self._put(_row_key(change.table, change.key), change.after)
                 return True
             book.committed(last, txid, by)
         except Rejected:
             return False
-        row_keys = [_row_key(staging.TABLE, staging.part_key(last.name, part)) for part in range(1, last.parts + 1)]
+        row_keys = [_part_key(last.name, part) for part in range(1, last.parts + 1)]
         made = [each for key in row_keys for each in operations_of(self.keys[key])]
         if not self._can_all(made) or self._disturbs(made):
             return False
@@ -121,16 +126,13 @@ class Model:
             self._do(txid, published, each)
             if isinstance(each, PublishPieces):
                 bodies.append(Body(each.queue, message_id(txid, published), each.first, each.last))
-        self._keep(book.deletes(last.name, bodies))
+        stays = {_part_key(last.name, number) for body in bodies for number in range(body.first, body.last + 1)}
+        for key in {*row_keys} - stays:
+            self._put(key, None)
+        if bodies:
+            self._put(_part_key(last.name, 0), packed_bodies(bodies))
+        self._bodies.update({(body.queue, body.message_id): (last.name, body) for body in bodies})
         return True
-
-    def _book(self) -> Parts:
-        return Parts((key, value) for key, value in self.keys.items() if key.startswith(STAGED))
-
-    def _keep(self, changes: list[Change]) -> None:
-        for change in changes:
-            if isinstance(change, (Put, Delete)):
-                self._put(_row_key(change.table, change.key), change.after)
 
     def _prepare(self, txid: TxId, operations: list[Checked]) -> bool:
         if txid in self.prepared:
@@ -194,8 +196,9 @@ class Model:
                 name = message_id(txid, place)
                 self._publish(operation.queue, Message(name, PREFIX + operation.content_type, body))
             case Accept():
-                if self._accept(operation.queue, operation.message_id).content_type.startswith(PREFIX):
-                    self._keep(self._book().left_by([operation]))
+                self._accept(operation.queue, operation.message_id)
+                if (found := self._bodies.pop((operation.queue, operation.message_id), None)) is not None:
+                    self._take_body(*found)
             case Put() | Delete():
                 self._put(_row_key(operation.table, operation.key), operation.after)
 
@@ -219,11 +222,16 @@ class Model:
         self.queues.setdefault(name, {})[message.id] = self.published[name], message
         self._fingerprint ^= message_digest(name, self.published[name], message)
 
-    def _accept(self, name: str, wanted: str) -> Message:
+    def _accept(self, name: str, wanted: str) -> None:
         self._count(name, 0, 1)
-        place, message = self.queues[name].pop(wanted)
-        self._fingerprint ^= message_digest(name, place, message)
-        return message
+        self._fingerprint ^= message_digest(name, *self.queues[name].pop(wanted))
+
+    def _take_body(self, name: TxId, body: Body) -> None:
+        """The rows of a message's body go with it."""
+        for number in range(body.first, body.last + 1):
+            self._put(_part_key(name, number), None)
+        if not any(other == name for other, _ in self._bodies.values()):
+            self._put(_part_key(name, 0), None)
 
     def _count(self, name: str, published: int, accepted: int) -> None:
         before = Counts(self.published.get(name, 0), self.accepted.get(name, 0))
@@ -283,6 +291,10 @@ def _items(operations: list[Checked], *, writes: bool = False) -> set[tuple[str,
 
 def _quad(text: str) -> str:
     return text.strip().removesuffix(".").rstrip()
+
+
+def _part_key(name: TxId, number: int) -> bytes:
+    return _row_key(staging.TABLE, staging.part_key(name, number))
 
 
 def _row_key(table: str, key: bytes) -> bytes:

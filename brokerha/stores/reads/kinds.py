@@ -37,6 +37,8 @@ from brokerha.stores.tables.key_range import RANGE_LIMIT
 OCTETS, JSON, MSGPACK = "application/octet-stream", "application/json", "application/x-msgpack"
 RDF_KINDS: Final = frozenset({"query", "statements", "size", "contexts"})
 PLAIN_KINDS: Final = frozenset({"fingerprint", "repositories", "control"})
+OF_TABLES: Final = frozenset({"get", "queue", "message", "queues", "tables", "snapshots", "settings", "about"})
+"""Kinds that an LMDB transaction answers (tables.py); ranges come in pieces."""
 WALKS: Final = frozenset({"digests", "items"})
 """Kinds that look at the whole content."""
 READS_LIMIT: Final = 100
@@ -73,7 +75,7 @@ ARGUMENTS: Final[dict[str, Shapes]] = {
     "queue": {
         "after": _MESSAGE_ID, "limit": _ROWS, "holder": TEXT, "expired": listed(TEXT, 0, MASTERS_LIMIT), **_PENDING,
     },
-    "message": {"id": needed(_MESSAGE_ID), "number": number(0, PARTS_LIMIT)},
+    "message": {"id": needed(_MESSAGE_ID), "number": number(0, PARTS_LIMIT), **_PENDING},
     "queues": _PENDING,
     "together": {"reads": needed(listed(BYTES, 1, READS_LIMIT)), "seen": BYTES, **_PENDING},
     "fingerprint": {},

@@ -104,7 +104,10 @@ def _demands_of(wanted: Wanted, pending: Pending, lsn: Lsn, before: Before, body
         return (_demand_of_range(name, KeyRange(name, arguments), lsn, before, body),)
     if kind in RDF_KINDS:
         return (("expect-since", GRAPH, name, lsn),)
-    if kind == "queue":
+    if kind == "message" and pending.takes(name, str(arguments["id"])):
+        # That it is taken says already that it is there.
+        return ()
+    if kind in {"queue", "message"}:
         return (("expect-since", QUEUE, name, lsn),)
     if kind == "about":
         return (("expect-since", TABLE, about.TABLE, lsn),)

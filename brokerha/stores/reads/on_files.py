@@ -14,25 +14,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from brokerha.model.errors import InvalidRequest, TooLarge, UnknownRepository
-from brokerha.model.reserved import about
 from brokerha.stores.rdf.query import Answer, Pattern
 from brokerha.stores.rdf.question import Question, contexts_question, query_question, size_question, statements_question
 from brokerha.stores.rdf.repository import RdfRepository
 from brokerha.stores.reads.kinds import (
     JSON,
     MSGPACK,
-    OCTETS,
+    PLAIN_KINDS,
     RDF_KINDS,
     View,
-    about_answer,
-    about_beginning,
     as_json,
     plain_answer,
     text_argument,
     texts_argument,
 )
 from brokerha.stores.reads.pending import Pending
-from brokerha.stores.reads.queues import QueueRange
 from brokerha.stores.reads.tables import TablesReading
 from brokerha.stores.reads.together import REPOSITORIES_LIMIT, RESULT_LIMIT_BYTES, Wanted, read_number
 from brokerha.stores.sparql.scratch import ScratchText
@@ -92,32 +88,18 @@ class TogetherRun:
 
     def _answer(self, view: View, transaction: Any, wanted: Wanted) -> tuple[str, bytes]:
         kind, name, arguments = wanted
-        tables, pending = self._tables, self._pending
-        if kind == "get":
-            return OCTETS, tables.value(transaction, name, arguments, pending)
         if kind == "range":
             body = bytearray()
             snapshot = text_argument(arguments, "snapshot")
             past = None if snapshot is None else (snapshot, name)
-            for piece in tables.range(transaction, KeyRange(name, arguments), pending, self._may_go_on, past):
+            for piece in self._tables.range(transaction, KeyRange(name, arguments), self._pending, self._may_go_on, past):
                 body += piece
                 if len(body) > RESULT_LIMIT_BYTES:
                     raise TooLarge(f"the range has more than {RESULT_LIMIT_BYTES} bytes: ask for less")
             return MSGPACK, bytes(body)
-        if kind == "queue":
-            return MSGPACK, tables.queue(transaction, QueueRange(name, arguments), pending, self._may_go_on)
-        if kind == "about":
-            beginning = about_beginning(name, view.repositories)
-            return JSON, about_answer(name, view.repositories, tables.rows(transaction, about.TABLE, beginning))
-        if kind == "tables":
-            return JSON, tables.names(transaction)
-        if kind == "snapshots":
-            return JSON, tables.snapshots(transaction)
-        if kind == "settings":
-            return JSON, tables.settings(transaction)
-        if kind == "queues":
-            return JSON, tables.queues(transaction, pending)
-        return JSON, plain_answer(view, kind)
+        if kind in PLAIN_KINDS:
+            return JSON, plain_answer(view, kind)
+        return self._tables.answer(transaction, view.repositories, wanted, self._pending, self._may_go_on)
 
 
 def read_pending(

@@ -100,6 +100,10 @@ class Pending:
             return iter([own[each] for each in ids[ids.index(after) + 1 :]])
         return chain((message for message in held(after) if message.id not in gone), own.values())
 
+    def takes(self, queue: str, message_id: str) -> bool:
+        """Whether a message of the store is taken away."""
+        return message_id in self._accepted.get(queue, ())
+
     def counted(self, held: dict[str, Counts], holds: Callable[[str, str], bool]) -> dict[str, Counts]:
         """The counters of all queues, by name in order; ``holds`` says whether the store has a message."""
         counted = dict(held)

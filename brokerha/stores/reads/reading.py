@@ -12,7 +12,7 @@
 | snapshots    |            |                                                       | application/json, list of {name, tables, lsn} |
 | queue *      | queue      | after (a message id), limit                          | application/x-msgpack, (message id, content type, body) |
 | queue        | queue      | holder (a master), limit, expired (masters): what it has claimed, and may claim | application/x-msgpack, queues.py |
-| message      | queue      | id, number (0): a piece of its body (model/reserved/pieces.py) | application/x-msgpack, (content type, bytes of the body, pieces of it, this piece) |
+| message *    | queue      | id, number (0): a piece of its body (model/reserved/pieces.py) | application/x-msgpack, (content type, bytes of the body, pieces of it, this piece) |
 | queues *     |            |                                                       | application/json, name: depth, published, accepted |
 | together *   |            | reads: packed (kind, name, arguments) of each; seen (observing.py) | application/x-msgpack, (content type, body) of each |
 | fingerprint  |            |                                                       | application/json                    |
@@ -38,17 +38,14 @@ from threading import Condition
 from typing import Any
 
 from brokerha.model.errors import StoreError, UnknownRepository
-from brokerha.model.reserved import about
 from brokerha.ports.store import ReadAnswer
 from brokerha.stores.files.environment import Environment, store_errors
 from brokerha.stores.reads.kinds import (
     JSON,
     MSGPACK,
-    OCTETS,
+    OF_TABLES,
     PLAIN_KINDS,
     View,
-    about_answer,
-    about_beginning,
     as_json,
     check_arguments,
     plain_answer,
@@ -57,8 +54,8 @@ from brokerha.stores.reads.kinds import (
 )
 from brokerha.stores.reads.on_files import read_pending
 from brokerha.stores.reads.pending import UNTOUCHED, Pending
-from brokerha.stores.reads.queues import QueueRange
 from brokerha.stores.reads.tables import TablesReading
+from brokerha.stores.reads.together import Wanted
 from brokerha.stores.tables.key_range import KeyRange, in_pieces
 
 _CLOSE_LIMIT_S = 10.0
@@ -112,38 +109,15 @@ class Reader:
         check_arguments(kind, name, arguments)
         if kind in PLAIN_KINDS:
             return ReadAnswer(JSON, view.lsn, in_pieces(plain_answer(view, kind)))
-        if kind == "about":
-            return ReadAnswer(JSON, view.lsn, in_pieces(self._about(view, name)))
-        if kind == "settings":
-            with self._transaction("cannot read the settings") as transaction:
-                return ReadAnswer(JSON, view.lsn, in_pieces(self.tables.settings(transaction)))
         pending = Pending.of(arguments)
-        if kind == "get":
-            with self._transaction(f"cannot read table {name}") as transaction:
-                value = self.tables.value(transaction, name, arguments, pending)
-            return ReadAnswer(OCTETS, view.lsn, in_pieces(value))
+        if kind in OF_TABLES:
+            wanted = Wanted(kind, name, arguments)
+            with self._transaction(f"cannot read {' '.join(filter(None, (kind, name)))}") as transaction:
+                content_type, body = self.tables.answer(transaction, view.repositories, wanted, pending, may_go_on)
+            return ReadAnswer(content_type, view.lsn, in_pieces(body))
         if kind == "range":
             pieces = self._range(name, KeyRange(name, arguments), pending, may_go_on, text_argument(arguments, "snapshot"))
             return ReadAnswer(MSGPACK, view.lsn, pieces)
-        if kind == "snapshots":
-            with self._transaction("cannot read the snapshots") as transaction:
-                return ReadAnswer(JSON, view.lsn, in_pieces(self.tables.snapshots(transaction)))
-        if kind == "tables":
-            with self._transaction("cannot read the tables") as transaction:
-                return ReadAnswer(JSON, view.lsn, in_pieces(self.tables.names(transaction)))
-        if kind == "queue":
-            wanted = QueueRange(name, arguments)
-            with self._transaction(f"cannot read queue {name}") as transaction:
-                body = self.tables.queue(transaction, wanted, pending, may_go_on)
-            return ReadAnswer(MSGPACK, view.lsn, in_pieces(body))
-        if kind == "message":
-            with self._transaction(f"cannot read queue {name}") as transaction:
-                body = self.tables.message(transaction, name, arguments)
-            return ReadAnswer(MSGPACK, view.lsn, in_pieces(body))
-        if kind == "queues":
-            with self._transaction("cannot read the queues") as transaction:
-                body = self.tables.queues(transaction, pending)
-            return ReadAnswer(JSON, view.lsn, in_pieces(body))
         if pending.on(name) != UNTOUCHED:
             union = self._is_union(name)
             content_type, pieces = read_pending(view, kind, name, arguments, pending, may_go_on, union=union)
@@ -153,11 +127,6 @@ class Reader:
     def _is_union(self, name: str) -> bool:
         with self._transaction("cannot read the settings of a repository") as transaction:
             return self.tables.is_union(transaction, name)
-
-    def _about(self, view: View, name: str) -> bytes:
-        beginning = about_beginning(name, view.repositories)
-        with self._transaction("cannot read what is kept about repositories") as transaction:
-            return about_answer(name, view.repositories, self.tables.rows(transaction, about.TABLE, beginning))
 
     @contextmanager
     def _transaction(self, doing: str) -> Iterator[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,9 +15,10 @@ from brokerha.stores.execution.expectations import Before, range_digest
 from brokerha.stores.execution.last_changes import LastChanges
 from brokerha.stores.execution.prepared import BEGINNING, messages_in
 from brokerha.stores.files.environment import Environment
-from brokerha.stores.reads.kinds import settings_answer
+from brokerha.stores.reads.kinds import JSON, MSGPACK, OCTETS, about_answer, about_beginning, settings_answer
 from brokerha.stores.reads.pending import Pending
 from brokerha.stores.reads.queues import RESULT_LIMIT_BYTES, QueueRange, piece_of
+from brokerha.stores.reads.together import Wanted
 from brokerha.stores.tables.key_range import OWN_TABLES, KeyRange, row_key_of, wanted_row_key
 from brokerha.stores.tables.key_value import (
     checked_rows,
@@ -44,6 +45,30 @@ class TablesReading:
         self._branches: dict[bytes, frozenset[tuple[str, str]]] = {}
         """What the prepared branches take that were there when somebody looked last; replaced as a whole, by any thread."""
 
+    def answer(
+        self, transaction: Any, repositories: Collection[str], wanted: Wanted, pending: Pending, may_go_on: Callable[[], bool]
+    ) -> tuple[str, bytes]:
+        """Content type and body of a read of one of `OF_TABLES`. Raises InvalidRequest and what is below it, TimedOut, StoreDamaged."""
+        kind, name, arguments = wanted
+        match kind:
+            case "get":
+                return OCTETS, self.value(transaction, name, arguments, pending)
+            case "queue":
+                return MSGPACK, self.queue(transaction, QueueRange(name, arguments), pending, may_go_on)
+            case "message":
+                message = self._queues.message(transaction, name, str(arguments["id"]))
+                return MSGPACK, piece_of(message, int(str(arguments.get("number") or 0)), partial(self._stored, transaction))
+            case "queues":
+                return JSON, self.queues(transaction, pending)
+            case "tables":
+                return JSON, self.names(transaction)
+            case "snapshots":
+                return JSON, snapshots_in(transaction, self._keys).report()
+            case "settings":
+                return JSON, settings_answer(self.rows(transaction, settings.TABLE, b""))
+        beginning = about_beginning(name, repositories)
+        return JSON, about_answer(name, repositories, self.rows(transaction, about.TABLE, beginning))
+
     def before(self, transaction: Any, fingerprint: bytes) -> Before:
         """The state of an LMDB transaction, for expectations; the fingerprint is that of its commit."""
         return Before(
@@ -69,14 +94,6 @@ class TablesReading:
             return self.get(transaction, row_key, pending)
         numbers = snapshots_in(transaction, self._keys).from_on(arguments["snapshot"], table)
         return past_value(numbers, table, row_key[len(row_key_of(table, b"")) :], partial(self._stored, transaction))
-
-    def snapshots(self, transaction: Any) -> bytes:
-        """All snapshots of tables, as JSON."""
-        return snapshots_in(transaction, self._keys).report()
-
-    def settings(self, transaction: Any) -> bytes:
-        """All settings that were set at run time, as JSON."""
-        return settings_answer(self.rows(transaction, settings.TABLE, b""))
 
     def _stored(self, transaction: Any, row_key: bytes) -> bytes | None:
         try:
@@ -143,11 +160,6 @@ class TablesReading:
             found = wanted.claims(row, held, partial(self._taken, transaction), partial(self._queues.holds, transaction, wanted.queue))
         body: bytes = msgpack.packb(found)
         return body
-
-    def message(self, transaction: Any, queue: str, arguments: Mapping[str, Any]) -> bytes:
-        """A piece of the body of a message. Raises NotFound, StoreDamaged."""
-        message = self._queues.message(transaction, queue, arguments["id"])
-        return piece_of(message, arguments.get("number") or 0, partial(self._stored, transaction))
 
     def _taken(self, transaction: Any) -> frozenset[tuple[str, str]]:
         """The messages that prepared transactions take, as (queue, id). What a branch takes never changes, so it is looked up once. Raises StoreDamaged."""

@@ -4,58 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-import brokerha
 from brokerha.client import Client, large
 from brokerha.client.outcomes import Written
-from brokerha.embedded import EmbeddedCluster
-from brokerha.http import HttpServer, create_app
 from brokerha.model.errors import InvalidRequest, OutcomeUnknown, Rejected, WrongState
 from brokerha.model.operations import Operation
 from brokerha.model.reserved.staging import TABLE
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from brokerha.stores.execution import staged
 
-_numbers = itertools.count()
-
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
-    config = ClusterConfig(
-        name="large",
-        broker=f"embedded://large-{next(_numbers)}",
-        data=tmp_path,
-        masters=(MasterEntry(id="m1"), MasterEntry(id="m2")),
-        workers=(WorkerEntry(id="w1", master="m1"), WorkerEntry(id="w2", master="m2")),
-    )
-    with EmbeddedCluster(config) as running:
-        yield running
-
-
-@pytest.fixture
-def url(cluster: EmbeddedCluster) -> Iterator[str]:
-    server = HttpServer(create_app(cluster.masters["m1"]), "127.0.0.1", 0)
-    server.start()
-    yield server.url
-    server.stop(0.2)
-
-
-@pytest.fixture(params=["embedded", "http"])
-def db(request: pytest.FixtureRequest, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+def db(on_sites: Client, monkeypatch: pytest.MonkeyPatch) -> Client:
     monkeypatch.setattr(large, "PART_BYTES", 1000)
-    if request.param == "embedded":
-        with cluster.client("m1", "m2") as client:
-            yield client
-    else:
-        with brokerha.connect(request.getfixturevalue("url")) as client:
-            yield client
+    return on_sites
 
 
 def lines(first: int, count: int) -> str:

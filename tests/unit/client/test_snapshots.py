@@ -3,55 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import brokerha
 from brokerha import aio
 from brokerha.client import Client
 from brokerha.client.exporting import export_snapshot
-from brokerha.embedded import EmbeddedCluster
-from brokerha.http import HttpServer, create_app
 from brokerha.model.errors import Rejected, UnknownSnapshot
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 
 ROWS = [(b"%d" % number, b"old") for number in range(9)]
-_numbers = itertools.count()
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
-    config = ClusterConfig(
-        name="kept",
-        broker=f"embedded://kept-{next(_numbers)}",
-        data=tmp_path,
-        masters=(MasterEntry(id="m1"), MasterEntry(id="m2")),
-        workers=(WorkerEntry(id="w1", master="m1"), WorkerEntry(id="w2", master="m2")),
-    )
-    with EmbeddedCluster(config) as running:
-        yield running
-
-
-@pytest.fixture
-def url(cluster: EmbeddedCluster) -> Iterator[str]:
-    server = HttpServer(create_app(cluster.masters["m1"]), "127.0.0.1", 0)
-    server.start()
-    yield server.url
-    server.stop(0.2)
-
-
-@pytest.fixture(params=["embedded", "http"])
-def db(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[Client]:
-    if request.param == "embedded":
-        with cluster.client("m1", "m2") as client:
-            yield client
-    else:
-        with brokerha.connect(request.getfixturevalue("url")) as client:
-            yield client
+def db(on_sites: Client) -> Client:
+    return on_sites
 
 
 def test_a_snapshot_is_made_read_listed_and_dropped(db: Client) -> None:

@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 import gzip
-import itertools
-from collections.abc import Iterator
-from pathlib import Path
 
 import httpx2
 import pytest
 
-from brokerha.embedded import EmbeddedCluster
-from brokerha.http import HttpServer, create_app
+from brokerha.http.door import large
 from brokerha.http.rdf import large_bodies
 from brokerha.model.reserved.staging import TABLE
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 
 LINES = "application/n-triples"
-_numbers = itertools.count()
 
 
 @pytest.fixture
-def http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx2.Client]:
-    monkeypatch.setattr(large_bodies, "BODY_LIMIT_BYTES", 5_000)
+def http(on_site: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> httpx2.Client:
+    for module in (large, large_bodies):
+        monkeypatch.setattr(module, "BODY_LIMIT_BYTES", 5_000)
     monkeypatch.setattr(large_bodies, "PART_BYTES", 1_000)
-    config = ClusterConfig(
-        name="bodies",
-        broker=f"embedded://bodies-{next(_numbers)}",
-        data=tmp_path,
-        masters=(MasterEntry(id="m1"),),
-        workers=(WorkerEntry(id="w1", master="m1"),),
-    )
-    with EmbeddedCluster(config) as running:
-        server = HttpServer(create_app(running.masters["m1"]), "127.0.0.1", 0)
-        server.start()
-        with httpx2.Client(base_url=server.url, timeout=60) as client:
-            yield client
-        server.stop(0.2)
+    return on_site
 
 
 def lines(first: int, count: int) -> str:

@@ -33,6 +33,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "snapshots": {},
     "settings": {},
     "queue": {"after": None, "limit": 1},
+    "message": {"id": "tx.1.2", "number": 0},
     "queues": {},
     "together": {"reads": (msgpack.packb(("queues", "", {})),)},
     "fingerprint": {},
@@ -50,6 +51,7 @@ NAMES = {
     "get": "t",
     "range": "t",
     "queue": "q",
+    "message": "q",
 }
 
 
