@@ -6,6 +6,7 @@
     draw(20_000_000)    draw_members: masters that are added, taken out and replaced while the world splits
     draw(30_000_000)    draw_mode: masters of which every side goes on; from 30, 40 and 50 million on none, simple and smart
     draw(60_000_000)    draw_chosen: the same while operators choose another strategy now and then, quorum among them
+    draw(1_000_000)     the same as 0, with large transactions; every fifth of the later nine million seeds of each kind has some
 
 The second kind has fewer masters and workers and does less beside, so that its runs stay short.
 """
@@ -45,6 +46,10 @@ MODES_FROM = {"none": 30_000_000, "simple": 40_000_000, "smart": 50_000_000}
 """Seeds from here on, ten million each, draw worlds with one of the strategies in which every side of a split goes on."""
 CHOSEN_FROM = 60_000_000
 """Seeds from here on draw worlds in which operators choose from several strategies."""
+LARGE_FROM = 1_000_000
+"""Of each ten million seeds, clients stage `LARGE` large transactions in every `LARGE_EVERY`th from here on, fresh seeds among them."""
+LARGE_EVERY = 5
+LARGE = 6
 MOST_MASTERS = 6
 FAULTS_OF_MEMBERS = {
     "add master": 3 * SECOND_US,
@@ -96,6 +101,13 @@ def _sync(rng: Random) -> dict[str, Any]:
 
 def draw(seed: int) -> Options:
     """Options of a seed."""
+    drawn = _drawn(seed)
+    if seed % SPLITS_FROM < LARGE_FROM or seed % LARGE_EVERY:
+        return drawn
+    return replace(drawn, load=replace(drawn.load, large=LARGE))
+
+
+def _drawn(seed: int) -> Options:
     if seed >= CHOSEN_FROM:
         return draw_chosen(seed)
     if seed >= min(MODES_FROM.values()):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -12,7 +16,7 @@ import pytest
 
 import brokerha
 from brokerha.client.large import LargeTransaction
-from brokerha.model.errors import BrokerhaError
+from brokerha.model.errors import BrokerhaError, NotReady, TimedOut, Unreachable
 from brokerha.model.reserved.staging import TABLE
 from brokerha.ports.front import ReadOutcome
 from tests.support.broker_source import BrokerSource
@@ -109,6 +113,33 @@ def test_whoever_is_killed_in_the_middle_it_takes_place_once(site: TxSite) -> No
         assert db.range(TABLE, min_lsn="latest") == []
     assert others.written > 0
     site.until(lambda: len(site.fingerprints()) == 1, "all copies are equal")
+
+
+def test_a_long_message_is_given_once_whoever_is_killed(site: TxSite) -> None:
+    film = os.urandom(3_000_000)
+    with site.client("m2", "m3", timeout=WAIT_S) as db:
+        for node in ("m1", "w3", "m1b"):
+            tx = db.large_transaction(timeout=COMMIT_S)
+            killed_meanwhile(site, node, lambda tx=tx: tx.publish("films", io.BytesIO(film), "video/mp4"))  # type: ignore[misc]
+            killed_meanwhile(site, "w4", lambda tx=tx: committed(tx))  # type: ignore[misc]
+        assert [message.size for message in db.queue("films", min_lsn="latest")] == [len(film)] * 3
+        for node in ("w3", "w4"):
+            with db.transaction(timeout=COMMIT_S) as taking:
+                message = taking.accept("films", wait=WAIT_S, bodies=False)
+                assert message is not None
+                found: list[bytes] = []
+                killed_meanwhile(site, node, partial(read_body, db, message.id, found))
+                assert b"".join(found) == film
+        assert [message.body for message in db.consume("films", count=1, wait=WAIT_S)] == [film]
+        assert (db.queue("films", min_lsn="latest"), db.range(TABLE, min_lsn="latest")) == ([], [])
+    site.until(lambda: len(site.fingerprints()) == 1, "all copies are equal")
+
+
+def read_body(db: brokerha.client.Session, message_id: str, found: list[bytes]) -> None:
+    """Read the body of a message, again when who gave it was killed."""
+    while not found:
+        with contextlib.suppress(TimedOut, NotReady, Unreachable):
+            found += list(db.message_body("films", message_id, min_lsn="latest"))
 
 
 def killed_meanwhile(site: TxSite, node: str, act: Callable[[], object]) -> None:
