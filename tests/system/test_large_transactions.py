@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
+import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+import msgpack
 import pytest
 
 import brokerha
@@ -23,6 +27,8 @@ from tests.support.broker_source import BrokerSource
 from tests.system.tx_site import TxSite, tx_site
 
 WAIT_S = 60.0
+MAKE_ANEW_S = 3600.0
+"""The same for hundreds of MiB."""
 COMMIT_S = 300.0
 """Workers that were killed make what is staged anew."""
 TRIPLES = 40_000
@@ -55,6 +61,7 @@ class Others:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.written = 0
+        self.longest_s = 0.0
         self.faults: list[BaseException] = []
 
     def __enter__(self) -> Self:
@@ -68,10 +75,12 @@ class Others:
     def _run(self) -> None:
         with self._site.client("m3", "m2", timeout=WAIT_S) as db:
             while not self._stop.is_set():
+                begun_s = time.monotonic()
                 try:
                     # Some of it is about the same quads.
                     db.write([("put", "small", b"k", b"%d" % self.written), ("remove", "main", lines("mixed", self.written % 100, 3))])
                     self.written += 1
+                    self.longest_s = max(self.longest_s, time.monotonic() - begun_s)
                 except BrokerhaError as fault:
                     self.faults.append(fault)
 
@@ -135,6 +144,126 @@ def test_a_long_message_is_given_once_whoever_is_killed(site: TxSite) -> None:
     site.until(lambda: len(site.fingerprints()) == 1, "all copies are equal")
 
 
+@pytest.mark.campaign
+def test_hundreds_of_mib_whoever_is_killed(site: TxSite, covered: Callable[[str], None]) -> None:
+    """``BROKERHA_LARGE_MIB`` of triples and three quarters of that as one message, each process killed while they are handed over."""
+    mib = int(os.environ.get("BROKERHA_LARGE_MIB", "400"))
+    # Each line has 45 bytes or so.
+    triples, film = mib * 1024 * 1024 * 10 // 448, Film(mib * 1024 * 1024 * 3 // 4)
+    with site.client("m2", "m3", timeout=COMMIT_S) as db, Others(site) as others, Peaks(site) as peaks:
+        begun_s = time.monotonic()
+        before = db.size("main", min_lsn="latest")
+        tx = db.large_transaction(timeout=MAKE_ANEW_S)
+        with Killing(site, mib / 8) as kills:
+            for first in range(0, triples, 10_000):
+                tx.add("main", lines("huge", first, min(10_000, triples - first)))
+        staged_s = time.monotonic() - begun_s
+        killed_meanwhile(site, "w4", lambda: committed(tx))
+        covered(f"{triples} triples in {tx.parts} parts: staged in {staged_s:.0f} s with {kills.done} kills, committed in {time.monotonic() - begun_s - staged_s:.0f} s")
+        begun_s = time.monotonic()
+        with Killing(site, 5.0) as kills:
+            tx = db.large_transaction(timeout=COMMIT_S)
+            tx.publish("films", film, "video/mp4")
+        killed_meanwhile(site, "w3", lambda: committed(tx))
+        published_s = time.monotonic() - begun_s
+        with db.transaction(timeout=3600) as taking, Killing(site, 5.0) as while_read:
+            message = taking.accept("films", wait=WAIT_S, bodies=False)
+            assert message is not None
+            assert message.size == film.size
+            digest = hashlib.blake2b()
+            read_all(db, message.id, digest)
+        assert digest.digest() == film.digest.digest()
+        covered(f"a message of {film.size} bytes in {tx.parts} parts: published in {published_s:.0f} s with {kills.done} kills, read with {while_read.done}")
+        assert (db.queue("films", min_lsn="latest"), db.range(TABLE, min_lsn="latest")) == ([], [])
+        # Others remove some of what was there before.
+        assert before - 103 + triples <= db.size("main", min_lsn="latest") <= before + triples
+    covered(f"anonymous memory at most, MiB: {', '.join(f'{node} {most:.0f}' for node, most in sorted(peaks.most.items()))}")
+    covered(f"beside it {others.written} small writes, the longest {others.longest_s:.1f} s, and {len(others.faults)} that were not answered")
+    site.until(lambda: len(site.fingerprints()) == 1, "all copies are equal", MAKE_ANEW_S)
+
+
+class Film(io.BytesIO):
+    """So many bytes, made as they are read."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.digest = hashlib.blake2b()
+        self._random = random.Random(1)
+        self._left = size
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = self._random.randbytes(min(self._left if size is None or size < 0 else size, self._left))
+        self._left -= len(data)
+        self.digest.update(data)
+        return data
+
+
+class Killing:
+    """Kills each process of a site once, until the block is left: the next one so long after the last is back."""
+
+    def __init__(self, site: TxSite, pause_s: float) -> None:
+        self._pause_s = pause_s
+        self._site = site
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.done = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        for node in self._site.nodes:
+            if self._stop.wait(self._pause_s):
+                return
+            self._site.kill(node)
+            self._site.start(node)
+            self._site.await_ready(node)
+            self._site.await_primary()
+            self.done += 1
+
+
+class Peaks:
+    """The most memory of each process that was seen in the block, of its own, in MiB."""
+
+    def __init__(self, site: TxSite) -> None:
+        self._site = site
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.most: dict[str, float] = {}
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.5):
+            for node in self._site.nodes:
+                # One that was killed just now has none.
+                with contextlib.suppress(KeyError, OSError, StopIteration):
+                    self.most[node] = max(self.most.get(node, 0.0), self._site.memory_mb(node))
+
+
+def read_all(db: brokerha.client.Session, message_id: str, digest: Any) -> None:
+    """Read the body of a message piece by piece, each again when who gave it was killed."""
+    number, count = 0, 1
+    while number < count:
+        with contextlib.suppress(TimedOut, NotReady, Unreachable):
+            answer = db.read("message", "films", {"id": message_id, "number": number}, "latest")
+            _, _, count, data = msgpack.unpackb(answer.body)
+            digest.update(data)
+            number += 1
+
+
 def read_body(db: brokerha.client.Session, message_id: str, found: list[bytes]) -> None:
     """Read the body of a message, again when who gave it was killed."""
     while not found:
@@ -144,11 +273,15 @@ def read_body(db: brokerha.client.Session, message_id: str, found: list[bytes]) 
 
 def killed_meanwhile(site: TxSite, node: str, act: Callable[[], object]) -> None:
     """Do something while a process is killed, and started again."""
-    killer = threading.Timer(0.2, site.kill, [node])
+
+    def kill() -> None:
+        site.kill(node)
+        site.start(node)
+
+    killer = threading.Timer(0.2, kill)
     killer.start()
     act()
     killer.join()
-    site.start(node)
     site.await_ready(node)
     site.await_primary()
 

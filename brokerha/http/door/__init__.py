@@ -9,4 +9,5 @@
     call.py       one request: headers, wanted formats, parameters, body; everything that a client can get wrong is found here
     answer.py     one answer, and the one table from errors to status codes
     passing.py    reads and writes on their way to the front
+    large.py      a large transaction that a request hands over in parts
 """
