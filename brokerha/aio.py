@@ -334,6 +334,7 @@ class AsyncSession(_InThreads):
     repositories = _awaited(Session.repositories)
     tables = _awaited(Session.tables)
     snapshots = _awaited(Session.snapshots)
+    staged = _awaited(Session.staged)
     export = _awaited(Session.export)
     control_list = _awaited(Session.control_list)
     digests = _awaited(Session.digests)

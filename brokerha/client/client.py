@@ -225,6 +225,11 @@ class Client(Calls):
         answer: list[dict[str, Any]] = json.loads(self.read("snapshots", "", {}, min_lsn, timeout).body)
         return answer
 
+    def staged(self, *, min_lsn: Least = None, timeout: float | None = None) -> list[dict[str, Any]]:
+        """Large transactions of which anything is staged: ``{"txid", "parts", "bytes", "items", "user", "last_us"}`` of each."""
+        answer: list[dict[str, Any]] = json.loads(self.read("staged", "", {}, min_lsn, timeout).body)
+        return answer
+
     def export(
         self,
         table: str,

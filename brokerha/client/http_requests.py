@@ -113,6 +113,7 @@ _READS: dict[str, Callable[[str, Arguments], Request]] = {
     "queues": lambda _name, _: _get("/queues"),
     "together": _together,
     "fingerprint": lambda _name, _: _get("/cluster/fingerprints"),
+    "staged": lambda _name, _: _get("/cluster/staged"),
     "control": lambda _name, _: _get("/cluster/control"),
     "digests": lambda _name, arguments: _get(_with("/cluster/digests", arguments)),
     "items": _items,

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from io import BytesIO
 from itertools import chain
 from types import TracebackType
-from typing import BinaryIO, Final, Self
+from typing import Final, Protocol, Self
 
 from brokerha.client.calls import Calls
 from brokerha.client.outcomes import Written
@@ -42,6 +42,13 @@ WHOLE_BYTES: Final = 1024 * 1024
 """A message of so many, or more, is handed over in pieces."""
 COMMIT_S: Final = 600.0
 """How long a commit may take if nobody says; workers make what is left to be made."""
+
+
+class Readable(Protocol):
+    """A binary file, or what reads like one."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most so many bytes; empty at the end."""
 
 
 class LargeTransaction:
@@ -98,7 +105,7 @@ class LargeTransaction:
         self.write([("delete", table, as_bytes(key_name))])
 
     def publish(
-        self, queue: str, body: str | bytes | BinaryIO, content_type: str = "application/octet-stream"
+        self, queue: str, body: str | bytes | Readable, content_type: str = "application/octet-stream"
     ) -> None:
         """Append a message to a queue; of any length, also what is read from a binary file. A long one is handed over in pieces."""
         content = BytesIO(as_bytes(body)) if isinstance(body, (str, bytes)) else body
@@ -175,6 +182,13 @@ class LargeTransaction:
         # One that was committed after all has no parts any more.
         with contextlib.suppress(BrokerhaError):
             self._writer.write([(DROP, self.name)], ack="synchronised", timeout=self._timeout)
+
+    @property
+    def written(self) -> Written:
+        """Where it took place. Raises WrongState before."""
+        if self.committed is None:
+            raise WrongState(f"large transaction {self.name} did not take place yet")
+        return self.committed
 
     @property
     def lsn(self) -> Lsn:

@@ -113,6 +113,7 @@ PATHS: dict[str, dict[str, tuple[str, Handler]]] = {
         "PUT": (ADMIN, Command("peer-add", {}, begins="/cluster/peers")),
         "DELETE": (ADMIN, Command("peer-remove", flags=("force",), begins="/cluster/peers")),
     },
+    "/cluster/staged": {"GET": (READ, open_transactions.staged)},
     "/cluster/settings": {"GET": (ADMIN, Command("settings"))},
     "/cluster/settings/{name}": {
         "GET": (ADMIN, settings.get),

@@ -229,6 +229,17 @@ class StoreStagedContract:
         assert json.loads(read(store, "tables")) == ["t", "u"]
         assert store.applied() == store.recompute()
 
+    def test_what_is_staged_can_be_listed(self, store: Store) -> None:
+        ok(stage(store, 1, ("put", "t", b"k", b"v"), user="ann", timestamp=2_000_000))
+        ok(stage(store, 2, ("add", "main", quads(A, B)), user="ann", timestamp=4_000_000))
+        ok(stage(store, 1, ("put", "t", b"k", b"v"), name="two", timestamp=3_000_000))
+        first, second = json.loads(read(store, "staged"))
+        assert first.pop("bytes") > 0
+        assert first == {"txid": "two", "parts": 1, "items": 1, "user": "", "last_us": 3_000_000}
+        assert (second["txid"], second["parts"], second["items"], second["user"], second["last_us"]) == (NAME, 2, 3, "ann", 4_000_000)
+        ok(commit(store, 2, user="ann"))
+        assert [each["txid"] for each in json.loads(read(store, "staged"))] == ["two"]
+
     def test_limits(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(staged, "SIZE_LIMIT_BYTES", 100)
         assert "load the data instead" in why(store, stage(store, 1, ("put", "t", b"k", bytes(100))))

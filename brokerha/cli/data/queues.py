@@ -10,18 +10,19 @@ import base64
 import json
 import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer
-from brokerha.cli.common.inputs import STANDARD_INPUT, read_bytes
+from brokerha.cli.common.inputs import opened
 from brokerha.cli.common.options import AckOption, ApartOption, FormatOption, KeyOption
 from brokerha.cli.common.output import Format
 from brokerha.cli.data.read_write import placed, write_raw
+from brokerha.client.large import WHOLE_BYTES
 
 if TYPE_CHECKING:
     from brokerha.client.calls import Consumed
@@ -46,15 +47,31 @@ def publish(
     apart: ApartOption = "wait",
     key: KeyOption = "",
 ) -> Answer:
-    """Append a message to a queue."""
+    """Append a message to a queue; of 1 MiB or more in pieces, up to 512 MiB."""
     if (text is None) == (file is None):
         raise typer.BadParameter("the message: write FILE, - for standard input, or --text TEXT, and one of them only")
     if file is None:
         body = (text or "").encode("utf-8", "surrogateescape")
     else:
-        is_standard = file == STANDARD_INPUT
-        body = read_bytes(file if is_standard else None, None if is_standard else Path(file), "the message")
+        with opened(file) as source:
+            body = source.content.read(WHOLE_BYTES)
+            if len(body) == WHOLE_BYTES:
+                with cluster.client.large_transaction(key=key, ack=ack) as large:
+                    large.publish(queue, _Begun(body, source.content), content_type)
+                return placed(large.written)
     return placed(cluster.client.publish(queue, body, content_type, key=key, ack=ack, apart=apart))
+
+
+class _Begun:
+    """A file of which the beginning was read already."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self._head = head
+        self._rest = rest
+
+    def read(self, size: int, /) -> bytes:
+        data, self._head = self._head[:size], self._head[size:]
+        return data or self._rest.read(size)
 
 
 def consume(
@@ -76,7 +93,7 @@ def consume(
     """
     messages: Iterable[QueueMessage | Consumed]
     if peek:
-        messages = cluster.client.queue(queue, limit=count, min_lsn="latest")
+        messages = map(partial(_whole, cluster, queue), cluster.client.queue(queue, limit=count, min_lsn="latest"))
     else:
         messages = cluster.client.consume(queue, count=count, wait=wait_s)
     is_empty = True
@@ -87,6 +104,12 @@ def consume(
         exits.say(f"queue {queue} has no message that could be taken" if not peek else f"queue {queue} is empty")
         return exits.FAILED
     return exits.DONE
+
+
+def _whole(cluster: Cluster, queue: str, message: QueueMessage) -> QueueMessage:
+    if message.size is None:
+        return message
+    return message._replace(body=b"".join(cluster.client.message_body(queue, message.id)))
 
 
 def _show(message: QueueMessage | Consumed, chosen: Format, *, is_first: bool) -> None:

@@ -6,6 +6,7 @@ and reported until it is forgotten, and asks for ``--yes``.
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any
 
 import typer
@@ -21,10 +22,11 @@ from brokerha.model.reserved.staging import DROP
 
 COLUMNS = columns("txid=TRANSACTION", "xid", "state", "outcome", "operations", "bytes", "idle_s", "node=MASTER")
 
+STAGED_COLUMNS = columns("txid=TRANSACTION", "parts", "bytes", "items", "user", "age=LAST PART")
 SILENT = frozenset({states.UNREACHABLE, states.WAITING_FOR_PRIMARY})
 """States of a master that cannot be asked for its transactions."""
 
-app = Group("Transactions that are not over: list, show, commit, rollback, forget, drop-staged.")
+app = Group("Transactions that are not over: list, show, commit, rollback, forget, staged, drop-staged.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="TXID|XID", help="Transaction id, or xid as tx list shows it.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it although its coordinator can have decided otherwise.")]
@@ -79,6 +81,18 @@ def forget(cluster: Cluster, name: NameArgument) -> Answer:
     if row is None:
         raise _unknown(name)
     return _ended(cluster, "forget", row)
+
+
+@app.command()
+def staged(cluster: Cluster) -> Answer:
+    """List large transactions of which anything is staged: with -o json {"staged": [{txid, parts, bytes, items, user, last_us}]}.
+
+    One whose program ended without a commit goes an hour after its last part, or by drop-staged.
+    """
+    found = cluster.client.staged(min_lsn="latest")
+    now_us = time.time_ns() // 1000
+    rows = [{**each, "age": f"{max(0, now_us - each['last_us']) // 1_000_000} s"} for each in found]
+    return Answer({"staged": found}, rows, STAGED_COLUMNS)
 
 
 @app.command("drop-staged")

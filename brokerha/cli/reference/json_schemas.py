@@ -161,6 +161,11 @@ OUTPUTS: Final[dict[str, Output]] = {
         "All snapshots of key-value tables; `lsn` is the moment that one shows.",
         {"snapshots": [{"name": "text", "tables": ["text"], "lsn": "integer"}]},
     ),
+    "tx-staged": Output(
+        ("tx staged",),
+        "Large transactions of which anything is staged; `last_us` is when the last part came, by the clock of the order.",
+        {"staged": [{"txid": "text", "parts": "integer", "bytes": "integer", "items": "integer", "user": "text", "last_us": "integer"}]},
+    ),
     "repository-list": Output(
         ("repository list",),
         "All RDF repositories.",

@@ -10,6 +10,7 @@
     POST /tx/{id}/forget           what was decided by hand is not reported any more; for admins
     GET  /tx/{id}                  what became of it
     GET  /tx                       all that are not over
+    GET  /cluster/staged           large transactions of which anything is staged (model/reserved/staging.py)
 
 A read with the header ``Brokerha-Transaction: {id}`` shows the state with the operations so far. All of it happens at the master
 that began the transaction.
@@ -24,6 +25,7 @@ from brokerha.http.data.key_forms import json_of, msgpack_of, operations_of_json
 from brokerha.http.door import answer
 from brokerha.http.door.answer import JSON, MSGPACK, Answer
 from brokerha.http.door.call import Call, Parameters, natural
+from brokerha.http.door.passing import read, result
 from brokerha.http.guard.rights import demand_operations
 from brokerha.http.guard.users import ADMIN, READ, WRITE
 from brokerha.model.errors import InvalidRequest, NotFound
@@ -83,6 +85,11 @@ async def listed(call: Call) -> Answer:
     """All that are not over."""
     call.demand(READ, None)
     return answer.as_json(await stepping.step(call, "list", "", {}))
+
+
+async def staged(call: Call) -> Answer:
+    """Large transactions of which anything is staged."""
+    return result(await read(call, "staged", "", {}))
 
 
 async def _operations(call: Call, txid: str, parameters: Parameters) -> Answer:

@@ -9,6 +9,7 @@ Depends on the content and the transaction alone, so that every site rejects wit
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -139,6 +140,22 @@ class Parts:
     def names(self) -> Collection[TxId]:
         """Transactions of which anything is staged that may take place."""
         return self._large.keys() - self._kept.keys()
+
+    def report(self) -> bytes:
+        """All that is staged, oldest last part first, as JSON."""
+        known = sorted(((self._large[name], name) for name in self.names), key=lambda each: (each[0].last, each[1]))
+        rows = [
+            {
+                "txid": name,
+                "parts": len(large.parts),
+                "bytes": large.size_bytes,
+                "items": large.items,
+                "user": next(iter(large.parts.values())).user,
+                "last_us": large.last,
+            }
+            for large, name in known
+        ]
+        return json.dumps(rows).encode()
 
     def changes_of(self, operations: Sequence[Checked], lsn: Lsn, timestamp: Timestamp, by: list[By]) -> list[Change]:
         """What becomes of the reserved table by a part, or by dropping a transaction. Raises InvalidRequest, Rejected."""

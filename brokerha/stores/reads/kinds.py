@@ -37,7 +37,7 @@ from brokerha.stores.tables.key_range import RANGE_LIMIT
 OCTETS, JSON, MSGPACK = "application/octet-stream", "application/json", "application/x-msgpack"
 RDF_KINDS: Final = frozenset({"query", "statements", "size", "contexts"})
 PLAIN_KINDS: Final = frozenset({"fingerprint", "repositories", "control"})
-OF_TABLES: Final = frozenset({"get", "queue", "message", "queues", "tables", "snapshots", "settings", "about"})
+OF_TABLES: Final = frozenset({"get", "queue", "message", "queues", "tables", "snapshots", "staged", "settings", "about"})
 """Kinds that an LMDB transaction answers (tables.py); ranges come in pieces."""
 WALKS: Final = frozenset({"digests", "items"})
 """Kinds that look at the whole content."""
@@ -72,6 +72,7 @@ ARGUMENTS: Final[dict[str, Shapes]] = {
     },
     "tables": {},
     "snapshots": {},
+    "staged": {},
     "queue": {
         "after": _MESSAGE_ID, "limit": _ROWS, "holder": TEXT, "expired": listed(TEXT, 0, MASTERS_LIMIT), **_PENDING,
     },

@@ -10,6 +10,7 @@
 | range *      | table      | prefix, from, to, limit, reverse, snapshot             | application/x-msgpack, (key, value) |
 | tables       |            |                                                       | application/json, names             |
 | snapshots    |            |                                                       | application/json, list of {name, tables, lsn} |
+| staged       |            |                                                       | application/json, list of {txid, parts, bytes, items, user, last_us}: large transactions |
 | queue *      | queue      | after (a message id), limit                          | application/x-msgpack, (message id, content type, body) |
 | queue        | queue      | holder (a master), limit, expired (masters): what it has claimed, and may claim | application/x-msgpack, queues.py |
 | message *    | queue      | id, number (0): a piece of its body (model/reserved/pieces.py) | application/x-msgpack, (content type, bytes of the body, pieces of it, this piece) |

@@ -14,6 +14,8 @@ from brokerha.model.reserved import about, claims, settings
 from brokerha.stores.execution.expectations import Before, range_digest
 from brokerha.stores.execution.last_changes import LastChanges
 from brokerha.stores.execution.prepared import BEGINNING, messages_in
+from brokerha.stores.execution.staged import BEGINNING as STAGED
+from brokerha.stores.execution.staged import Parts
 from brokerha.stores.files.environment import Environment
 from brokerha.stores.reads.kinds import JSON, MSGPACK, OCTETS, about_answer, about_beginning, settings_answer
 from brokerha.stores.reads.pending import Pending
@@ -64,6 +66,8 @@ class TablesReading:
                 return JSON, self.names(transaction)
             case "snapshots":
                 return JSON, snapshots_in(transaction, self._keys).report()
+            case "staged":
+                return JSON, Parts(checked_rows(transaction, self._keys, STAGED)).report()
             case "settings":
                 return JSON, settings_answer(self.rows(transaction, settings.TABLE, b""))
         beginning = about_beginning(name, repositories)

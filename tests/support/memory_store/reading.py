@@ -14,6 +14,8 @@ from brokerha.ports.store import ReadAnswer
 from brokerha.stores.comparing.digests import Walk, walk_of
 from brokerha.stores.comparing.fingerprint import report
 from brokerha.stores.execution.prepared import BEGINNING, messages_in
+from brokerha.stores.execution.staged import BEGINNING as STAGED
+from brokerha.stores.execution.staged import Parts
 from brokerha.stores.reads.kinds import (
     WALKS,
     about_answer,
@@ -86,7 +88,7 @@ def _answer(
         return _JSON, image.suite.report()
     if kind == "settings":
         return _JSON, settings_answer(_rows_of(image, settings.TABLE, b""))
-    if kind in {"get", "range", "tables", "snapshots"}:
+    if kind in {"get", "range", "tables", "snapshots", "staged"}:
         return _answer_of_keys(image, kind, name, arguments, pending)
     if kind in {"queue", "message", "queues"}:
         return _answer_of_queues(image, kind, name, arguments, pending)
@@ -116,6 +118,8 @@ def _answer_of_keys(
         return _MSGPACK, _packed(_range(image, wanted, pending))
     if kind == "snapshots":
         return _JSON, image.snapshots().report()
+    if kind == "staged":
+        return _JSON, Parts(row for row in image.keys.items() if row[0].startswith(STAGED)).report()
     names = {row_key.partition(b"\0")[0].decode() for row_key in image.keys} - OWN_TABLES
     return _JSON, json.dumps(sorted(names)).encode()
 

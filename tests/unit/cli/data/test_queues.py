@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sys
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from brokerha.cli.data import queues
 from brokerha.client.reads import QueueMessage
 
 URL = ("--url", "http://127.0.0.1:7201")
@@ -35,6 +37,32 @@ def test_a_message_is_published_from_a_file_from_text_and_from_standard_input(ru
     sent = [call[1:4] for call in client.calls if call[0] == "publish"]
     octets = "application/octet-stream"
     assert sent == [("inbox", b"\x00file", "text/plain"), ("inbox", b"typed", octets), ("inbox", b"said", octets)]
+
+
+@pytest.mark.parametrize("given", ["m.bin", "-"])
+def test_a_long_message_is_published_in_pieces(run, cluster, tmp_path, monkeypatch, given):
+    monkeypatch.setattr(queues, "WHOLE_BYTES", 1000)
+    body = bytes(range(250)) * 10
+    (tmp_path / "m.bin").write_bytes(body)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(body)))
+    read: list[bytes] = []
+
+    class Large:
+        written = Written()
+
+        def publish(self, queue: str, content: Any, content_type: str) -> None:
+            read.extend(iter(lambda: content.read(700), b""))
+
+    cluster(large_transaction=lambda **_: contextlib.nullcontext(Large()))
+    ran = run("publish", "inbox", given, *URL)
+    assert (ran.code, ran.out) == (0, "applied: LSN 7, transaction t1\n")
+    assert b"".join(read) == body
+
+
+def test_looking_at_a_long_message_shows_its_body(run, cluster):
+    long = QueueMessage("t1.1", "video/mp4", b"", 6)
+    cluster(queue=[[long]], message_body=lambda _queue, _id: iter([b"abc", b"def"]))
+    assert run("consume", "inbox", "--peek", *URL).out == "abcdef"
 
 
 @pytest.mark.parametrize("given", [(), ("m.bin", "--text", "said")])

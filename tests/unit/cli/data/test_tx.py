@@ -142,3 +142,12 @@ def test_what_no_master_lists_is_rolled_back_at_its_maker_or_at_any_that_answers
 
     assert (ran.code, ran.out) == (0, f"aborted: transaction {txid}\n")
     assert ("end_transaction", "rollback", asked, txid) in [call[:4] for call in client.calls]
+
+
+def test_what_is_staged_is_listed(run, cluster):
+    found = [{"txid": "load-1", "parts": 3, "bytes": 200_000, "items": 900, "user": "ann", "last_us": 1_000_000}]
+    cluster(staged=lambda **_: found)
+    assert json.loads(run("tx", "staged", "-o", "json", *URL).out) == {"staged": found}
+    header, row = run("tx", "staged", "-o", "tsv", *URL).out.splitlines()
+    assert header.split("\t")[0] == "txid"
+    assert row.startswith("load-1\t3\t200000\t900\tann\t")

@@ -31,6 +31,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "range": {"prefix": b"k", "from": b"k", "to": "l", "limit": 1, "reverse": True},
     "tables": {},
     "snapshots": {},
+    "staged": {},
     "settings": {},
     "queue": {"after": None, "limit": 1},
     "message": {"id": "tx.1.2", "number": 0},
