@@ -62,6 +62,7 @@ COMMANDS: Final[tuple[tuple[str, str], ...]] = (
     ("get", "get prices --prefix sku -o json"),
     ("table-list", "table list -o json"),
     ("snapshot-list", "snapshot list -o json"),
+    ("tx-staged", "tx staged -o json"),
     ("repository-list", "repository list -o json"),
     ("user-list", "user list --file users.toml -o json"),
     ("worker-list", "worker list -o json"),
