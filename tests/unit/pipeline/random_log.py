@@ -59,7 +59,12 @@ def of_large(lsn: int, keys: int) -> tuple[str, list[Operation]] | None:
         return None
     some = [operation(chance, lsn, keys) for _ in range(40)]
     written = [each for each in some if each[0] in {"put", "delete", "publish"} or (each[0] in {"add", "remove"} and each[1] == "main")]
-    return f"{name}.{lsn % 27}", [("stage", name, lsn % 27 // 9 + 1), *written]
+    part = lsn % 27 // 9 + 1
+    if lsn // 27 % 2:
+        # Every second one has a message in a piece, too.
+        message = ("publish-pieces", "p", "text/plain", 1, 1, lsn // 27)
+        written = [("piece", b"x" * (lsn // 27))] if part == 1 else [message, *written] if part == 2 else written
+    return f"{name}.{lsn % 27}", [("stage", name, part), *written]
 
 
 def operations(chance: random.Random, store: MemoryStore, lsn: int, keys: int) -> Iterator[Operation]:
@@ -83,6 +88,9 @@ def operation(chance: random.Random, lsn: int, keys: int) -> Operation:
             chance.choice(["text/plain", ""]),
             chance.randbytes(chance.choice([0, 10, 300])),
         )
+    if kind == "accept" and lsn % 3 == 0:
+        # Of the last large transaction; the first one is that in a piece.
+        return kind, "p", f"large{max(0, lsn // 27 - 1)}.{chance.choice([1, 1, 2])}"
     if kind == "accept":
         return kind, chance.choice("pq"), f"t{max(1, lsn - chance.randrange(1, 12))}.{chance.choice([1, 1, 1, 2])}"
     if kind == "put":

@@ -56,6 +56,8 @@ def test_a_short_one_can_be_had_alike(http: httpx2.Client) -> None:
     message_id = http.post("/queues/inbox", content=b"short", headers={"Content-Type": "text/plain"}).json()["id"]
     got = http.get(f"/queues/inbox/{message_id}", headers=LATEST)
     assert (got.content, got.headers["content-type"]) == (b"short", "text/plain")
+    # In a browser a page that somebody published does nothing in the name of who looks at it.
+    assert (got.headers["content-security-policy"], got.headers["x-content-type-options"]) == ("sandbox", "nosniff")
 
 
 @pytest.mark.parametrize(
