@@ -180,15 +180,18 @@ class World(Cluster):
 
     def _stays_quiet(self) -> None:
         """R17: a cluster with nothing to agree on sends heartbeats and nothing else, and gives no orders."""
-        idle_us = max(master.config.sync.idle_round_ms for master in self.masters) * 1000
-        self.run_until(self.now_us + max(3 * idle_us, QUIET_AFTER_US))
+        self.run_until(self.now_us + max(3 * self._idle_us(), QUIET_AFTER_US))
+        # All have learnt by now what was set last.
         before, told = dict(self.checkers.posts), self.checkers.told.copy()
-        self.run_until(self.now_us + 3 * idle_us)
+        self.run_until(self.now_us + 3 * self._idle_us())
         for (sender, receiver), count in self.checkers.posts.items():
             posts = count - before.get((sender, receiver), 0)
             check(posts <= QUIET_POSTS, "R17", "idle masters are quiet", sender=sender, to=receiver, posts=posts)
         for what, count in (self.checkers.told - told).items():
             check(count <= QUIET_MESSAGES, "F11", "nothing is told for ever", what=what, count=count)
+
+    def _idle_us(self) -> int:
+        return max(master.config.sync.idle_round_ms for master in self.masters) * 1000
 
     def _is_apart(self) -> bool:
         switch_all_on(self, self.members)

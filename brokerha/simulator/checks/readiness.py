@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from brokerha.master.core import MasterCore
 from brokerha.model.ids import NodeId
 from brokerha.model.requests import Reply
+from brokerha.model.wire.epoch_messages import Leave
 from brokerha.model.wire.messages import Coin, Envelope, Executed, Progress
 from brokerha.simulator.checks.truth import Truth, check
 from brokerha.simulator.nodes import SimMaster
@@ -65,6 +66,9 @@ class ReadinessChecks:
                     self._troubled[node][sender, message.journal] = workers.get(sender)
             elif isinstance(message, Executed) and sender in heard:
                 heard[sender].at_us, heard[sender].life = now_us, self._life(sender)
+            elif isinstance(message, Leave) and sender in heard:
+                # Whoever was started again since has not been heard yet.
+                heard[sender].life = 0
 
     def _life(self, worker: NodeId) -> int:
         """Which of its processes runs; 0 while none does."""

@@ -49,12 +49,11 @@ class MemberFaults:
     def _remove(self) -> None:
         world = self._faults.world
         members = self._faults.members
-        going = sum(kind == REMOVE for node, kind in members.wanted.items() if members.is_current(node))
         # The site of the anchor stays: its copy is what everything is measured by.
         free = [n for n in members.masters if world.anchor is None or world.anchor.config.master != n]
         # Who is not known yet would never be, without the one that goes.
         are_known = all(self._is_known(node) for node in members.masters)
-        if len(members.masters) - going > 1 and free and are_known:
+        if len(members.masters) - self._going() > 1 and free and are_known:
             node = world.rng.choice(free)
             self._faults.note("master taken out", node)
             members.want(REMOVE, node)
@@ -77,7 +76,7 @@ class MemberFaults:
         world = self._faults.world
         members = self._faults.members
         masters = members.singles
-        if len(masters) < LEAST_MASTERS or any(master.is_wiped for master in masters):
+        if len(masters) - self._going() < LEAST_MASTERS or any(master.is_wiped for master in masters):
             return None
         if not all(self._is_known(node) for node in members.masters) or not self._is_settled():
             return None
@@ -137,6 +136,11 @@ class MemberFaults:
             self._faults.strike(world.rng.choice(AFTER_CHOOSING))
         elif world.now_us < until_us:
             world.at(world.now_us + WATCH_US, self._watch, number, until_us)
+
+    def _going(self) -> int:
+        """How many masters are to be taken out."""
+        members = self._faults.members
+        return sum(kind == REMOVE for node, kind in members.wanted.items() if members.is_current(node))
 
     def _is_known(self, node: NodeId) -> bool:
         """Whether its journal says that all have known it."""
