@@ -7,6 +7,7 @@ the very error that was raised; ``Brokerha-Tx`` and ``Brokerha-Lsn`` name the tr
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -67,8 +68,8 @@ class Answer:
         self.headers = headers or {}
         self.pieces = pieces
 
-    async def send(self, send: Send) -> None:
-        """Write it out."""
+    async def send(self, send: Send, stall_s: float | None = None) -> None:
+        """Write it out. Raises TimeoutError when nobody takes the next piece, and what the pieces raise."""
         # A value may repeat what was sent, such as the id of a transaction that is none.
         headers = [
             (name.lower().encode(), _NOT_IN_HEADERS.sub("?", str(value)).encode("latin-1"))
@@ -81,7 +82,8 @@ class Answer:
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         if self.pieces is not None:
             async for piece in self.pieces:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                async with asyncio.timeout(stall_s):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": self.body})
 
 

@@ -52,7 +52,10 @@ class Endpoint:
             root, location = scope.get("root_path", ""), answer.headers.get("Location")
             if root and isinstance(location, str) and location.startswith("/"):
                 answer.headers = {**answer.headers, "Location": f"{root}{location}"}
-            await answer.send(send)
+            await answer.send(send, door.limits.answer_stall_s)
+        except (BrokerhaError, TimeoutError) as error:
+            # Its head is on its way: the server closes a connection on which an answer has no end, so that nobody takes it for whole.
+            log.warning("an answer was cut off", **self._digest(call), reason=str(error) or "nobody takes it")
         finally:
             door.requests -= 1
             call.release_body()

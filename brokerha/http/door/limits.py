@@ -18,6 +18,8 @@ class HttpLimits:
     """Largest request body, 413 beyond it. Above the limit of a transaction, because RDF/XML and base64 shrink when read."""
     body_stall_s: float = 30.0
     """How long nothing of a body may come, 400 beyond it."""
+    answer_stall_s: float = 30.0
+    """How long a reader may take nothing of an answer that comes in pieces, cut off beyond it."""
     all_bodies_limit_bytes: int = 256 * MIB
     """All bodies that are being read or handled, 503 beyond it."""
     requests_limit: int = 2048

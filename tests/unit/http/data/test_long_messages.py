@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import httpx2
 import msgpack
@@ -11,9 +15,11 @@ import pytest
 
 from brokerha.http.data import queues
 from brokerha.http.door import large
+from brokerha.http.door.answer import Answer
 from brokerha.model.reserved.staging import TABLE
 
 BODY = bytes(range(256)) * 40
+LONG_BYTES = 16 << 20
 LATEST = {"Brokerha-Min-Lsn": "latest"}
 VIDEO = {"Content-Type": "video/mp4"}
 
@@ -112,3 +118,55 @@ def test_a_body_that_is_cut_off_leaves_nothing(http: httpx2.Client) -> None:
     while staged(http) and time.monotonic() < until_s:
         time.sleep(0.02)
     assert (listed(http), staged(http)) == ([], 0)
+
+
+def begun(http: httpx2.Client, message_id: str) -> socket.socket:
+    """A connection on which the head of an answer came, and of which nobody reads more."""
+    connection = socket.create_connection((http.base_url.host, http.base_url.port), timeout=30)
+    connection.sendall(f"GET /queues/inbox/{message_id} HTTP/1.1\r\nHost: x\r\nBrokerha-Min-Lsn: latest\r\n\r\n".encode())
+    assert connection.recv(12) == b"HTTP/1.1 200"
+    return connection
+
+
+def rest_of(connection: socket.socket) -> int:
+    """How many bytes come until it is closed."""
+    size = 0
+    with contextlib.suppress(ConnectionError):
+        while piece := connection.recv(1 << 20):
+            size += len(piece)
+    connection.close()
+    return size
+
+
+@pytest.fixture
+def long_id(http: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A message that no buffer of a connection holds."""
+    monkeypatch.setattr(queues, "PIECE_BYTES", 1 << 20)
+    answer = http.post("/queues/inbox", content=bytes(LONG_BYTES), headers=VIDEO)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+def test_who_takes_nothing_of_a_message_is_cut_off(http: httpx2.Client, long_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    send = Answer.send
+    cut = threading.Event()
+
+    async def impatient(self: Answer, sending: Any, _stall_s: float | None = None) -> None:
+        try:
+            await send(self, sending, 0.2)
+        except TimeoutError:
+            cut.set()
+            raise
+
+    monkeypatch.setattr(Answer, "send", impatient)
+    connection = begun(http, long_id)
+    assert cut.wait(30)
+    assert rest_of(connection) < LONG_BYTES
+    assert listed(http), "others are served"
+
+
+def test_a_message_that_is_taken_while_it_is_read_ends_the_answer(http: httpx2.Client, long_id: str) -> None:
+    connection = begun(http, long_id)
+    answer = http.post("/tx", json=[["accept", "inbox", long_id]])
+    assert answer.status_code == 201, answer.text
+    assert rest_of(connection) < LONG_BYTES
