@@ -374,11 +374,12 @@ def unfolded(commit: pa.RecordBatch, parts: pa.RecordBatch, columns: Sequence[st
             makers[change[0]](made, published if isinstance(change, Published) else number, change, beginnings)
         rows += [(operation, part, *rest) for part, (operation, _, *rest) in enumerate(made)]
         counts.append(len(made))
-    of_row = dict(zip(_OF_CHANGE, zip(*rows, strict=True), strict=True))
-    places = pa.array(np.repeat(np.arange(len(counts)), counts))
     schema = pa.schema([SCHEMA.field(column) for column in columns])
     if not rows:
+        # A piece of a message, say, which changes nothing by itself.
         return schema.empty_table()
+    of_row = dict(zip(_OF_CHANGE, zip(*rows, strict=True), strict=True))
+    places = pa.array(np.repeat(np.arange(len(counts)), counts))
     return pa.Table.from_arrays(
         [
             commit[field.name].take(places).cast(field.type)
