@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import typer
 
@@ -22,12 +22,15 @@ from brokerha.cli.common.inputs import opened
 from brokerha.cli.common.options import AckOption, ApartOption, FormatOption, KeyOption
 from brokerha.cli.common.output import Format
 from brokerha.cli.data.read_write import placed, write_raw
-from brokerha.client.large import WHOLE_BYTES
+from brokerha.model.operations import BODY_LIMIT_BYTES
+from brokerha.model.requests import WAIT
 
 if TYPE_CHECKING:
     from brokerha.client.calls import Consumed
     from brokerha.client.reads import QueueMessage
 
+WHOLE_BYTES: Final = BODY_LIMIT_BYTES - 1024
+"""A body of so many bytes leaves no room for names in one transaction."""
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Queue; it begins with its first message.")]
 
 
@@ -47,7 +50,7 @@ def publish(
     apart: ApartOption = "wait",
     key: KeyOption = "",
 ) -> Answer:
-    """Append a message to a queue; of 1 MiB or more in pieces, up to 512 MiB."""
+    """Append a message to a queue; one that no transaction holds in pieces, up to 512 MiB, and answered when it is applied."""
     if (text is None) == (file is None):
         raise typer.BadParameter("the message: write FILE, - for standard input, or --text TEXT, and one of them only")
     if file is None:
@@ -55,6 +58,8 @@ def publish(
     else:
         with opened(file) as source:
             body = source.content.read(WHOLE_BYTES)
+            if len(body) == WHOLE_BYTES and apart != WAIT:
+                raise typer.BadParameter(f"--apart {apart} is for messages below {WHOLE_BYTES} bytes: leave it out")
             if len(body) == WHOLE_BYTES:
                 with cluster.client.large_transaction(key=key, ack=ack) as large:
                     large.publish(queue, _Begun(body, source.content), content_type)

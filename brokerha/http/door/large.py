@@ -3,7 +3,7 @@
     parts = Parts(call, txid)
     async with parts:              what fails is dropped; with an Idempotency-Key it stays for an hour, so that the same request goes on where it was
         await parts.stage(operations)         answered when a worker has it: so the sender is as fast as the workers
-        reply = await parts.commit(write)
+        reply = await parts.commit()
 """
 
 from __future__ import annotations

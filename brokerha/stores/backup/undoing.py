@@ -35,7 +35,7 @@ from brokerha.model.operations import (
     unpack_effect,
 )
 from brokerha.model.reserved import claims, settings
-from brokerha.model.reserved.pieces import PREFIX
+from brokerha.model.reserved.pieces import pieces_of
 
 KEPT_TABLES = frozenset({settings.TABLE, claims.TABLE, *control.PRIVATE})
 """What is in them stays as it is."""
@@ -141,7 +141,7 @@ class Undoing:
         stays = list(takewhile(lambda message: message.id not in taken, before))
         again = before[len(stays) :]
         there = [message.id for message in again if message.id not in taken]
-        if lost := next((message for message in again if message.content_type.startswith(PREFIX)), None):
+        if lost := next((message for message in again if pieces_of(message.content_type, message.body)), None):
             raise InvalidRequest(
                 f"message {lost.id} of queue {queue} is longer than a transaction, and a running cluster does not put it back in its place: "
                 "stop all nodes, and restore without --online"

@@ -59,6 +59,15 @@ def test_a_long_message_is_published_in_pieces(run, cluster, tmp_path, monkeypat
     assert b"".join(read) == body
 
 
+def test_a_long_message_cannot_be_refused_at_once(run, cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(queues, "WHOLE_BYTES", 1000)
+    (tmp_path / "m.bin").write_bytes(bytes(2000))
+    cluster()
+    ran = run("publish", "inbox", "m.bin", "--apart", "refuse", *URL)
+    assert ran.code == 64
+    assert "--apart refuse is for messages below 1000 bytes" in ran.err
+
+
 def test_looking_at_a_long_message_shows_its_body(run, cluster):
     long = QueueMessage("t1.1", "video/mp4", b"", 6)
     cluster(queue=[[long]], message_body=lambda _queue, _id: iter([b"abc", b"def"]))
