@@ -93,6 +93,11 @@ class _InThreads:
     async def _run(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
+    async def _each(self, found: Iterator[bytes]) -> AsyncGenerator[bytes, None]:
+        """What an iterator gives, each in a thread."""
+        while (piece := await self._run(functools.partial(next, found, None))) is not None:
+            yield piece
+
 
 class _Writing(Session):
     """A session whose `write` hands in and gives what is to be awaited; whatever is made of `write` does the same."""
@@ -163,13 +168,11 @@ class AsyncTransaction(_InThreads):
         counted = () if count is None else (count,)
         return await self._run(functools.partial(self._of.accept, queue, *counted, wait=wait, bodies=bodies))
 
-    async def message_body(
+    def message_body(
         self, queue: str, message_id: str, *, min_lsn: Least = None, timeout: float | None = None
     ) -> AsyncGenerator[bytes, None]:
         """As `Transaction.message_body`, for ``async for``."""
-        found = self._of.message_body(queue, message_id, min_lsn=min_lsn, timeout=timeout)
-        while (piece := await self._run(functools.partial(next, found, None))) is not None:
-            yield piece
+        return self._each(self._of.message_body(queue, message_id, min_lsn=min_lsn, timeout=timeout))
 
     commit = _awaited(Transaction.commit)
     rollback = _awaited(Transaction.rollback)
@@ -265,13 +268,11 @@ class AsyncSession(_InThreads):
         counted = () if count is None else (count,)
         return await self._run(functools.partial(self._of.accept, queue, *counted, wait=wait, timeout=timeout))
 
-    async def message_body(
+    def message_body(
         self, queue: str, message_id: str, *, min_lsn: Least = None, timeout: float | None = None
     ) -> AsyncGenerator[bytes, None]:
         """As `Session.message_body`, for ``async for``."""
-        found = self._of.message_body(queue, message_id, min_lsn=min_lsn, timeout=timeout)
-        while (piece := await self._run(functools.partial(next, found, None))) is not None:
-            yield piece
+        return self._each(self._of.message_body(queue, message_id, min_lsn=min_lsn, timeout=timeout))
 
     async def consume(
         self, queue: str, *, count: int | None = None, wait: float | None = None, timeout: float | None = None

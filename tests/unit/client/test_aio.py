@@ -128,6 +128,8 @@ def test_reads_of_its_own_writes_transactions_and_queues_over_a_real_cluster(tmp
             assert await db.get("t", "k") == b"inside"
             for number in range(3):
                 await db.publish("inbox", str(number))
+            first = (await db.queue("inbox"))[0]
+            assert [piece async for piece in db.message_body("inbox", first.id)] == [b"0"]
             async with contextlib.aclosing(db.consume("inbox", wait=5)) as messages:
                 async for message in messages:
                     await message.transaction.put("seen", message.id, message.body)
