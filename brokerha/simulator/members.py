@@ -38,6 +38,8 @@ class Members:
         spares = {*names[count:]}
         world.waiting.update(spares, (worker.node for worker in world.workers if worker.config.master in spares))
         self.wanted: dict[NodeId, str] = {}
+        self._begun_twice: set[NodeId] = set()
+        """Nodes that were emptied while they were to be added."""
         self._said_us = 0
         self._healed_us: int | None = None
 
@@ -86,14 +88,25 @@ class Members:
 
     def _renew_node(self, node: NodeId) -> None:
         """Begin anew one that was taken out again since, or whose file names masters that are none any more."""
-        master, latest = self._world.master(node), self._truth.latest
+        master = self._world.master(node)
         assert isinstance(master, SimMaster)
-        if latest is not None and (node, master.journal.state().journal) in latest.configuration.retired:
+        if self.is_out(node):
             self.empty_site(node)
         elif master.is_up and not {*self.masters}.issubset(master.config.sync.members):
             master.die()
             self._write_file(node)
             master.start()
+
+    def is_out(self, node: NodeId) -> bool:
+        """Whether the journal that a node has now is that of a master that was taken out."""
+        master, latest = self._world.master(node), self._truth.latest
+        assert isinstance(master, SimMaster)
+        return latest is not None and (node, master.journal.state().journal) in latest.configuration.retired
+
+    def begun_twice(self, *more: NodeId) -> int:
+        """How many nodes, ``more`` among them, are being added and may be so with a journal that they have no more."""
+        masters = [master for master in self._world.masters if isinstance(master, SimMaster)]
+        return sum(m.node in {*self._begun_twice, *more} and not self._is_back(m) for m in masters)
 
     def _of_site(self, node: NodeId) -> list[Process]:
         world = self._world
@@ -108,6 +121,8 @@ class Members:
             world.plan_restart(process)
         master = world.master(node)
         assert isinstance(master, SimMaster)
+        if not self.is_current(node) and not self.is_out(node):
+            self._begun_twice.add(node)
         master.wipe()
         self._write_file(node)
         for worker in world.workers:

@@ -80,6 +80,8 @@ class MemberFaults:
             return None
         if not all(self._is_known(node) for node in members.masters) or not self._is_settled():
             return None
+        if not self._are_enough(len(masters) - 1, members.begun_twice()):
+            return None
         free = [m for m in masters if world.anchor is None or world.anchor.config.master != m.node]
         return world.rng.choice(free) if free else None
 
@@ -142,6 +144,10 @@ class MemberFaults:
         members = self._faults.members
         return sum(kind == REMOVE for node, kind in members.wanted.items() if members.is_current(node))
 
+    def _are_enough(self, left: int, lost: int) -> bool:
+        """Whether ``left`` masters are a majority also when the nodes that are being added come with a journal that is ``lost`` already."""
+        return left >= (len(self._faults.members.singles) + lost) // 2 + 1
+
     def _is_known(self, node: NodeId) -> bool:
         """Whether its journal says that all have known it."""
         truth = self._faults.checkers.truth
@@ -156,10 +162,15 @@ class MemberFaults:
         """A master that was taken out is emptied and comes back as a new one; with its old journal it would be refused."""
         world = self._faults.world
         members = self._faults.members
+        left = sum(not master.is_wiped for master in members.singles)
         gone = [
             master.node
             for master in world.masters
-            if master.node not in world.waiting and not members.is_current(master.node) and self._is_out(master.node)
+            if master.node not in world.waiting
+            and not members.is_current(master.node)
+            and self._is_out(master.node)
+            # The journal of one that is being added is lost: it may be added with it nevertheless.
+            and (members.is_out(master.node) or self._are_enough(left, members.begun_twice(master.node)))
         ]
         if gone:
             node = world.rng.choice(gone)
