@@ -43,6 +43,15 @@ def everywhere(site: TxSite, bodies: list[str]) -> list[list[str]]:
     return [bodies] * len(site.workers)
 
 
+def queues_of(site: TxSite, *transactions: Transaction) -> set[str]:
+    """Queues of these transactions on the broker; one to which a slow backup was invited again counts as the first.
+
+    Others may be there: such a queue that nobody came to read expires seconds later.
+    """
+    ids = {tx.txid for tx in transactions}
+    return {name.partition("+")[0] for name in site.tx_queues() if any(f".{txid}." in name for txid in ids)}
+
+
 @both
 def test_messages_move_from_queue_to_queue_at_once_on_every_node_and_nothing_is_left_behind(site: TxSite, master: str):
     a, b = f"a-{master}", f"b-{master}"
@@ -55,8 +64,8 @@ def test_messages_move_from_queue_to_queue_at_once_on_every_node_and_nothing_is_
                 other.publish(b, str(place))
                 tx.publish(b, message.body)
             tx.flush()
-            queues = [f"brokerha.tx.m1.{tx.txid}.{backup}" for backup in ("m1b", "m1c")] if master == "m1" else []
-            assert site.tx_queues() == queues
+            backups = ("m1b", "m1c") if master == "m1" else ()
+            assert queues_of(site, tx) == {f"brokerha.tx.m1.{tx.txid}.{backup}" for backup in backups}
             site.await_everywhere(other)
             assert shown(site, a) == everywhere(site, ["x", "y", "z"])
             assert shown(site, b) == everywhere(site, ["0", "1", "2"])
@@ -170,7 +179,7 @@ def test_an_empty_transaction_makes_no_noise(site: TxSite, master: str):
         assert tx.committed.lsn == 0
         gone = db.transaction().begin()
         gone.rollback()
-        assert site.tx_queues() == []
+        assert queues_of(site, tx, gone) == set()
         # Masters write lines of their own, about what consumers of other tests have left.
         put = db.put("t", "quiet", "w")
         lines = site.get(master, f"/cluster/log?from={last + 1}&to={put.lsn}")
