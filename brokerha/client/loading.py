@@ -9,6 +9,7 @@ made from it, so the same load may be started again and only does what is missin
 
     load(db, "main", "people.nt.gz")          a file; the format by its name, .gz .bz2 .xz unpacked
     load(db, "main", sys.stdin.buffer, "nt")  anything that gives lines
+    load(db, "main", "insert.ru")             a SPARQL update that is one INSERT DATA, of any length
     load(db, "main", "x.nt", inside=tx)       all of it with one large transaction, or nothing (large.py)
 """
 
@@ -19,6 +20,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -41,13 +43,19 @@ WINDOW = 16
 STATEMENT_LIMIT_BYTES = 4 * 1024 * 1024
 """Longest single line."""
 
+_PIECE_BYTES = 64 * 1024
+_TRIG = "application/trig"
+
 Source = str | Path | IO[bytes] | IO[str] | Iterable[str] | Iterable[bytes]
 _BY_LINES = {"nt": "nt", "ntriples": "nt", "nq": "nq", "nquads": "nq"}
 _PARSED = {
     "ttl": "TURTLE", "turtle": "TURTLE", "trig": "TRIG", "rdf": "RDF_XML", "xml": "RDF_XML", "owl": "RDF_XML",
     "rdfxml": "RDF_XML", "jsonld": "JSON_LD", "n3": "N3",
 }  # fmt: skip
-_WITH_GRAPHS = frozenset({"nq", "nquads", "trig", "jsonld"})
+_INSERTED = "ru"
+"""SPARQL: one INSERT DATA."""
+_ALL = (*_BY_LINES, *_PARSED, _INSERTED)
+_WITH_GRAPHS = frozenset({"nq", "nquads", "trig", "jsonld", _INSERTED})
 
 
 class Loaded(NamedTuple):
@@ -93,7 +101,7 @@ def load(
     with ExitStack() as stack:
         lines = statements(_opened(stack, source), name, base_iri)
         # Parsers invent labels, another one at each run; a load that may be repeated needs the same text each time.
-        numbers: dict[str, int] | None = {} if key and name in _PARSED else None
+        numbers: dict[str, int] | None = {} if key and name not in _BY_LINES else None
         prepared = (_prepared(line, number, prefix, numbers, graph) for number, line in lines)
         if inside is not None:
             return _Load(inside, repository, key, on_progress).run(prepared)
@@ -174,11 +182,11 @@ def _staged(into: LargeTransaction, operation: Operation) -> Future[Written]:
 def _format_of(source: Source, format_name: str | None) -> str:
     if format_name is None:
         if not isinstance(source, (str, Path)):
-            raise InvalidRequest(f"say the format: one of {', '.join([*_BY_LINES, *_PARSED])}")
+            raise InvalidRequest(f"say the format: one of {', '.join(_ALL)}")
         format_name = _plain_name(Path(source)).suffix
     name = format_name.lower().lstrip(".").replace("-", "")
-    if name not in _BY_LINES and name not in _PARSED:
-        raise InvalidRequest(f"format {format_name!r} is not one of {', '.join([*_BY_LINES, *_PARSED])}")
+    if name not in _ALL:
+        raise InvalidRequest(f"format {format_name!r} is not one of {', '.join(_ALL)}")
     return name
 
 
@@ -210,6 +218,8 @@ def _opened(stack: ExitStack, source: Source) -> Any:
 
 def statements(source: Any, name: str, base_iri: str | None = None) -> Iterator[tuple[int, str]]:
     """Statements of something that is open, each with its number: of the line, or in the order of the parser. Raises InvalidRequest."""
+    if name == _INSERTED:
+        return _inserted(source, base_iri)
     return _lines(source) if name in _BY_LINES else _parsed(source, _PARSED[name], base_iri)
 
 
@@ -232,8 +242,7 @@ def _parsed(source: Any, format_word: str, base_iri: str | None) -> Iterator[tup
         from brokerha.ingress.rdf_bodies import Watched
     except ImportError:
         raise InvalidRequest("pyoxigraph reads this format: install it, or convert the input to N-Triples") from None
-    if not hasattr(source, "read"):
-        raise InvalidRequest("this format is read from a file, not from lines")
+    _expect_file(source)
     try:
         rdf_format = getattr(pyoxigraph.RdfFormat, format_word)
         watched: Any = Watched(source, rdf_format)
@@ -241,6 +250,28 @@ def _parsed(source: Any, format_word: str, base_iri: str | None) -> Iterator[tup
             yield number, f"{quad} ."
     except (SyntaxError, ValueError) as error:
         raise InvalidRequest(f"the input is not {format_word}: {error}") from None
+
+
+def _inserted(source: Any, base_iri: str | None) -> Iterator[tuple[int, str]]:
+    """Quads of an update that is one INSERT DATA, each with its number."""
+    try:
+        from brokerha.ingress.insert_data import documents
+        from brokerha.ingress.rdf_bodies import quads_of
+    except ImportError:
+        raise InvalidRequest("pyoxigraph reads this format: install it, or convert the input to N-Quads") from None
+    _expect_file(source)
+    pieces = iter(lambda: source.read(_PIECE_BYTES), source.read(0))
+    numbers = count(1)
+    for line, document in documents(piece.encode() if isinstance(piece, str) else piece for piece in pieces):
+        try:
+            yield from ((next(numbers), f"{quad} .") for quad in quads_of(document, _TRIG, base_iri))
+        except (SyntaxError, ValueError) as error:
+            raise InvalidRequest(f"the update is no INSERT DATA: {error} (counted from line {line})") from None
+
+
+def _expect_file(source: Any) -> None:
+    if not hasattr(source, "read"):
+        raise InvalidRequest("this format is read from a file, not from lines")
 
 
 def _prepared(line: str, number: int, prefix: str, numbers: dict[str, int] | None, graph: str) -> tuple[int, str]:

@@ -3,6 +3,7 @@
     limits.py          how deep, how long, how much: every limit of the ingress with its reason
     content_codings.py bodies that are sent compressed: decoded piece by piece, within the limit of what they become
     nesting.py         how deep brackets are nested, by an iterative look at the bytes
+    insert_data.py     a long INSERT DATA, cut into documents of whole statements while it comes
     rdf_bodies.py      RDF in any syntax -> N-Quads; terms and graphs as they stand in URLs
     parsers.py         Parsers: a few warm processes that may die of a body, without harm to the node
     parser_process.py  what such a process does

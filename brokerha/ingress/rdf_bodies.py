@@ -64,6 +64,7 @@ _OF_LINES = frozenset({RdfFormat.N_TRIPLES, RdfFormat.N_QUADS})
 _OF_TURTLE = frozenset({RdfFormat.TURTLE, RdfFormat.TRIG, RdfFormat.N3})
 NULL_CONTEXT = "null"
 """How RDF4J writes the default graph in a URL."""
+_LABEL = re.compile(r"_:([^\s!-,/:-@\[-^`{-~]+)")
 _CONTEXT = re.compile(r"null|<[^<>\"{}|^`\\\s]*>|_:[^\s,]+")
 Graph = NamedNode | BlankNode | DefaultGraph
 Target = NamedNode | BlankNode | Literal | Triple
@@ -229,17 +230,17 @@ def nquads_of(
     base_iri: str | None = None,
     contexts: Sequence[str] = (),
     keep_labels: bool = False,
-    by_label: bool = False,
+    part: int = 0,
 ) -> str:
     """The quads of a body as N-Quads; with contexts (as `context_text` writes them), in each of them instead of where the body puts them.
 
-    With ``by_label`` blank nodes are named after their labels: the same one in all parts of a body. Raises InvalidRequest: not UTF-8, not whole, nested too deep, bad syntax (with the line), a base IRI that is none.
+    ``part`` is the number of this one in a body that comes in parts: a label is the same blank node in all of them. Raises InvalidRequest: not UTF-8, not whole, nested too deep, bad syntax (with the line), a base IRI that is none.
     """
     prefix, graphs = prefix_of(txid), [_graph(text) for text in contexts]
     try:
         quads = quads_of(body, media_type, base_iri)
         if not keep_labels:
-            quads = _renamed(quads, prefix, by_label=by_label)
+            quads = _renamed(quads, prefix) if not part else _renamed(quads, f"{prefix}p{part}", f"{prefix}x", _labels_of(body))
         if graphs:
             quads = (Quad(q.subject, q.predicate, q.object, graph) for q in quads for graph in graphs)
         data: bytes = serialize(quads, format=RdfFormat.N_QUADS) or b""
@@ -253,12 +254,20 @@ def prefix_of(txid: TxId) -> str:
     return "t" + hashlib.blake2b(txid.encode(), digest_size=8).hexdigest()
 
 
-def _renamed(quads: Iterator[Quad], prefix: str, *, by_label: bool) -> Iterator[Quad]:
+def _labels_of(body: bytes) -> frozenset[str]:
+    """All labels of blank nodes in a text of the Turtle family, and such as only look so: not those that the parser gives to ``[]``."""
+    return frozenset(label.rstrip(".") for label in _LABEL.findall(body.decode()))
+
+
+def _renamed(
+    quads: Iterator[Quad], prefix: str, label_prefix: str = "", labels: frozenset[str] = frozenset()
+) -> Iterator[Quad]:
+    """Blank nodes named after their order, but those with one of these labels after that."""
     names: dict[str, BlankNode] = {}
 
     def name_of(term: Any) -> Any:
-        if isinstance(term, BlankNode) and by_label:
-            return BlankNode(f"{prefix}x{term.value}")
+        if isinstance(term, BlankNode) and term.value in labels:
+            return BlankNode(f"{label_prefix}{term.value}")
         if isinstance(term, BlankNode):
             known = names.get(term.value)
             if known is None:

@@ -27,7 +27,11 @@ def read_text(argument: str | None, file: Path | None, what: str) -> str:
 
     Raises typer.BadParameter (usage), InvalidRequest (not UTF-8), TooLarge.
     """
-    content = read_bytes(argument, file, what)
+    return as_text(read_bytes(argument, file, what), what)
+
+
+def as_text(content: bytes, what: str) -> str:
+    """Bytes as text. Raises InvalidRequest: not UTF-8."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -36,15 +40,24 @@ def read_text(argument: str | None, file: Path | None, what: str) -> str:
 
 def read_bytes(argument: str | None, file: Path | None, what: str) -> bytes:
     """The bytes of an argument (``-`` for standard input) or of a file; exactly one of the two must be given."""
+    with begun(argument, file, what) as (content, whole):
+        if whole is not None:
+            raise TooLarge(f"{what} is larger than {BODY_LIMIT_BYTES} bytes, the limit of one transaction: {TOO_LARGE}")
+        return content
+
+
+@contextmanager
+def begun(argument: str | None, file: Path | None, what: str) -> Iterator[tuple[bytes, BinaryIO | None]]:
+    """As `read_bytes`; of what is longer than a transaction the beginning, and a file with all of it."""
     if (argument is None) == (file is None):
         raise typer.BadParameter(f"give {what} as one argument, as --file FILE, or as - for standard input")
     if argument is not None and argument != STANDARD_INPUT:
-        return argument.encode("utf-8", "surrogateescape")
+        yield argument.encode("utf-8", "surrogateescape"), None
+        return
     with opened(str(file) if file is not None else STANDARD_INPUT) as source:
         content = source.content.read(BODY_LIMIT_BYTES + 1)
-    if len(content) > BODY_LIMIT_BYTES:
-        raise TooLarge(f"{what} is larger than {BODY_LIMIT_BYTES} bytes, the limit of one transaction: {TOO_LARGE}")
-    return content
+        whole = cast("BinaryIO", Begun(content, source.content))
+        yield content, whole if len(content) > BODY_LIMIT_BYTES else None
 
 
 class Source(NamedTuple):
@@ -82,3 +95,16 @@ def plain_suffix(name: str) -> str:
     """
     path = Path(name)
     return (path.with_suffix("") if path.suffix in _DECOMPRESSORS else path).suffix.lower()
+
+
+class Begun:
+    """A file of which the beginning was read already."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self._head = head
+        self._rest = rest
+
+    def read(self, size: int, /) -> bytes:
+        """At most so many bytes; empty at the end."""
+        data, self._head = self._head[:size], self._head[size:]
+        return data or self._rest.read(size)

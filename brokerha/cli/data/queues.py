@@ -11,14 +11,14 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer
-from brokerha.cli.common.inputs import opened
+from brokerha.cli.common.inputs import Begun, opened
 from brokerha.cli.common.options import AckOption, ApartOption, FormatOption, KeyOption
 from brokerha.cli.common.output import Format
 from brokerha.cli.data.read_write import placed, write_raw
@@ -62,21 +62,9 @@ def publish(
                 raise typer.BadParameter(f"--apart {apart} is for messages below {WHOLE_BYTES} bytes: leave it out")
             if len(body) == WHOLE_BYTES:
                 with cluster.client.large_transaction(key=key, ack=ack) as large:
-                    large.publish(queue, _Begun(body, source.content), content_type)
+                    large.publish(queue, Begun(body, source.content), content_type)
                 return placed(large.written)
     return placed(cluster.client.publish(queue, body, content_type, key=key, ack=ack, apart=apart))
-
-
-class _Begun:
-    """A file of which the beginning was read already."""
-
-    def __init__(self, head: bytes, rest: BinaryIO) -> None:
-        self._head = head
-        self._rest = rest
-
-    def read(self, size: int, /) -> bytes:
-        data, self._head = self._head[:size], self._head[size:]
-        return data or self._rest.read(size)
 
 
 def consume(

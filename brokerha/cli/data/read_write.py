@@ -18,9 +18,11 @@ import typer
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer
-from brokerha.cli.common.inputs import read_bytes, read_text
+from brokerha.cli.common.inputs import as_text, begun, read_bytes, read_text
 from brokerha.cli.common.options import AckOption, ApartOption, FormatOption, KeyOption, MinLsnOption, RepositoryOption
 from brokerha.cli.common.output import Format
+from brokerha.model.operations import BODY_LIMIT_BYTES
+from brokerha.model.requests import WAIT
 
 if TYPE_CHECKING:
     from brokerha.client.exporting import Export
@@ -56,9 +58,16 @@ def update(
     apart: ApartOption = "wait",
     key: KeyOption = "",
 ) -> Answer:
-    """Run a SPARQL 1.1 update."""
-    sparql = read_text(text, file, "the update")
-    return placed(cluster.client.update(repository, sparql, key=key, ack=ack, apart=apart))
+    """Run a SPARQL 1.1 update; one INSERT DATA may have up to 512 MiB, and is answered when it is applied."""
+    with begun(text, file, "the update") as (content, whole):
+        if whole is None:
+            sparql = as_text(content, "the update")
+            return placed(cluster.client.update(repository, sparql, key=key, ack=ack, apart=apart))
+        if apart != WAIT:
+            raise typer.BadParameter(f"--apart {apart} is for updates up to {BODY_LIMIT_BYTES} bytes: leave it out")
+        with cluster.client.large_transaction(key=key, ack=ack) as large:
+            cluster.client.load(repository, whole, "ru", inside=large)
+        return placed(large.written)
 
 
 def put(

@@ -1,24 +1,29 @@
-"""Bodies of N-Triples and N-Quads that are longer than a transaction: taken in as they come, and all of them or nothing.
+"""Bodies that are longer than a transaction: taken in as they come, and all of them or nothing.
 
-    POST /repositories/{id}/statements     lines ──> parts of about 64 KiB, each staged ──> one commit (door/large.py)
+    POST /repositories/{id}/statements     N-Triples, N-Quads ─┬─> parts of about 64 KiB, each staged ──> one commit (door/large.py)
+    POST an update                         one INSERT DATA ────┘
 
 Nothing of it is held for longer than its part takes, and a part is answered before the next one is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
 
 from brokerha.http.door import large
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import naming_repository
 from brokerha.ingress import rdf_bodies
+from brokerha.ingress.insert_data import InsertData
 from brokerha.ingress.rdf_bodies import Graph, context_text
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import TxId
 from brokerha.model.operations import BODY_LIMIT_BYTES
 from brokerha.model.requests import Reply
 from brokerha.model.reserved.staging import PART_BYTES, SIZE_LIMIT_BYTES
+
+_TRIG: Final = "application/trig"
 
 
 def is_large(call: Call, media_type: str) -> bool:
@@ -28,32 +33,57 @@ def is_large(call: Call, media_type: str) -> bool:
 
 async def add(call: Call, repository: str, media_type: str, contexts: Sequence[Graph], txid: TxId) -> Reply:
     """Add what the body says, as one transaction. Raises InvalidRequest, TooLarge, and what writes raise."""
-    async with large.Parts(call, txid) as parts:
+    options = {
+        "contexts": [context_text(graph) for graph in contexts],
+        "keep_labels": call.parameters().flag("preserveNodeId"),
+    }
+    return await _stage_all(call, repository, txid, _lines(call), media_type, options)
 
-        async def stage(data: bytes) -> None:
-            nquads = await call.door.parsed(
-                rdf_bodies.is_plain(data, media_type),
-                rdf_bodies.nquads_of,
-                data,
-                media_type,
-                txid=txid,
-                contexts=[context_text(graph) for graph in contexts],
-                keep_labels=call.parameters().flag("preserveNodeId"),
-                by_label=True,
-            )
+
+async def insert(call: Call, repository: str, base_iri: str, txid: TxId) -> Reply:
+    """Run the update that is the body, one INSERT DATA, as one transaction. Raises as `add`."""
+    return await _stage_all(call, repository, txid, _statements(call), _TRIG, {"base_iri": base_iri})
+
+
+async def _stage_all(
+    call: Call, repository: str, txid: TxId, documents: AsyncIterator[tuple[int, bytes]], media_type: str, options: dict[str, Any]
+) -> Reply:
+    async with large.Parts(call, txid) as parts:
+        number = 0
+        async for line, data in documents:
+            number += 1
+            try:
+                is_plain = rdf_bodies.is_plain(data, media_type)
+                nquads = await call.door.parsed(is_plain, rdf_bodies.nquads_of, data, media_type, txid=txid, part=number, **options)
+            except InvalidRequest as error:
+                raise InvalidRequest(f"{error} (counted from line {line} of the body)") from None
             if nquads:
                 await parts.stage([("add", repository, nquads)])
-
-        rest = b""
-        async for piece in call.pieces(SIZE_LIMIT_BYTES):
-            rest += piece
-            while (cut := _cut(rest)) > 0:
-                await stage(rest[:cut])
-                rest = rest[cut:]
-        if rest.strip():
-            await stage(rest)
         async with naming_repository(call, repository):
             return await parts.commit()
+
+
+async def _lines(call: Call) -> AsyncIterator[tuple[int, bytes]]:
+    """Whole lines of the body, each time with the number of the first."""
+    rest, line = b"", 1
+    async for piece in call.pieces(SIZE_LIMIT_BYTES):
+        rest += piece
+        while (cut := _cut(rest)) > 0:
+            yield line, rest[:cut]
+            line += rest.count(b"\n", 0, cut)
+            rest = rest[cut:]
+    if rest.strip():
+        yield line, rest
+
+
+async def _statements(call: Call) -> AsyncIterator[tuple[int, bytes]]:
+    """The statements of an update, as TriG."""
+    scanner = InsertData()
+    async for piece in call.pieces(SIZE_LIMIT_BYTES):
+        for document in scanner.feed(piece):
+            yield document
+    for document in scanner.end():
+        yield document
 
 
 def _cut(data: bytes) -> int:

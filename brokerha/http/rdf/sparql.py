@@ -15,13 +15,17 @@ from typing import Final
 
 from pyoxigraph import BlankNode, NamedNode, RdfFormat, Triple, parse, serialize
 
+from brokerha.http.door import large
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import FORM, Call, Parameters, address_of
 from brokerha.http.door.passing import begin_write, done, read, result, write_to_repository
 from brokerha.http.guard.users import WRITE
+from brokerha.http.rdf import large_bodies
 from brokerha.ingress.nesting import is_plain_request
 from brokerha.ingress.rdf_bodies import FORMATS, base_iri_of, term_of, utf8
 from brokerha.model.errors import InvalidRequest
+from brokerha.model.ids import TxId
+from brokerha.model.requests import Reply
 from brokerha.model.reserved import about
 from brokerha.stores.sparql.protocol import (
     check_binding,
@@ -48,6 +52,7 @@ _RESULTS: Final = (
     *_SYNTAXES,
 )
 _INPUTS: Final = ("N3", *_SYNTAXES)
+_OF_SHORT: Final = frozenset({"using-graph-uri", "using-named-graph-uri", "insert-graph-uri", "remove-graph-uri"})
 DESCRIPTIONS = ("text/turtle", "application/n-triples", "application/rdf+xml", "application/ld+json")
 
 
@@ -188,8 +193,19 @@ async def update_of_body(call: Call) -> Answer:
     txid = begin_write(call)
     if call.parameters().one("update") is not None:
         raise InvalidRequest("the update is given twice, in the URL and in the body: give it once")
+    if large.is_long(call):
+        return done(await _insert(call, txid))
     text = await call.text()
     return await _update(call, await update_text(call, text, call.parameters()), txid, call.parameters())
+
+
+async def _insert(call: Call, txid: TxId) -> Reply:
+    """An update that is longer than a transaction."""
+    parameters = call.parameters()
+    _check_common(parameters)
+    if words := [name for name in parameters.names() if name in _OF_SHORT or name.startswith("$")]:
+        raise InvalidRequest(f"a long update takes no {words[0]}: name graphs and values in its text")
+    return await large_bodies.insert(call, call.path_text("id"), base_of(call, parameters), txid)
 
 
 async def update_of_form(call: Call, form: Parameters) -> Answer:

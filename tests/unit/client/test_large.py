@@ -11,6 +11,8 @@ import pytest
 
 from brokerha.client import Client, large
 from brokerha.client.outcomes import Written
+from brokerha.client.results import Literal, Solutions
+from brokerha.ingress import insert_data
 from brokerha.model.errors import InvalidRequest, OutcomeUnknown, Rejected, WrongState
 from brokerha.model.operations import Operation
 from brokerha.model.reserved.staging import TABLE
@@ -100,6 +102,23 @@ def test_the_same_key_does_nothing_twice(db: Client) -> None:
             db.load("main", io.StringIO("_:a <urn:p> _:b .\n"), "nt", inside=tx)
     assert size(db) == 52
     assert len(db.queue("q", min_lsn="latest")) == 1
+
+
+def test_a_long_insert_data_is_loaded_into_it(db: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(insert_data, "DOCUMENT_BYTES", 1000)
+    triples = "".join(f" :s{number} :p [ :q _:same ] ;\n :r '}} .' .\n" for number in range(100))
+    update = f"PREFIX : <urn:x:>\nINSERT DATA {{ GRAPH :g {{{triples}}} }}"
+    for _ in range(2):
+        with db.large_transaction(key="insert-1") as tx:
+            assert db.load("main", io.BytesIO(update.encode()), "ru", inside=tx).statements == 300
+    assert size(db) == 300
+    counted = "SELECT (COUNT(DISTINCT ?o) AS ?n) { GRAPH <urn:x:g> { ?s <urn:x:q> ?o } }"
+    rows = db.query("main", counted, min_lsn="latest")
+    assert isinstance(rows, Solutions)
+    assert rows[0]["n"] == Literal("1", "http://www.w3.org/2001/XMLSchema#integer"), "a label is one blank node in all parts"
+    with pytest.raises(InvalidRequest, match="counted from line"), db.large_transaction() as tx:
+        db.load("main", io.StringIO(update.replace(":s90 :p [", ":s90 :p ] [")), "ru", inside=tx)
+    assert (size(db), left(db)) == (300, 0)
 
 
 def test_nothing_is_no_transaction(db: Client) -> None:

@@ -7,7 +7,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import msgpack
 import pytest
 
 import brokerha
+from brokerha.cli.common import inputs
 from brokerha.cli.data import load as load_module
 from brokerha.cli.data.load import SPELLING
 from brokerha.cli.data.read_write import RESULTS_JSON, term
@@ -48,6 +49,29 @@ def standard_input(monkeypatch):
 
 
 # ---- writes
+
+
+@pytest.mark.parametrize("given", [("--file", "insert.ru"), ("-",)])
+def test_a_long_insert_data_is_one_large_transaction(run, cluster, tmp_path, monkeypatch, given):
+    monkeypatch.setattr(inputs, "BODY_LIMIT_BYTES", 100)
+    monkeypatch.chdir(tmp_path)
+    text = "INSERT DATA {" + " <urn:a> <urn:b> 1 ." * 50 + "}"
+    (tmp_path / "insert.ru").write_text(text)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    large = SimpleNamespace(written=Written())
+    read: list[Any] = []
+
+    def load(repository: str, source: Any, syntax: str) -> None:
+        read.extend((repository, b"".join(iter(lambda: source.read(70), b"")).decode(), syntax))
+
+    client = cluster(large_transaction=lambda: nullcontext(large), load=load)
+    ran = run("update", *given, *URL)
+    assert (ran.code, ran.out) == (0, "applied: LSN 7, transaction t1\n"), ran.err
+    assert read == ["main", text, "ru"]
+    assert ("load", {"inside": large}) in [(call[0], call[-1]) for call in client.calls]
+    ran = run("update", "--file", "insert.ru", "--apart", "refuse", *URL)
+    assert ran.code == 64
+    assert "--apart refuse is for updates up to" in ran.err
 
 
 def test_an_update_is_sent_with_its_options_and_its_place_is_shown(run, cluster):

@@ -9,6 +9,7 @@ import pytest
 
 from brokerha.http.door import large
 from brokerha.http.rdf import large_bodies
+from brokerha.ingress import insert_data
 from brokerha.model.reserved.staging import TABLE
 
 LINES = "application/n-triples"
@@ -19,6 +20,7 @@ def http(on_site: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> httpx2.Clie
     for module in (large, large_bodies):
         monkeypatch.setattr(module, "BODY_LIMIT_BYTES", 5_000)
     monkeypatch.setattr(large_bodies, "PART_BYTES", 1_000)
+    monkeypatch.setattr(insert_data, "DOCUMENT_BYTES", 1_000)
     return on_site
 
 
@@ -89,6 +91,45 @@ def test_the_same_key_does_nothing_twice(http: httpx2.Client) -> None:
     assert [answer.status_code for answer in answers] == [204, 204]
     assert answers[0].headers["Brokerha-Lsn"] == answers[1].headers["Brokerha-Lsn"]
     assert size(http) == 301
+
+
+def insertion(count: int) -> str:
+    triples = "".join(f":s{number} :p [ :q _:same ], <r{number}> ;\n :r '}} .' .\n" for number in range(count))
+    return f"PREFIX : <urn:x:>\nINSERT DATA {{ GRAPH :g {{{triples}}} <urn:a> :p 1 }}"
+
+
+@pytest.mark.parametrize("path", ["sparql", "statements"])
+def test_a_long_update_is_one_transaction(http: httpx2.Client, path: str) -> None:
+    def update(text: str) -> httpx2.Response:
+        named = {"Content-Type": "application/sparql-update", "Idempotency-Key": f"insert-{path}"}
+        return http.post(f"/repositories/main/{path}", params={"baseURI": "http://base/"}, content=text, headers=named)
+
+    answers = [update(insertion(200)) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [204, 204], answers[0].text
+    assert answers[0].headers["Brokerha-Lsn"] == answers[1].headers["Brokerha-Lsn"]
+    assert (size(http), staged(http)) == (801, 0)
+    asked = "SELECT (COUNT(DISTINCT ?o) AS ?n) { GRAPH <urn:x:g> { ?s <urn:x:q> ?o . ?t <urn:x:p> <http://base/r199> } }"
+    answer = http.get("/repositories/main", params={"query": asked}, headers={"Accept": "text/csv", "Brokerha-Min-Lsn": "latest"})
+    assert answer.text.split() == ["n", "1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters", "problem"),
+    [
+        (insertion(200).replace(":s90 :p", ":s90 :p ]"), {}, "MALFORMED DATA"),
+        (insertion(200) + " ; CLEAR ALL", {}, "one INSERT DATA alone"),
+        ("DELETE { ?s ?p ?o } WHERE { ?s ?p ?o }" + " " * 6_000, {}, "one INSERT DATA alone"),
+        (insertion(200), {"using-graph-uri": "urn:g"}, "takes no using-graph-uri"),
+        (insertion(200), {"$x": "<urn:g>"}, "takes no $x"),
+    ],
+)
+def test_a_long_update_that_is_none_leaves_nothing(http: httpx2.Client, text: str, parameters: dict[str, str], problem: str) -> None:
+    answer = http.post(
+        "/repositories/main/statements", params=parameters, content=text, headers={"Content-Type": "application/sparql-update"}
+    )
+    assert answer.status_code == 400
+    assert problem in answer.text
+    assert (size(http), staged(http)) == (0, 0)
 
 
 def test_beyond_the_limit_of_large_transactions_it_is_413(http: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> None:
