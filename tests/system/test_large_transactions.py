@@ -87,12 +87,12 @@ class Others:
 
 def test_files_are_loaded_as_one_transaction(site: TxSite, tmp_path: Path) -> None:
     (tmp_path / "a.nt").write_text(lines("loaded") + "_:x <urn:p> _:y .\n")
-    (tmp_path / "b.nt").write_text("_:x <urn:p> _:y .\n")
+    (tmp_path / "b.ru").write_text("PREFIX : <urn:> INSERT DATA { _:x :p [] }\n")
     (tmp_path / "wrong.nt").write_text("this is no triple\n")
     with site.client("m2", timeout=WAIT_S) as db, Others(site) as others:
         site.run("load", "--atomic", str(tmp_path / "a.nt"), str(tmp_path / "wrong.nt"), code=2)
         assert (count(db, "loaded"), db.range(TABLE, min_lsn="latest")) == (0, [])
-        done = json.loads(site.run("load", "--atomic", "--output", "json", str(tmp_path / "a.nt"), str(tmp_path / "b.nt")))
+        done = json.loads(site.run("load", "--atomic", "--output", "json", str(tmp_path / "a.nt"), str(tmp_path / "b.ru")))
         assert (done["transactions"], done["statements"]) == (1, TRIPLES + 2)
         assert count(db, "loaded") == TRIPLES
         assert db.size("main", min_lsn="latest") == TRIPLES + 2
@@ -146,7 +146,7 @@ def test_a_long_message_is_given_once_whoever_is_killed(site: TxSite) -> None:
 
 @pytest.mark.campaign
 def test_hundreds_of_mib_whoever_is_killed(site: TxSite, covered: Callable[[str], None]) -> None:
-    """``BROKERHA_LARGE_MIB`` of triples and three quarters of that as one message, each process killed while they are handed over."""
+    """One INSERT DATA of ``BROKERHA_LARGE_MIB``, and three quarters of that as one message, each process killed while they are handed over."""
     mib = int(os.environ.get("BROKERHA_LARGE_MIB", "400"))
     # Each line has 45 bytes or so.
     triples, film = mib * 1024 * 1024 * 10 // 448, Film(mib * 1024 * 1024 * 3 // 4)
@@ -155,8 +155,7 @@ def test_hundreds_of_mib_whoever_is_killed(site: TxSite, covered: Callable[[str]
         before = db.size("main", min_lsn="latest")
         tx = db.large_transaction(timeout=MAKE_ANEW_S)
         with Killing(site, mib / 8) as kills:
-            for first in range(0, triples, 10_000):
-                tx.add("main", lines("huge", first, min(10_000, triples - first)))
+            assert db.load("main", Insertion(triples), "ru", inside=tx).statements == triples
         staged_s = time.monotonic() - begun_s
         killed_meanwhile(site, "w4", lambda: committed(tx))
         covered(f"{triples} triples in {tx.parts} parts: staged in {staged_s:.0f} s with {kills.done} kills, committed in {time.monotonic() - begun_s - staged_s:.0f} s")
@@ -180,6 +179,27 @@ def test_hundreds_of_mib_whoever_is_killed(site: TxSite, covered: Callable[[str]
     covered(f"anonymous memory at most, MiB: {', '.join(f'{node} {most:.0f}' for node, most in sorted(peaks.most.items()))}")
     covered(f"beside it {others.written} small writes, the longest {others.longest_s:.1f} s, and {len(others.faults)} that were not answered")
     site.until(lambda: len(site.fingerprints()) == 1, "all copies are equal", MAKE_ANEW_S)
+
+
+class Insertion(io.BytesIO):
+    """An INSERT DATA of so many triples, made as it is read."""
+
+    def __init__(self, triples: int) -> None:
+        super().__init__()
+        self._pieces = self._made(triples)
+        self._rest = b""
+
+    def _made(self, triples: int) -> Iterator[bytes]:
+        yield b"PREFIX huge: <urn:huge:>\nINSERT DATA {\n"
+        for first in range(0, triples, 1_000):
+            yield lines("huge", first, min(1_000, triples - first)).encode()
+        yield b"}\n"
+
+    def read(self, size: int | None = -1) -> bytes:
+        while size and not self._rest and (piece := next(self._pieces, b"")):
+            self._rest = piece
+        data, self._rest = self._rest[:size], self._rest[size:]
+        return data
 
 
 class Film(io.BytesIO):
