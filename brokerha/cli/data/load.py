@@ -38,7 +38,7 @@ def load(
     syntax: Annotated[
         str | None,
         typer.Option(
-            "--format", metavar="nt|nq|ttl|trig|rdf|jsonld", help="Syntax; by the suffix of each file, nq for -."
+            "--format", metavar="nt|nq|ttl|trig|rdf|jsonld|ru", help="Syntax; by the suffix of each file, nq for -. ru: an INSERT DATA."
         ),
     ] = None,
     repository: RepositoryOption = "main",
