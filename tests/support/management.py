@@ -17,7 +17,8 @@ from urllib.parse import quote, unquote, urlsplit
 import httpx2
 
 _NOT_FOUND = 404
-_REPLY_WITHIN_S = 20.0
+_REPLY_WITHIN_S = 90.0
+"""As long as a machine with other work may stand still; a broker that is gone is refused at once."""
 
 
 class Management:

@@ -17,7 +17,9 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
-from tests.support.private_broker import PrivateBroker
+import httpx2
+
+from tests.support.private_broker import BrokerError, PrivateBroker
 from tests.system.nemesis.site import NemesisSite
 
 Fault = Callable[[NemesisSite, random.Random], AbstractContextManager[str]]
@@ -216,15 +218,24 @@ def storm(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
         yield f"{STORM} connections to each of {len(places)} doors"
 
 
+def answering(site: NemesisSite) -> PrivateBroker:
+    """A node of the broker whose management interface is there: one that was started just now opens it last."""
+    for broker in site.brokers.nodes:
+        with contextlib.suppress(httpx2.TransportError), broker.management() as management:
+            management.overview()
+            return broker
+    raise BrokerError("no node of the broker answers at its management interface")
+
+
 @contextmanager
 def purge(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
-    names = site.brokers.nodes[0].purge_queues(site.vhost)
+    names = answering(site).purge_queues(site.vhost)
     yield f"{len(names)} queues emptied"
 
 
 @contextmanager
 def delete(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
-    names = site.brokers.nodes[0].delete_queues(site.vhost)
+    names = answering(site).delete_queues(site.vhost)
     yield f"all {len(names)} queues deleted"
 
 
