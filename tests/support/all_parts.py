@@ -11,7 +11,8 @@ not fail the part, and the table names it as unstable, with why it had failed:
     rabbitmq4 the tests of the wire over RabbitMQ 4, and there the nemesis; beside those around the cores, as both wait a lot
     slow      slow tests without a broker: simulated clusters, long histories
     spark     tests on Spark without a broker, in one session, beside the slow ones
-    broker    tests over RabbitMQ, five at a time, on one broker that is lent to all of them
+    broker    tests over RabbitMQ, four at a time, on one broker that is lent to all of them; beside them, one after the other, those of the
+              pipeline: each starts a Java machine or several, and two of them at a time leave nothing to the others
 
     python -m tests.support.all_parts                  everything
     python -m tests.support.all_parts rules cores      only these parts
@@ -37,7 +38,7 @@ from pathlib import Path
 from typing import IO
 
 from tests.conftest import SUMMARY_VARIABLE
-from tests.support.broker_tests import PLACES
+from tests.support.broker_tests import OF_THE_PIPELINE, PLACES
 
 _ROOT = Path(__file__).resolve().parents[2]
 _RESULTS = _ROOT / "build" / "test"
@@ -208,14 +209,29 @@ PARTS: dict[str, list[Part]] = {
                 "tests.support.broker_source",
                 "run",
                 "--",
-                # Five at a time, because most of them wait for a node or a clock; by files, which share a running site.
+                # Four at a time, because most of them wait for a node or a clock; by files, which share a running site.
                 *_pytest(
-                    "broker", "-m", "broker and not campaign", "-n", "5", "--dist", "loadfile", "--no-loadscope-reorder",
-                    f"--ignore={_NEMESIS}", *PLACES
+                    "broker", "-m", "broker and not campaign", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder",
+                    *_ignore((_NEMESIS, *OF_THE_PIPELINE)), *PLACES
                 ),
             ],
             2700,
             tries_again=True,
+        ),
+        Part(
+            "pipeline",
+            "the pipeline over RabbitMQ",
+            [
+                _PYTHON,
+                "-m",
+                "tests.support.broker_source",
+                "run",
+                "--",
+                *_pytest("pipeline", "-m", "broker and not campaign", *OF_THE_PIPELINE),
+            ],
+            2700,
+            tries_again=True,
+            beside=True,
         ),
     ],
 }

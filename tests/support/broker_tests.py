@@ -23,12 +23,18 @@ PLACES = (
     "tests/unit/cli/pipeline/test_pipeline_load.py",
 )
 """Folders and files, relative to the root."""
-LONGEST = (
-    "tests/system/test_supervisord.py",
+OF_THE_PIPELINE = (
     "tests/system/test_pipeline_archive.py",
-    "tests/system/test_split_modes.py",
     "tests/system/test_pipeline_audit.py",
     "tests/system/test_pipeline_history.py",
+    "tests/system/test_pipeline_load.py",
+    "tests/unit/cli/pipeline/test_pipeline_load.py",
+)
+"""Those that start Spark, a part of their own."""
+LONGEST = (
+    "tests/system/test_supervisord.py",
+    "tests/system/test_split_modes.py",
+    "tests/system/test_large_transactions.py",
     "tests/system/test_settings.py",
     "tests/system/test_workers_restart.py",
     "tests/system/test_log_stream.py",
