@@ -13,6 +13,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 import typer
 
+from brokerha.cli.common.progress import progress
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.operations import BODY_LIMIT_BYTES, TOO_LARGE
 
@@ -47,8 +48,8 @@ def read_bytes(argument: str | None, file: Path | None, what: str) -> bytes:
 
 
 @contextmanager
-def begun(argument: str | None, file: Path | None, what: str) -> Iterator[tuple[bytes, BinaryIO | None]]:
-    """As `read_bytes`; of what is longer than a transaction the beginning, and a file with all of it."""
+def begun(argument: str | None, file: Path | None, what: str) -> Iterator[tuple[bytes, Source | None]]:
+    """As `read_bytes`; of what is longer than a transaction the beginning, and all of it as an open input."""
     if (argument is None) == (file is None):
         raise typer.BadParameter(f"give {what} as one argument, as --file FILE, or as - for standard input")
     if argument is not None and argument != STANDARD_INPUT:
@@ -56,7 +57,7 @@ def begun(argument: str | None, file: Path | None, what: str) -> Iterator[tuple[
         return
     with opened(str(file) if file is not None else STANDARD_INPUT) as source:
         content = source.content.read(BODY_LIMIT_BYTES + 1)
-        whole = cast("BinaryIO", Begun(content, source.content))
+        whole = source._replace(content=cast("BinaryIO", Begun(content, source.content)))
         yield content, whole if len(content) > BODY_LIMIT_BYTES else None
 
 
@@ -85,6 +86,21 @@ def opened(name: str) -> Iterator[Source]:
             yield Source(content, raw, path.stat().st_size)
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise typer.BadParameter(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+@contextmanager
+def read_progress(name: str, source: Source) -> Iterator[Callable[[], None]]:
+    """Progress of reading an input: what it gives is called when some more was read."""
+    with progress(name, source.size_bytes, "bytes") as meter:
+        read_bytes = 0
+
+        def look() -> None:
+            nonlocal read_bytes
+            if source.size_bytes is not None:
+                before, read_bytes = read_bytes, source.raw.tell()
+                meter.advance(read_bytes - before)
+
+        yield look
 
 
 def plain_suffix(name: str) -> str:

@@ -7,7 +7,7 @@ same load can be run again, and what was done before is not done twice. ``--atom
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,10 +16,9 @@ import typer
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer
-from brokerha.cli.common.inputs import STANDARD_INPUT, Source, opened, plain_suffix
+from brokerha.cli.common.inputs import STANDARD_INPUT, opened, plain_suffix, read_progress
 from brokerha.cli.common.options import AckOption, FormatOption, KeyOption, RepositoryOption
 from brokerha.cli.common.output import Format
-from brokerha.cli.common.progress import Meter, progress
 from brokerha.model.errors import BrokerhaError
 
 if TYPE_CHECKING:
@@ -87,15 +86,11 @@ def _load_files(
     """Load one after the other; ``done`` says how far each is."""
     for number, name in enumerate(files):
         own_key = f"{key}.file{number + 1}" if key and len(files) > 1 else key
-        with opened(name) as source, progress(name, source.size_bytes, "bytes") as meter:
-            read_bytes = 0
+        with opened(name) as source, read_progress(name, source) as look:
 
-            def take(loaded: Loaded, number: int = number, source: Source = source, meter: Meter = meter) -> None:
-                nonlocal read_bytes
+            def take(loaded: Loaded, number: int = number, look: Callable[[], None] = look) -> None:
                 done[number] = loaded
-                if source.size_bytes is not None:
-                    before, read_bytes = read_bytes, source.raw.tell()
-                    meter.advance(read_bytes - before)
+                look()
 
             try:
                 cluster.client.load(

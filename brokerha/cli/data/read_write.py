@@ -18,7 +18,7 @@ import typer
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer
-from brokerha.cli.common.inputs import as_text, begun, read_bytes, read_text
+from brokerha.cli.common.inputs import as_text, begun, read_bytes, read_progress, read_text
 from brokerha.cli.common.options import AckOption, ApartOption, FormatOption, KeyOption, MinLsnOption, RepositoryOption
 from brokerha.cli.common.output import Format
 from brokerha.model.operations import BODY_LIMIT_BYTES
@@ -65,8 +65,8 @@ def update(
             return placed(cluster.client.update(repository, sparql, key=key, ack=ack, apart=apart))
         if apart != WAIT:
             raise typer.BadParameter(f"--apart {apart} is for updates up to {BODY_LIMIT_BYTES} bytes: leave it out")
-        with cluster.client.large_transaction(key=key, ack=ack) as large:
-            cluster.client.load(repository, whole, "ru", inside=large)
+        with cluster.client.large_transaction(key=key, ack=ack) as large, read_progress("the update", whole) as look:
+            cluster.client.load(repository, whole.content, "ru", inside=large, on_progress=lambda _loaded: look())
         return placed(large.written)
 
 
