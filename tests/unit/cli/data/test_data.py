@@ -16,7 +16,6 @@ import pytest
 
 import brokerha
 from brokerha.cli.common import inputs
-from brokerha.cli.data import load as load_module
 from brokerha.cli.data.load import SPELLING
 from brokerha.cli.data.read_write import RESULTS_JSON, term
 from brokerha.cli.main import main
@@ -389,7 +388,7 @@ def test_progress_follows_how_far_the_file_was_read(run, loading, tmp_path, monk
         assert total == 100
         yield SimpleNamespace(advance=advanced.append)
 
-    monkeypatch.setattr(load_module, "progress", progress)
+    monkeypatch.setattr(inputs, "progress", progress)
     loading()
     run("load", "data.nt", *URL)
     assert sum(advanced) == 100
