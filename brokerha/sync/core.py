@@ -208,7 +208,8 @@ class SyncCore(SyncState):
         is_elsewhere = verdict == REFUSED and post.row.epoch != self.epoch.id and not is_unlike
         if verdict != REFUSED or is_elsewhere:
             for row in post.relayed:
-                if row.node != self.node:
+                # Who a guest is only its own word tells: others may still pass on what it was before it was emptied.
+                if row.node != self.node and row.node not in self.peers.guests:
                     self._learn(row, now)
         if is_elsewhere:
             identity.check_own_state(self, post.row)

@@ -231,6 +231,9 @@ class Membership:
         return self._invite(sync, wish, now) if wish.kind == ADD else []
 
     def _invite(self, sync: SyncState, wish: Wish, now: Instant) -> list[Outgoing]:
+        if wish.node in sync.peers.impostors:
+            # It was emptied since it was first heard, and has no past with anybody.
+            sync.peers.begin_anew(wish.node)
         row = sync.peers.last_row(wish.node)
         if not sync.peers.is_heard(wish.node, now.mono_ms) or row is None:
             wish.stage = f"{wish.node} is not heard: start it, with this cluster's name and masters in its file"

@@ -133,13 +133,17 @@ class PeerTable:
         """Hear a node that is no master here: it is to be added, or others name it, with its journal, as one."""
         if node != self.config.node and self.peer(node) is None:
             self.guests.add(node)
-            self.outside[node] = Peer(node)
             # It may have another journal than the master that had this id before.
-            self.journals.pop(node, None)
-            self.impostors.pop(node, None)
-            self.elsewhere.pop(node, None)
+            self.begin_anew(node)
             if journal:
                 self.journals[node] = journal
+
+    def begin_anew(self, guest: NodeId) -> None:
+        """Nothing that was heard of this guest counts: it may have another journal now."""
+        self.outside[guest] = Peer(guest)
+        self.journals.pop(guest, None)
+        self.impostors.pop(guest, None)
+        self.elsewhere.pop(guest, None)
 
     def let_go(self, node: NodeId) -> None:
         """Hear it no longer."""

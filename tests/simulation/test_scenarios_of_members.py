@@ -152,6 +152,25 @@ class TestComingBack:
         scene.come_together()
         assert scene.order("m2") == ["a0", "a1", "a2", "again"]
 
+    def test_one_that_is_emptied_while_it_is_added_is_added_with_the_journal_that_it_has(self) -> None:
+        # Given m4 that all have heard, as each of them was told to add it, and that nobody has added yet
+        scene = MemberScene()
+        scene.write_many("m1", "a", 3)
+        scene.agree()
+        scene.begin("m4")
+        scene.lose_if(lambda _sender, _to, message: isinstance(message, Join))
+        for node in ("m1", "m2", "m3"):
+            scene.tell(node, ADD, "m4")
+        scene.until(lambda: all("m4" in scene.core(node).peers.journals for node in ("m1", "m2", "m3")), A_CHANGE_MS)
+        # When its machine is lost
+        scene.lose_machine("m4")
+        scene.run(2 * LAG_MS)
+        scene.lose_nothing()
+        # Then it is added, without another word
+        scene.until_masters("m1", "m2", "m3", "m4")
+        scene.come_together()
+        assert scene.order("m4") == ["a0", "a1", "a2"]
+
     def test_a_disk_that_was_emptied_under_the_old_id(self) -> None:
         # Given m3 that stamped and promised, and begins with nothing
         scene = MemberScene()
