@@ -63,10 +63,11 @@ class InsertData:
     """One such update, that comes in pieces."""
 
     def __init__(self) -> None:
+        self._fresh: list[bytes] = []
+        """What has come and is not looked at."""
+        self._fresh_bytes = 0
         self._text = b""
-        """What has come and is not looked at, or not finished."""
-        self._looked_bytes = 0
-        """How long that was when it was last looked at."""
+        """What is not finished."""
         self._prologue: bytes | None = None
         self._graph = b""
         """The head of the graph in which the scanner is; empty outside of graphs."""
@@ -83,20 +84,20 @@ class InsertData:
 
     def feed(self, piece: bytes) -> Iterator[tuple[int, bytes]]:
         """The next bytes; gives documents that are complete. Raises InvalidRequest."""
-        self._text += piece
-        # Not at each piece: of a long string every piece would be looked at again and again.
-        if len(self._text) - self._looked_bytes >= DOCUMENT_BYTES:
+        self._fresh.append(piece)
+        self._fresh_bytes += len(piece)
+        # Not at each piece: a long string would be looked at again and again.
+        if self._fresh_bytes >= DOCUMENT_BYTES:
             yield from self._scan(is_last=False)
             if len(self._text) > BODY_LIMIT_BYTES:
                 raise InvalidRequest(
                     f"line {self._line}: a statement is longer than {BODY_LIMIT_BYTES} bytes, or not finished"
                 )
-            self._looked_bytes = len(self._text)
 
     def end(self) -> Iterator[tuple[int, bytes]]:
         """There are no more. Raises InvalidRequest."""
         # So a comment ends, too.
-        self._text += b"\n"
+        self._fresh.append(b"\n")
         yield from self._scan(is_last=True)
         if not self._is_over:
             raise InvalidRequest(f"line {self._line}: the update ends before its closing brace, or in a string")
@@ -104,6 +105,8 @@ class InsertData:
             yield self._document()
 
     def _scan(self, *, is_last: bool) -> Iterator[tuple[int, bytes]]:
+        self._text += b"".join(self._fresh)
+        self._fresh, self._fresh_bytes = [], 0
         if self._prologue is None and not self._begin(is_last=is_last):
             return
         most = len(self._text) if is_last else len(self._text) - _MARGIN
