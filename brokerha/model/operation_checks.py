@@ -20,8 +20,6 @@ LSN_LIMIT = 2**63
 KEY_LIMIT_BYTES = control.KEY_LIMIT_BYTES
 """Largest key of a key-value table; LMDB allows 511 bytes for table name and key together."""
 TABLE_LIMIT_BYTES = control.TABLE_LIMIT_BYTES
-
-QUEUE_LIMIT_BYTES = TABLE_LIMIT_BYTES
 USER_LIMIT_BYTES = 255
 """As RabbitMQ has it for its users."""
 CONTENT_TYPE_LIMIT_BYTES = 255

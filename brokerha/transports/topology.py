@@ -50,8 +50,6 @@ ANY_MASTER = "any"
 
 MASTER_ROLE = "master"
 """Takes writes and reads of apps."""
-BACKUP_ROLE = "backup"
-"""Takes those of its master, from when it acts for it; workers have inboxes only."""
 
 REASON_HEADER = "brokerha-reason"
 """Why a message is in `rejected_queue`."""

@@ -65,7 +65,6 @@ class BackupFeed(Followed):
     is_fed: bool = False
     """Whether its journal is the beginning of ours, so that it gets what follows."""
     is_ready: bool = False
-    was_told_ready: bool = False
     trouble: str = ""
     """Why it is not fed."""
     paused: str = ""

@@ -239,10 +239,6 @@ class JournalFollower:
         """The whole body of a transaction came through its queue, and its digest is right."""
         self._bodies.put(txid, body)
 
-    def forget_body(self, txid: TxId) -> None:
-        """A transaction was rolled back before it was prepared."""
-        self._bodies.drop(txid)
-
     def body_of(self, txid: TxId) -> bytes | None:
         """The body of a transaction that is prepared, or whose events are all here."""
         return self._bodies.of(txid)
