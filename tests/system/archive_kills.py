@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +25,7 @@ from brokerha.pipeline.audit_rows import check_file
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.table import LogTable
 from tests.support.commands_on_spark import SMALL, answer, one_session
+from tests.support.spark_servers import PYTHON_WORKER, above, parents, processes_with
 from tests.system.processes import ProcessCluster
 from tests.unit.pipeline.made_archives import held
 
@@ -147,14 +148,54 @@ def everything(into: Path) -> list[LogEntry]:
     return held(table)
 
 
-def kill_again_and_again(cluster: ProcessCluster, folder: Path, kills: int, node_kills: int, seed: int) -> str:
-    """The whole scenario; a sentence about what was covered. What the masters keep for the archive begins after it in the end."""
+def the_job(process: int) -> list[int]:
+    """The process of the command itself."""
+    return [process]
+
+
+def its_java(process: int) -> list[int]:
+    """The Java machine that the command has started, driver and executor."""
+    known = parents()
+    return [each for each in processes_with("org.apache.spark.deploy.SparkSubmit") if process in above(each, known)]
+
+
+def a_python_worker(process: int) -> list[int]:
+    """Processes in which Spark runs Python."""
+    known = parents()
+    return [each for each in processes_with(PYTHON_WORKER) if process in above(each, known)]
+
+
+Victims = Callable[[int], list[int]]
+
+
+def until_it_goes_on(into: Path, process: subprocess.Popen[bytes]) -> bool:
+    """Wait until a job that has lost a part commits again, or ends with an error; returns which."""
+    before, deadline = commits(into), time.monotonic() + ENDS_WITHIN_S
+    while process.poll() is None and commits(into) == before:
+        assert time.monotonic() < deadline, f"the job neither goes on nor ends: {said(into)}"
+        time.sleep(0.1)
+    return process.poll() is None
+
+
+def kill_again_and_again(
+    cluster: ProcessCluster,
+    folder: Path,
+    kills: int,
+    node_kills: int,
+    seed: int,
+    victims: Sequence[Victims] = (the_job,),
+) -> str:
+    """The whole scenario; a sentence about what was covered. What the masters keep for the archive begins after it in the end.
+
+    One of the ``victims`` is killed each time, by chance.
+    """
     chance = random.Random(seed)
     urls = ",".join(cluster.url(master) for master in cluster.masters)
     into, undisturbed = folder / "archive", folder / "undisturbed"
     fill(urls, 1500)
     losing = set(chance.sample(range(kills), node_kills))
     reached: list[int] = []
+    struck: Counter[str] = Counter()
     following = ("--every", "0.1", "--retry-s", "60", *SMALL, *BATCHES)
     with Writing(urls) as writing, ExitStack() as jobs:
         for number in range(kills):
@@ -169,17 +210,23 @@ def kill_again_and_again(cluster: ProcessCluster, folder: Path, kills: int, node
             if number in losing:
                 time.sleep(lived_s / 2)
                 cluster.kill(chance.choice(cluster.masters))
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(lived_s)
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-            else:
                 raise AssertionError(said(into))
+            victim = chance.choice(victims)
+            # Of a job that only just starts not every part is there.
+            found = victim(process.pid) or [process.pid]
+            with suppress(ProcessLookupError):
+                os.kill(chance.choice(found), signal.SIGKILL)
+            goes_on = process.pid not in found and until_it_goes_on(into, process)
+            struck[f"{victim.__name__}{' that was replaced' if goes_on else ''}"] += 1
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGKILL)
             process.wait(30)
             if commits(into):
-                found = everything(into)
-                assert [entry.lsn for entry in found] == list(range(1, len(found) + 1))
-                reached.append(len(found))
+                kept = everything(into)
+                assert [entry.lsn for entry in kept] == list(range(1, len(kept) + 1))
+                reached.append(len(kept))
     cluster.await_ready(cluster.masters)
     with job(cluster, into, *following) as process:
         until_held(into, last_lsn(urls))
@@ -191,11 +238,11 @@ def kill_again_and_again(cluster: ProcessCluster, folder: Path, kills: int, node
         report = archived(into, "-c", str(cluster.path), *COMPACTLY)
         assert report["pinned_from"] == report["last_lsn"] + 1 > last
         archived(undisturbed, "-c", str(cluster.path), "--no-pin")
-    found, expected = everything(into), everything(undisturbed)
-    assert [entry.lsn for entry in found] == list(range(1, len(found) + 1))
-    assert found == expected[: len(found)]
-    assert len(found) == len(expected)
-    ids = Counter(entry.txid for entry in found)
+    kept, expected = everything(into), everything(undisturbed)
+    assert [entry.lsn for entry in kept] == list(range(1, len(kept) + 1))
+    assert kept == expected[: len(kept)]
+    assert len(kept) == len(expected)
+    ids = Counter(entry.txid for entry in kept)
     assert max(ids.values()) == 1
     assert not set(writing.acknowledged) - ids.keys()
     assert (LogTable(str(into)).state().head.chain, reached) == (
@@ -203,6 +250,6 @@ def kill_again_and_again(cluster: ProcessCluster, folder: Path, kills: int, node
     )  # fmt: skip
     assert len(set(reached)) >= min(kills, 2), "every job was killed before it had kept anything"
     return (
-        f"archive: {kills} kills of the job and {node_kills} of masters, {len(set(reached))} of them after something new was kept; "
-        f"{len(found)} entries, {len(writing.acknowledged)} acknowledged meanwhile, each once, equal to an archive made at once"
+        f"archive: {kills} kills ({', '.join(f'{count} {name}' for name, count in sorted(struck.items()))}) and {node_kills} of masters, "
+        f"{len(set(reached))} of them after something new was kept; {len(kept)} entries, {len(writing.acknowledged)} acknowledged meanwhile, each once, equal to an archive made at once"
     )

@@ -15,7 +15,7 @@ import pytest
 import brokerha
 from brokerha.pipeline import observations
 from brokerha.pipeline.table import LogTable
-from tests.system.archive_kills import archived, kill_again_and_again
+from tests.system.archive_kills import a_python_worker, archived, its_java, kill_again_and_again, the_job
 from tests.system.processes import ProcessCluster
 
 pytest.importorskip("pyspark")
@@ -41,9 +41,10 @@ def test_a_job_that_is_killed_with_its_nodes_archives_each_entry_once_and_its_ma
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("seed", [1, 2])
-def test_twenty_kills_of_the_job_and_six_of_masters(
-    vhost_url: str, tmp_path: Path, covered: Callable[[str], None], seed: int
+def test_thirty_kills_of_whatever_takes_part_and_eight_of_masters(
+    vhost_url: str, tmp_path: Path, covered: Callable[[str], None]
 ) -> None:
+    """The command, its Java machine, which is driver and executor, and Python workers."""
     with ProcessCluster(tmp_path, vhost_url, masters=2, workers_each=1) as cluster:
-        covered(kill_again_and_again(cluster, tmp_path, kills=20, node_kills=6, seed=seed))
+        victims = (the_job, its_java, a_python_worker)
+        covered(kill_again_and_again(cluster, tmp_path, kills=30, node_kills=8, seed=1, victims=victims))

@@ -159,6 +159,8 @@ class WorkerFeed(Followed):
     rated_lsn: Lsn = 0
     is_probe: bool = False
     """Whether it executes now."""
+    asked: tuple[Lsn, int] = (0, NEVER)
+    """From which LSN on it was last asked for results that were missed, and when."""
 
     def take_copy(self, progress: Progress) -> None:
         """It tells of another copy, or of one that stands lower than what it confirmed: what was known of it does not hold."""
@@ -172,6 +174,14 @@ class WorkerFeed(Followed):
         self.wanted.clear()
         if self.standing is Standing.ON:
             self.standing = Standing.UNINITIALISED
+
+    def results_asked(self, first: Lsn, mono_ms: int, again_ms: int) -> bool:
+        """Whether to ask for results from here on now, as it was not of late; counts as asked then."""
+        known, at_ms = self.asked
+        is_due = first != known or mono_ms - at_ms >= again_ms
+        if is_due:
+            self.asked = first, mono_ms
+        return is_due
 
     def rate(self, applied: Lsn, mono_ms: int) -> None:
         """Measure how fast it catches up, over a second or more."""

@@ -83,7 +83,9 @@ class Feed:
         worker.executed_items = report.items
         skip = self.executed + 1 - report.first_lsn
         if skip < 0:
-            worker.want(self.executed + 1, report.first_lsn - 1)
+            # Once, not with each later one that comes: who sends them again out of order would be asked ever more often.
+            if worker.results_asked(self.executed + 1, mono_ms, self.config.retransmit_ms):
+                worker.want(self.executed + 1, report.first_lsn - 1)
             return None
         fresh = report.results[skip:]
         if not fresh:

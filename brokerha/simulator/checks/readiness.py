@@ -90,7 +90,9 @@ class ReadinessChecks:
             return
         # Who was removed and added again is met as if for the first time.
         known = core.site.workers.get(to)
-        is_bad = known is not None and self._troubled[sender].get((to, heard.progress.journal)) is known
+        # What came late counts at a master as the present if it knows that the worker has ended; nobody tells that here.
+        names = {heard.progress.journal, known.journal} if known is not None else ()
+        is_bad = known is not None and all(self._troubled[sender].get((to, name)) is known for name in names)
         check(not is_bad, "F8", "a condemned copy does not come back", to=to, name=heard.progress.journal)
 
     def _see(self, node: NodeId, core: MasterCore) -> None:

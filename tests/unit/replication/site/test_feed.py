@@ -175,6 +175,25 @@ def test_results_are_taken_in_once_and_without_a_gap() -> None:
     assert (outcomes.first_lsn, len(outcomes.results)) == (3, 2)
 
 
+def test_results_that_are_missed_are_asked_for_once_however_many_come_after_them() -> None:
+    bench = SiteBench(lsn=9)
+    bench.heard("w1")
+    bench.sent()
+    for lsn in (4, 6, 5, 8):
+        assert bench.executed("w1", lsn, lsn) is None
+    assert ranges(bench.sent()["w1"]) == [("Execute", 1, 3)]
+    for lsn in (5, 8, 4):
+        assert bench.executed("w1", lsn, lsn) is None
+    assert "w1" not in bench.sent()
+    # When they do not come they are asked for again; when some come, what is missed after them is.
+    bench.ms += bench.feed.config.retransmit_ms
+    assert bench.executed("w1", 4, 4) is None
+    assert ("Execute", 1, 3) in ranges(bench.sent()["w1"])
+    assert bench.executed("w1", 1, 2) is not None
+    assert bench.executed("w1", 4, 4) is None
+    assert ("Execute", 3, 3) in ranges(bench.sent()["w1"])
+
+
 def test_items_are_counted_where_the_report_ends() -> None:
     bench = SiteBench(lsn=5)
     bench.heard("w1")
