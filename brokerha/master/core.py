@@ -249,7 +249,7 @@ class MasterCore:
         self._take_in(self.feed.on_lines(envelope.sender, envelope.message, now.mono_ms), now)  # type: ignore[arg-type]
 
     def _on_lines_missing(self, envelope: Envelope, _now: Instant) -> None:
-        self.feed.on_lines_missing(envelope.sender)
+        self.feed.on_lines_missing(envelope.sender, envelope.message)  # type: ignore[arg-type]
 
     def _take_in(self, outcomes: Outcomes | None, now: Instant) -> None:
         if outcomes is not None:

@@ -5,6 +5,7 @@
     ahead of the results here          the lines up to it are fetched from a worker that has them
     ahead, and the log does not        the results of this site begin anew from it: before it was heard there was no worker here,
     reach back to the results          and what would be executed next was forgotten
+    ahead, and nobody has the lines    the same: they were lost here before they were durable, and the others have trimmed theirs
     chosen, and the log differs        the same: somebody chose it
     loaded, and the log differs        the same where each site has a content of its own (strategy none): this one's is lost
 
@@ -18,7 +19,7 @@ from typing import Protocol
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.records import History
 from brokerha.model.wire.messages import Progress
-from brokerha.replication.site.config import Standing, Trust, WorkerFeed
+from brokerha.replication.site.config import Filling, Standing, Trust, WorkerFeed
 from brokerha.replication.site.judging import Verdict, cut_off
 from brokerha.replication.site.splits import Splits
 
@@ -28,6 +29,7 @@ class Adopter(Protocol):
 
     history: History
     executed: Lsn
+    filling: Filling | None
     workers: dict[NodeId, WorkerFeed]
     splits: Splits
     took_elsewhere: bool
@@ -55,9 +57,11 @@ def adopts(site: Adopter, worker: WorkerFeed, progress: Progress, found: Verdict
         site.stand(worker, Standing.OUT_OF_SYNC, f"waits until the log has LSN {progress.applied_lsn}")
         return True
     first = cut_off(site.history, site.executed)
-    if found is Verdict.AHEAD and not first:
-        if any(each.is_on for each in site.workers.values() if each is not worker):
-            return False
+    is_fetched = found is Verdict.AHEAD and not first
+    if is_fetched and any(each.is_on for each in site.workers.values() if each is not worker):
+        return False
+    is_nowhere = is_fetched and site.filling is not None and site.filling.is_in_vain
+    if is_fetched and not is_nowhere:
         site.fill(worker, progress.applied_lsn)
         site.stand(worker, Standing.OUT_OF_SYNC, f"waits for the results up to LSN {progress.applied_lsn}")
         return True
@@ -76,6 +80,8 @@ def adopts(site: Adopter, worker: WorkerFeed, progress: Progress, found: Verdict
         reason = f"the copy of {node} was chosen"
     elif is_lost:
         reason = f"the content here is lost, and the copy of {node} is that of another site"
+    elif is_nowhere:
+        reason = f"nobody has the results any more that lead to the copy of {node}"
     else:
         reason = f"there was no copy here before that of {node}"
     site.adopt(worker, reason)

@@ -103,11 +103,18 @@ class Filling:
     last: Lsn
     place: int = 0
     asked_ms: int = NEVER
+    lacking: set[NodeId] = field(default_factory=set)
+    """Who said that it does not have the next one either."""
 
     @property
     def source(self) -> NodeId:
         """Who is asked now."""
         return self.sources[self.place % len(self.sources)]
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether all have said so."""
+        return self.lacking.issuperset(self.sources)
 
 
 @dataclass(slots=True)

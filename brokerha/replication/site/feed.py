@@ -95,6 +95,8 @@ class Feed:
             self.ignored += 1
             return None
         self.executed += len(fresh)
+        if self.site.filling is not None:
+            self.site.filling.lacking.clear()
         worker.moved_ms, worker.stalls = mono_ms, 0
         # A report in parts, or one that was asked for again, counts the items of a later LSN than its last result.
         items = report.items if report.applied_lsn == self.executed else 0
@@ -148,13 +150,16 @@ class Feed:
             return None
         first = self.executed + 1
         self.executed += len(ordered)
+        filling.lacking.clear()
         filling.asked_ms = mono_ms if self.executed >= filling.last else NEVER
         return Outcomes(first, tuple(row[2:] for row in fresh[: len(ordered)]), 0)
 
-    def on_lines_missing(self, sender: NodeId) -> None:
+    def on_lines_missing(self, sender: NodeId, missing: RangeMissing) -> None:
         """Somebody does not have the lines that were asked for: the next one is asked."""
         filling, worker = self.site.filling, self.workers.get(sender)
         if filling is not None:
+            if missing.first_lsn == self.executed + 1:
+                filling.lacking.add(sender)
             # After the last one there is a pause, so that sources without them are not asked round and round.
             if sender == filling.source and (filling.place + 1) % len(filling.sources):
                 filling.place, filling.asked_ms = filling.place + 1, NEVER

@@ -188,7 +188,7 @@ class RewindTable:
             case Request():
                 self.feed.on_request(sender, message)
             case RangeMissing():
-                self.feed.on_lines_missing(sender)
+                self.feed.on_lines_missing(sender, message)
             case _:
                 pass
         if outcomes is not None:

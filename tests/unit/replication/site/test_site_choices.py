@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brokerha.model.wire.messages import Apply, Coin, Idle, LoadFrom, Request
+from brokerha.model.wire.messages import Apply, Coin, Idle, LoadFrom, RangeMissing, Request
 from brokerha.replication.site.config import Standing, Trust
 from tests.unit.replication.benches import SiteBench, content, lines, text
 
@@ -372,23 +372,49 @@ def test_every_source_of_missing_results_is_asked_and_then_there_is_a_pause() ->
     asked = []
     for _ in range(3):
         asked += [node for node, messages in bench.sent().items() if Request(11, 15) in messages]
-        bench.feed.on_lines_missing(asked[-1])
+        bench.feed.on_lines_missing(asked[-1], RangeMissing(11, 15, 20))
     assert asked == ["w8", "w9", "w1"]
     assert not any(Request(11, 15) in messages for messages in bench.sent().values())
     bench.ms += 1000
     assert bench.sent()["w8"] == [Request(11, 15)]
     # Whoever is silent is left for the next one after that time; others are not believed.
-    bench.feed.on_lines_missing("w1")
+    bench.feed.on_lines_missing("w1", RangeMissing(11, 15, 20))
     bench.ms += 1000
     assert bench.sent()["w9"] == [Request(11, 15)]
+
+
+def test_results_that_nobody_has_any_more_begin_anew_from_the_copy_that_is_ahead_of_them() -> None:
+    bench = ahead(order_ms=1000)
+    for _ in range(3):
+        [asked] = [node for node, messages in bench.sent().items() if Request(11, 15) in messages]
+        assert bench.site.adopted is None
+        bench.feed.on_lines_missing(asked, RangeMissing(11, 15, 20))
+        bench.heard("w1", 15, journal="a new copy")
+    assert bench.site.adopted == (15, content(15), 15, "nobody has the results any more that lead to the copy of w1")
+
+
+def test_as_long_as_somebody_may_have_them_they_are_waited_for() -> None:
+    bench = ahead(order_ms=1000)
+    for node, first in (("w8", 11), ("w9", 11), ("w1", 12)):
+        bench.sent()
+        bench.feed.on_lines_missing(node, RangeMissing(first, 15, 20))
+    bench.heard("w1", 15, journal="a new copy")
+    assert bench.site.adopted is None
+    # One gives some, and so all are asked for the rest.
+    bench.sent()
+    assert bench.site.filling is not None
+    assert bench.feed.on_lines(bench.site.filling.source, lines(11, 11), bench.ms) is not None
+    bench.feed.on_lines_missing("w1", RangeMissing(12, 15, 20))
+    bench.heard("w1", 15, journal="a new copy")
+    assert bench.site.adopted is None
 
 
 def test_a_probe_that_does_not_know_its_own_results_has_them_fetched() -> None:
     bench = settled(lsn=12, executed=10, workers=("w1", "w2"))
     bench.heard("w1", 12)
-    bench.feed.on_lines_missing("w2")
+    bench.feed.on_lines_missing("w2", RangeMissing(11, 12, 0))
     assert bench.site.filling is None
-    bench.feed.on_lines_missing("w1")
+    bench.feed.on_lines_missing("w1", RangeMissing(11, 12, 0))
     assert Request(11, 12) in bench.sent()["w2"]
     due = bench.feed.deadline_ms(bench.ms)
     assert due is not None
