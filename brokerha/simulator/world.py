@@ -21,7 +21,7 @@ from itertools import islice
 from typing import TextIO
 
 from brokerha.model.ids import NodeId, maker_of
-from brokerha.replication.site.config import Standing
+from brokerha.replication.site.config import Standing, Trust
 from brokerha.simulator.checks.checkers import Checkers
 from brokerha.simulator.checks.modes import ModeCheckers
 from brokerha.simulator.checks.truth import Truth, check
@@ -47,7 +47,10 @@ WIPED_US = 5_000_000
 
 
 def switch_all_on(world: Cluster, members: Members) -> None:
-    """Every worker of the world is one of its master's, and on; doing it again changes nothing."""
+    """Every worker of the world is one of its master's, and on; doing it again changes nothing.
+
+    One that is ahead of results that nobody has any more is chosen, as its operator would.
+    """
     for worker in world.workers:
         master = world.master(worker.config.master)
         if not master.is_up or not members.is_current(master.node):
@@ -57,6 +60,8 @@ def switch_all_on(world: Cluster, members: Members) -> None:
             master.command("worker-add", worker=worker.node)
         elif not known.is_switched_on:
             master.command("worker-on", worker=worker.node)
+        elif known.reason.startswith("nobody has the results") and known.trust is not Trust.CHOSEN:
+            master.command("worker-trust", worker=worker.node)
 
 
 def missing_at_workers(world: Cluster, members: Members) -> str:

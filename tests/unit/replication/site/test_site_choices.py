@@ -383,18 +383,30 @@ def test_every_source_of_missing_results_is_asked_and_then_there_is_a_pause() ->
     assert bench.sent()["w9"] == [Request(11, 15)]
 
 
-def test_results_that_nobody_has_any_more_begin_anew_from_the_copy_that_is_ahead_of_them() -> None:
+def test_where_nobody_has_the_results_any_more_they_begin_anew_from_the_copy_that_is_chosen() -> None:
     bench = ahead(order_ms=1000)
+    bench.worker("w1").trust = Trust.CHOSEN
     for _ in range(3):
         [asked] = [node for node, messages in bench.sent().items() if Request(11, 15) in messages]
         assert bench.site.adopted is None
         bench.feed.on_lines_missing(asked, RangeMissing(11, 15, 20))
         bench.heard("w1", 15, journal="a new copy")
-    assert bench.site.adopted == (15, content(15), 15, "nobody has the results any more that lead to the copy of w1")
+    assert bench.site.adopted == (15, content(15), 15, "the copy of w1 was chosen")
+
+
+def test_where_nobody_has_the_results_any_more_their_site_waits_and_says_so() -> None:
+    bench = ahead(order_ms=1000)
+    bench.sent()
+    for node in ("w8", "w9", "w1"):
+        bench.feed.on_lines_missing(node, RangeMissing(11, 15, 20))
+    bench.heard("w1", 15, journal="a new copy")
+    assert bench.site.adopted is None
+    assert bench.worker("w1").reason == "nobody has the results up to LSN 15"
 
 
 def test_as_long_as_somebody_may_have_them_they_are_waited_for() -> None:
     bench = ahead(order_ms=1000)
+    bench.worker("w1").trust = Trust.CHOSEN
     for node, first in (("w8", 11), ("w9", 11), ("w1", 12)):
         bench.sent()
         bench.feed.on_lines_missing(node, RangeMissing(first, 15, 20))
