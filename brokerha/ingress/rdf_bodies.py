@@ -240,7 +240,8 @@ def nquads_of(
     try:
         quads = quads_of(body, media_type, base_iri)
         if not keep_labels:
-            quads = _renamed(quads, prefix) if not part else _renamed(quads, f"{prefix}p{part}", f"{prefix}x", _labels_of(body))
+            labels = _labels_of(body, media_type) if part else frozenset()
+            quads = _renamed(quads, f"{prefix}p{part}" if part else prefix, f"{prefix}x", labels)
         if graphs:
             quads = (Quad(q.subject, q.predicate, q.object, graph) for q in quads for graph in graphs)
         data: bytes = serialize(quads, format=RdfFormat.N_QUADS) or b""
@@ -254,19 +255,19 @@ def prefix_of(txid: TxId) -> str:
     return "t" + hashlib.blake2b(txid.encode(), digest_size=8).hexdigest()
 
 
-def _labels_of(body: bytes) -> frozenset[str]:
-    """All labels of blank nodes in a text of the Turtle family, and such as only look so: not those that the parser gives to ``[]``."""
+def _labels_of(body: bytes, media_type: str) -> frozenset[str] | None:
+    """Labels of blank nodes in a text of the Turtle family, and what only looks so: not those that the parser gives to ``[]``. None where all are labels."""
+    if FORMATS[media_type] in _OF_LINES:
+        return None
     return frozenset(label.rstrip(".") for label in _LABEL.findall(body.decode()))
 
 
-def _renamed(
-    quads: Iterator[Quad], prefix: str, label_prefix: str = "", labels: frozenset[str] = frozenset()
-) -> Iterator[Quad]:
-    """Blank nodes named after their order, but those with one of these labels after that."""
+def _renamed(quads: Iterator[Quad], prefix: str, label_prefix: str, labels: frozenset[str] | None) -> Iterator[Quad]:
+    """Blank nodes named after their order, but those with one of these labels (None: all) after that."""
     names: dict[str, BlankNode] = {}
 
     def name_of(term: Any) -> Any:
-        if isinstance(term, BlankNode) and term.value in labels:
+        if isinstance(term, BlankNode) and (labels is None or term.value in labels):
             return BlankNode(f"{label_prefix}{term.value}")
         if isinstance(term, BlankNode):
             known = names.get(term.value)

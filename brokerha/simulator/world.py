@@ -60,7 +60,7 @@ def switch_all_on(world: Cluster, members: Members) -> None:
             master.command("worker-add", worker=worker.node)
         elif not known.is_switched_on:
             master.command("worker-on", worker=worker.node)
-        elif known.reason.startswith("nobody has the results") and known.trust is not Trust.CHOSEN:
+        elif master.runner.core.site.lacks_results_of(known) and known.trust is not Trust.CHOSEN:
             master.command("worker-trust", worker=worker.node)
 
 

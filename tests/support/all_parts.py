@@ -93,6 +93,10 @@ def _pytest(name: str, *options: str) -> list[str]:
     return [_PYTHON, "-m", "pytest", "-q", f"--junit-xml={_RESULTS / name}.xml", *options]
 
 
+def _over_rabbitmq(name: str, *options: str) -> list[str]:
+    return [_PYTHON, "-m", "tests.support.broker_source", "run", "--", *_pytest(name, "-m", "broker and not campaign", *options)]
+
+
 def _ignore(places: Sequence[str]) -> list[str]:
     return [f"--ignore={place}" for place in places]
 
@@ -165,16 +169,7 @@ PARTS: dict[str, list[Part]] = {
         Part(
             "rabbitmq4",
             "the same wire over RabbitMQ 4",
-            [
-                "env",
-                "BROKERHA_TEST_RABBITMQ=4",
-                _PYTHON,
-                "-m",
-                "tests.support.broker_source",
-                "run",
-                "--",
-                *_pytest("rabbitmq4", "-m", "broker and not campaign", "-n", "2", "--dist", "loadfile", *_ON_BOTH),
-            ],
+            ["env", "BROKERHA_TEST_RABBITMQ=4", *_over_rabbitmq("rabbitmq4", "-n", "2", "--dist", "loadfile", *_ON_BOTH)],
             2700,
             tries_again=True,
             beside=True,
@@ -203,32 +198,17 @@ PARTS: dict[str, list[Part]] = {
         Part(
             "broker",
             "over RabbitMQ",
-            [
-                _PYTHON,
-                "-m",
-                "tests.support.broker_source",
-                "run",
-                "--",
-                # Four at a time, because most of them wait for a node or a clock; by files, which share a running site.
-                *_pytest(
-                    "broker", "-m", "broker and not campaign", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder",
-                    *_ignore((_NEMESIS, *OF_THE_PIPELINE)), *PLACES
-                ),
-            ],
+            # Four at a time, because most of them wait for a node or a clock; by files, which share a running site.
+            _over_rabbitmq(
+                "broker", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder", *_ignore((_NEMESIS, *OF_THE_PIPELINE)), *PLACES
+            ),
             2700,
             tries_again=True,
         ),
         Part(
             "pipeline",
             "the pipeline over RabbitMQ",
-            [
-                _PYTHON,
-                "-m",
-                "tests.support.broker_source",
-                "run",
-                "--",
-                *_pytest("pipeline", "-m", "broker and not campaign", *OF_THE_PIPELINE),
-            ],
+            _over_rabbitmq("pipeline", *OF_THE_PIPELINE),
             2700,
             tries_again=True,
             beside=True,

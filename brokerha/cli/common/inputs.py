@@ -41,14 +41,14 @@ def as_text(content: bytes, what: str) -> str:
 
 def read_bytes(argument: str | None, file: Path | None, what: str) -> bytes:
     """The bytes of an argument (``-`` for standard input) or of a file; exactly one of the two must be given."""
-    with begun(argument, file, what) as (content, whole):
+    with first_bytes(argument, file, what) as (content, whole):
         if whole is not None:
             raise TooLarge(f"{what} is larger than {BODY_LIMIT_BYTES} bytes, the limit of one transaction: {TOO_LARGE}")
         return content
 
 
 @contextmanager
-def begun(argument: str | None, file: Path | None, what: str) -> Iterator[tuple[bytes, Source | None]]:
+def first_bytes(argument: str | None, file: Path | None, what: str) -> Iterator[tuple[bytes, Source | None]]:
     """As `read_bytes`; of what is longer than a transaction the beginning, and all of it as an open input."""
     if (argument is None) == (file is None):
         raise typer.BadParameter(f"give {what} as one argument, as --file FILE, or as - for standard input")

@@ -18,7 +18,7 @@ import typer
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer
-from brokerha.cli.common.inputs import as_text, begun, read_bytes, read_progress, read_text
+from brokerha.cli.common.inputs import as_text, first_bytes, read_bytes, read_progress, read_text
 from brokerha.cli.common.options import AckOption, ApartOption, FormatOption, KeyOption, MinLsnOption, RepositoryOption
 from brokerha.cli.common.output import Format
 from brokerha.model.operations import BODY_LIMIT_BYTES
@@ -59,7 +59,7 @@ def update(
     key: KeyOption = "",
 ) -> Answer:
     """Run a SPARQL 1.1 update; one INSERT DATA may have up to 512 MiB, and is answered when it is applied."""
-    with begun(text, file, "the update") as (content, whole):
+    with first_bytes(text, file, "the update") as (content, whole):
         if whole is None:
             sparql = as_text(content, "the update")
             return placed(cluster.client.update(repository, sparql, key=key, ack=ack, apart=apart))

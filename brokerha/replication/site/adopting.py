@@ -5,7 +5,7 @@
     ahead of the results here          the lines up to it are fetched from a worker that has them
     ahead, and the log does not        the results of this site begin anew from it: before it was heard there was no worker here,
     reach back to the results          and what would be executed next was forgotten
-    ahead, and nobody has the lines    it waits and says so: what was rejected on the way would count as applied. When it is chosen, the same
+    ahead, and nobody has the lines    the same once somebody chose it, for whom its site waits: what was rejected on the way counts as applied then
     chosen, and the log differs        the same: somebody chose it
     loaded, and the log differs        the same where each site has a content of its own (strategy none): this one's is lost
 
@@ -60,12 +60,11 @@ def adopts(site: Adopter, worker: WorkerFeed, progress: Progress, found: Verdict
     is_fetched = found is Verdict.AHEAD and not first
     if is_fetched and any(each.is_on for each in site.workers.values() if each is not worker):
         return False
-    is_nowhere = is_fetched and site.filling is not None and site.filling.is_in_vain
     is_chosen = worker.trust is Trust.CHOSEN
-    if is_fetched and not (is_nowhere and is_chosen):
+    is_in_vain = site.filling is not None and site.filling.is_in_vain
+    if is_fetched and not (is_chosen and is_in_vain):
         site.fill(worker, progress.applied_lsn)
-        what = "nobody has" if is_nowhere else "waits for"
-        site.stand(worker, Standing.OUT_OF_SYNC, f"{what} the results up to LSN {progress.applied_lsn}")
+        site.stand(worker, Standing.OUT_OF_SYNC, f"waits for the results up to LSN {progress.applied_lsn}")
         return True
     is_lost = found is Verdict.DIFFERENT and site.has_own_content and not any(each.is_on for each in site.workers.values())
     may_begin = (is_chosen or is_lost or found is Verdict.AHEAD) and progress.applied_lsn + 1 >= site.history.first_lsn()

@@ -200,6 +200,10 @@ class Site:
             own = tuple(each.node for each in self.workers.values() if each is not worker)
             self.filling = Filling((*self.repair_sources, *own, *self.config.others, worker.node), last)
 
+    def lacks_results_of(self, worker: WorkerFeed) -> bool:
+        """Whether this copy is ahead of results that everybody who was asked lacks, too."""
+        return self.filling is not None and self.filling.is_in_vain and worker.applied > self.executed
+
     def forget(self, node: NodeId) -> None:
         """A worker was removed; what it said counts no more."""
         del self.workers[node]
@@ -441,6 +445,8 @@ def attention_of(site: Site, mono_ms: int) -> str:
     if site.disagreement or site.repair_sources or not site.workers or site.is_settling(mono_ms):
         return site.disagreement
     alive = [worker for worker in site.workers.values() if worker.is_switched_on and site.is_alive(worker, mono_ms)]
+    if ahead := [worker.node for worker in alive if site.lacks_results_of(worker)]:
+        return f"nobody has the results after LSN {site.executed} any more, which lead to the copy of {', '.join(ahead)}"
     if not alive or any(not worker.condemned or site.splits.may_restore(worker) for worker in alive):
         return ""
     if any(worker.progress is not None and worker.progress.total_bytes for worker in alive):

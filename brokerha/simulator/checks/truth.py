@@ -182,9 +182,9 @@ class Truth:
         below = [*epoch.recovered, *self.canon[base - 1 : base]]
         is_above = all(entry[0] <= epoch.above for entry in below)
         check(is_above, "S11", "an epoch is above everything before it", epoch=epoch.id, above=epoch.above)
-        beyond = self.canon[base:]
-        # One that was decided after a later one knows nothing of what was added there, and no majority takes it.
-        is_right = epoch.id < max(self.epochs) or list(epoch.recovered[: len(beyond)]) == beyond
+        # What was added in a later one, it knows nothing of, and no majority takes it.
+        beyond = [entry for entry, added in zip(self.canon[base:], self.epoch_at[base:], strict=True) if added <= epoch.id]
+        is_right = list(epoch.recovered[: len(beyond)]) == beyond
         check(is_right, "S1", "what was added beyond the base is recovered first", epoch=epoch.id, added=beyond)
         self._configured(epoch)
 

@@ -401,7 +401,8 @@ def test_where_nobody_has_the_results_any_more_their_site_waits_and_says_so() ->
         bench.feed.on_lines_missing(node, RangeMissing(11, 15, 20))
     bench.heard("w1", 15, journal="a new copy")
     assert bench.site.adopted is None
-    assert bench.worker("w1").reason == "nobody has the results up to LSN 15"
+    assert bench.worker("w1").reason == "waits for the results up to LSN 15"
+    assert bench.site.attention(bench.ms) == "nobody has the results after LSN 10 any more, which lead to the copy of w1"
 
 
 def test_as_long_as_somebody_may_have_them_they_are_waited_for() -> None:
