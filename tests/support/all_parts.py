@@ -1,8 +1,8 @@
 """Runs the checks part by part and closes with a table of what was covered: the engine of ``make test``.
 
 Each part is one command with a deadline; a part that fails does not keep the others from running, but the exit code
-is 1. The rules come first because they take seconds, the broker last because it takes minutes. Where several clusters share the machine,
-at most forty tests that failed run once more, alone: a machine that stands still for half a minute fails whatever runs in it. Who passes then does
+is 1. The rules come first because they take seconds, the broker last because it takes minutes. Where real clocks run, at most forty
+tests that failed run once more, alone: a machine that stands still for half a minute fails whatever runs in it. Who passes then does
 not fail the part, and the table names it as unstable, with why it had failed:
 
     rules     ruff, mypy --strict, import contracts
@@ -90,7 +90,9 @@ class Outcome:
 
 
 def _pytest(name: str, *options: str) -> list[str]:
-    return [_PYTHON, "-m", "pytest", "-q", f"--junit-xml={_RESULTS / name}.xml", *options]
+    # A cache for each part: what failed is written there, and parts that run beside each other would overwrite it.
+    files = [f"--junit-xml={_RESULTS / name}.xml", "-o", f"cache_dir={_RESULTS / name}.cache"]
+    return [_PYTHON, "-m", "pytest", "-q", *files, *options]
 
 
 def _over_rabbitmq(name: str, *options: str) -> list[str]:
@@ -163,6 +165,7 @@ PARTS: dict[str, list[Part]] = {
             "all around them, without a broker",
             _pytest("adapters", "-m", _QUICK, "-n", "3", *_ignore((*_COUNTED, *_NOT_COUNTED))),
             1800,
+            tries_again=True,
         ),
     ],
     "rabbitmq4": [
@@ -182,6 +185,7 @@ PARTS: dict[str, list[Part]] = {
             # The longest of them spread over both processors themselves.
             _pytest("slow", "-m", "slow and not broker and not campaign and not spark"),
             1800,
+            tries_again=True,
         )
     ],
     "spark": [
@@ -191,6 +195,7 @@ PARTS: dict[str, list[Part]] = {
             # All of them lie there: their mark comes from this folder.
             _pytest("spark", "-m", "spark and not broker and not campaign", "tests/spark"),
             1800,
+            tries_again=True,
             beside=True,
         ),
     ],

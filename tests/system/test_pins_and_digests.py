@@ -31,10 +31,10 @@ KEPT = 100
 _numbers = itertools.count()
 
 
-def until(condition: Callable[[], object]) -> None:
+def until(condition: Callable[[], object], seen: Callable[[], object] = str) -> None:
     deadline = time.monotonic() + WAIT_S
     while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
+        assert time.monotonic() < deadline, f"it did not come true in time: {seen()}"
         time.sleep(0.02)
 
 
@@ -89,8 +89,9 @@ def test_a_pin_that_is_over_holds_nothing(tmp_path: Path) -> None:
         db = cluster.client()
         db.pin("short", 1, 1)
         write(db, 2 * KEPT)
-        until(lambda: not db.pins()["pins"])
-        until(lambda: cluster.masters["m1"].journal.first_lsn() > KEPT // 2)
+        until(lambda: not db.pins()["pins"], db.pins)
+        journal = cluster.masters["m1"].journal
+        until(lambda: journal.first_lsn() > KEPT // 2, lambda: (journal.first_lsn(), db.status()["nodes"]))
 
 
 def test_a_process_that_takes_over_holds_the_pin(tmp_path: Path) -> None:
