@@ -59,11 +59,12 @@ class Phase(StrEnum):
 
 
 class Loading:
-    """One load. `sources` are tried in order; `request` names the snapshot."""
+    """One load. `sources` are tried in order, one before ``least_lsn`` is of no use; `request` names the snapshot."""
 
-    def __init__(self, config: LoadConfig, sources: tuple[NodeId, ...], request: str, now: Instant) -> None:
+    def __init__(self, config: LoadConfig, sources: tuple[NodeId, ...], request: str, now: Instant, least_lsn: Lsn = 0) -> None:
         self.config = config
         self.sources = sources
+        self.least_lsn = least_lsn
         self.request = request
         self.phase = Phase.ASKING if sources else Phase.FAILED
         self.failures: list[str] = []
@@ -105,6 +106,9 @@ class Loading:
         self._heard_ms = now.mono_ms
         if offer.reason:
             self._give_up(offer.reason, now)
+        elif offer.snapshot and offer.lsn < self.least_lsn:
+            # One that it made for this follower before, when less was wanted.
+            self._give_up(before(offer.lsn, self.least_lsn), now)
         elif offer.snapshot:
             self.offer = offer
             self.phase = Phase.MAKING_ROOM
@@ -223,7 +227,7 @@ class Loading:
             self._give_up(f"silent for {self.config.patience_ms / 1000:.0f} s", now)
         if self.phase is Phase.ASKING and self._ask_at_ms is not None and now.mono_ms >= self._ask_at_ms:
             self._ask_at_ms = now.mono_ms + self.config.ask_ms
-            self._messages.append(Outgoing(self.source, SnapshotWanted(self.request)))
+            self._messages.append(Outgoing(self.source, SnapshotWanted(self.request, self.least_lsn)))
         if self.phase is Phase.FETCHING:
             self._fetch(now)
         messages, self._messages = self._messages, []
@@ -267,6 +271,11 @@ def new_request(follower: NodeId, now: Instant) -> str:
     return f"{follower}-{now.wall_us}"
 
 
+def before(lsn: Lsn, least_lsn: Lsn) -> str:
+    """Why a snapshot at an LSN is of no use."""
+    return f"it is at LSN {lsn}, the log goes on after {least_lsn}"
+
+
 def chunk_sizes(offer: SnapshotOffered) -> list[int]:
     """Size in bytes of each chunk of a snapshot, by its number."""
     sizes: list[int] = []
@@ -293,11 +302,11 @@ class Loads:
         """Whether one goes on."""
         return self.current is not None and self.current.phase is not Phase.FAILED
 
-    def begin(self, sources: tuple[NodeId, ...], now: Instant) -> None:
-        """Load from the first of these that gives a snapshot; one under way is given up for it."""
+    def begin(self, sources: tuple[NodeId, ...], now: Instant, least_lsn: Lsn = 0) -> None:
+        """Load from the first of these that gives a snapshot of ``least_lsn`` or later; one under way is given up for it."""
         request = self._pending or new_request(self._name, now)
         self._pending = ""
-        self.current = Loading(self._config, sources, request, now)
+        self.current = Loading(self._config, sources, request, now, least_lsn)
 
     def stop(self) -> None:
         """It is over, one way or the other."""

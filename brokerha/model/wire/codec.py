@@ -34,7 +34,7 @@ from brokerha.model.wire.messages import MESSAGES, Envelope, Message
 
 VERSION = 1
 """Of records."""
-WIRE_VERSION = 6
+WIRE_VERSION = 7
 """Of messages."""
 MESSAGE_LIMIT_BYTES = 12 * 1024 * 1024
 """Below RabbitMQ's own limit of 16 MiB; senders split long before it."""

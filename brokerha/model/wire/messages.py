@@ -274,6 +274,8 @@ class LoadFrom:
     view: int
     sources: tuple[NodeId, ...]
     reason: str
+    least_lsn: Lsn = 0
+    """From here on the log goes on: an earlier snapshot is of no use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +304,8 @@ class SnapshotWanted:
 
     CHANNEL: ClassVar[str] = SYNC
     request: str
+    least_lsn: Lsn = 0
+    """A copy that is not so far refuses."""
 
 
 @dataclass(frozen=True, slots=True)

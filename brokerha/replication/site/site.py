@@ -260,7 +260,12 @@ class Site:
         if worker.load_from_lsn is None:
             own = [self.workers[source].applied for source in sources if source in self.workers]
             worker.load_from_lsn = min(own, default=self.executed)
-        self._order(worker, LoadFrom(self.view, sources, reason), mono_ms)
+        self._order(worker, LoadFrom(self.view, sources, reason, self._least_lsn(worker)), mono_ms)
+
+    def _least_lsn(self, worker: WorkerFeed) -> Lsn:
+        """The first LSN from which a copy can follow the log; one that somebody chose need not be found in the results."""
+        first, results = self.history.first_lsn(), self.history.results_from()
+        return (first if worker.trust is Trust.CHOSEN else max(first, results)) - 1
 
     # ---- splits
 

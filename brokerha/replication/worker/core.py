@@ -19,7 +19,7 @@ from typing import Any
 
 from brokerha.following.follower import FollowConfig, Follower
 from brokerha.following.line import Limits, Line, piece
-from brokerha.following.loading import Loading, Loads
+from brokerha.following.loading import Loading, Loads, before
 from brokerha.following.machine import Event, State
 from brokerha.following.offering import Offering, cut, result_bytes
 from brokerha.model import states
@@ -65,6 +65,7 @@ from brokerha.model.wire.messages import (
     Request,
     SnapshotAsked,
     SnapshotOffered,
+    SnapshotWanted,
 )
 from brokerha.model.wire.split_messages import Keep, Restore
 from brokerha.replication.site.lineages import GoingOver
@@ -101,7 +102,7 @@ class Replacing:
         """The master names sources; returns whether a load begins."""
         if self.kept.is_restoring or self.loads.is_under_way:
             return False
-        self.loads.begin(order.sources, now)
+        self.loads.begin(order.sources, now, order.least_lsn)
         return True
 
     def on_restore(self, order: Restore, lineage: int, applied: Lsn) -> bool:
@@ -408,6 +409,8 @@ class WorkerCore:
         """Why nobody gets anything of this copy; empty when they may. Lines of the log are right also when it is idle."""
         if self.trouble or self.failure:
             return f"its own copy is in trouble: {self.trouble or self.failure}"
+        if isinstance(message, SnapshotWanted) and self.applied < message.least_lsn:
+            return before(self.applied, message.least_lsn)
         is_fit = self.follower.is_following or (self.state is State.IDLE and isinstance(message, Request))
         return "" if is_fit else f"it is {self.state.value}"
 

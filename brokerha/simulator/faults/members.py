@@ -171,6 +171,8 @@ class MemberFaults:
             and self._is_out(master.node)
             # The journal of one that is being added is lost: it may be added with it nevertheless.
             and (members.is_out(master.node) or self._are_enough(left, members.begun_twice(master.node)))
+            # The others may need what it had reported, where one of them is lost.
+            and (left == len(members.singles) or self._is_settled())
         ]
         if gone:
             node = world.rng.choice(gone)

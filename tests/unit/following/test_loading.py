@@ -24,12 +24,13 @@ class Bench:
         self,
         sources: tuple[str, ...] = ("w2", "w3"),
         files: tuple[tuple[str, int, bytes], ...] = FILES,
+        least_lsn: int = 0,
         **settings: int,
     ) -> None:
         self.ms = 1000
         self.files = files
         self.swallowed: list[tuple[str, Message]] = []
-        self.load = Loading(LoadConfig(**settings), sources, "w1-7", self.now())
+        self.load = Loading(LoadConfig(**settings), sources, "w1-7", self.now(), least_lsn)
 
     def now(self) -> Instant:
         return Instant(self.ms, self.ms * 1000)
@@ -193,6 +194,15 @@ def test_a_source_that_refuses_is_followed_by_the_next_one() -> None:
     bench.offer("w2", "its own copy is in trouble")
     assert bench.sent() == [("w3", SnapshotWanted(bench.load.request))]
     assert bench.load.failures == ["w2: its own copy is in trouble"]
+
+
+def test_a_snapshot_of_less_than_is_wanted_is_followed_by_the_next_source() -> None:
+    bench = Bench(least_lsn=41)
+    assert bench.sent() == [("w2", SnapshotWanted("w1-7", 41))]
+    bench.ms += 1
+    bench.offer("w2")
+    assert bench.take() == ([("w3", SnapshotWanted(bench.load.request, 41))], [])
+    assert bench.load.failures == ["w2: it is at LSN 40, the log goes on after 41"]
 
 
 def test_a_source_that_is_still_making_the_snapshot_is_waited_for() -> None:

@@ -13,6 +13,7 @@ from brokerha.model.ready import (
     LoadBegun,
     LoadFailed,
     LoadOpened,
+    MakeSnapshot,
     RangeRead,
     ReadRange,
     ResendResults,
@@ -361,6 +362,14 @@ def test_a_copy_that_is_given_away_says_to_whom() -> None:
     bench.done(5, 5)
     bench.take(SnapshotDone("w2-7"), sender="w2")
     assert bench.core.word() == (states.ON, "")
+
+
+def test_a_copy_that_is_not_so_far_as_is_wanted_is_not_given_away() -> None:
+    bench = WorkerBench(applied=4)
+    assert told(bench.take(SnapshotWanted("w2-7", 5), sender="w2")) == [
+        SnapshotOffered("w2-7", "", 0, "", 0, 0, (), "it is at LSN 4, the log goes on after 5")
+    ]
+    assert MakeSnapshot("w2-8") in bench.take(SnapshotWanted("w2-8", 4), sender="w2").decisions
 
 
 def test_words_of_a_load_say_from_whom_and_how_far() -> None:

@@ -33,9 +33,22 @@ def test_an_empty_copy_is_not_what_the_log_says_and_takes_the_content_of_another
     bench = cut()
     bench.heard("w1", 0)
     assert (bench.standing("w1"), bench.worker("w1").reason) == (Standing.OUT_OF_SYNC, BEGINS_AFTER_6)
-    assert bench.orders("w1") == [LoadFrom(1, ("x1",), BEGINS_AFTER_6)]
+    assert bench.orders("w1") == [LoadFrom(1, ("x1",), BEGINS_AFTER_6, 6)]
     assert bench.site.readable(bench.ms) == []
     assert not any(isinstance(message, Execute) for message in bench.sent().get("w1", []))
+
+
+def test_where_nobody_is_so_far_it_is_told_again_after_a_while_only() -> None:
+    bench = cut()
+    bench.heard("w1", 0)
+    assert bench.orders("w1") == [LoadFrom(1, ("x1",), BEGINS_AFTER_6, 6)]
+    bench.heard("w1", 0, follows="load")
+    bench.orders("w1")
+    bench.heard("w1", 0, follows="idle")
+    assert bench.orders("w1") == []
+    bench.ms += bench.site.config.order_ms
+    bench.heard("w1", 0, follows="idle")
+    assert bench.orders("w1") == [LoadFrom(1, ("x1",), BEGINS_AFTER_6, 6)]
 
 
 def test_without_another_site_it_serves_nothing_and_a_person_is_asked() -> None:

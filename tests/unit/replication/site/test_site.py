@@ -95,7 +95,7 @@ def test_a_copy_from_before_the_log_begins_takes_a_snapshot() -> None:
     bench.log(10)
     bench.heard("w2", 10)
     bench.heard("w1", 7, follows="idle", view=0)
-    assert bench.orders("w1") == [LoadFrom(1, ("w2",), "it is at LSN 7, the log begins after 8")]
+    assert bench.orders("w1") == [LoadFrom(1, ("w2",), "it is at LSN 7, the log begins after 8", 8)]
 
 
 def test_a_copy_beyond_the_log_takes_a_snapshot() -> None:

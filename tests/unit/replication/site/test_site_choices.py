@@ -204,7 +204,7 @@ def test_a_choice_ends_a_disagreement_and_brings_the_chosen_one_back() -> None:
     bench.log(10)
     bench.heard("w3", 8)
     differs(bench, "w2", 98)
-    assert bench.orders("w2") == [LoadFrom(1, ("w3",), "LSN 7: another content")]
+    assert bench.orders("w2") == [LoadFrom(1, ("w3",), "LSN 7: another content", 6)]
 
 
 # ---- a chosen copy
