@@ -177,11 +177,38 @@ class World(Cluster):
                 if master.is_wiped and isinstance(master, SimMaster):
                     check(bool(master.runner.core.sync.lost), "S3", "who lost its disk knows it", node=master.node)
             return
-        came_together = self.run_while(self._is_apart, self.options.liveness_us)
+        came_together = self.run_while(lambda: self._is_apart() and not self._is_content_lost(), self.options.liveness_us)
+        if self._is_content_lost():
+            self.faults_seen["content lost"] += 1
+            is_said = self.run_while(self._is_loss_unsaid, self.options.liveness_us)
+            check(is_said, "S10", "an operator is told that no copy is good")
+            return
         check(came_together, "S10", "comes together after healing", what=self.what_is_missing())
         self.checkers.at_the_end()
         if self.options.looks_on:
             self._stays_quiet()
+
+    def _is_content_lost(self) -> bool:
+        """Whether no log goes on from any good copy any more, and one would from a copy that a fault took, or damaged unseen."""
+        truth = self.checkers.truth
+        current = [master for master in self.masters if self.members.is_current(master.node)]
+        if not self.workers or not all(master.is_up for master in current):
+            return False
+        least = min(master.runner.core.history.first_lsn() for master in current) - 1
+        good, bad = (
+            max([begin, *(truth.applied[worker.node] for worker in self.workers if worker.is_damaged is is_bad)])
+            for is_bad, begin in ((False, 0), (True, truth.lost_lsn))
+        )
+        return good < least <= bad
+
+    def _is_loss_unsaid(self) -> bool:
+        """Whether a site whose workers are heard does not call for a person."""
+        for master in self.masters:
+            if master.is_up and self.members.is_current(master.node):
+                site, mono_ms = master.runner.core.site, master.clock.now().mono_ms
+                if any(site.is_alive(worker, mono_ms) for worker in site.workers.values()) and not site.attention(mono_ms):
+                    return True
+        return False
 
     def _stays_quiet(self) -> None:
         """R17: a cluster with nothing to agree on sends heartbeats and nothing else, and gives no orders."""

@@ -356,7 +356,7 @@ class SyncCore(SyncState):
         if is_recovered and not self.incoming.count:
             return
         self.peers.qualify(self.streams)
-        if not self.peers.is_active():
+        if not self.peers.is_active(self.journal):
             return
         if not is_recovered:
             up_to = self.peers.recovered_by_required(self.recovery.held, now.mono_ms)

@@ -219,7 +219,7 @@ class Membership:
             return []
         if wish.is_decided:
             # Before a majority is in that epoch another one may still come without it; by force there may be none.
-            if wish.is_forced or (sync.recovery.is_over and sync.peers.is_active()):
+            if wish.is_forced or (sync.recovery.is_over and sync.peers.is_active(sync.journal)):
                 self._end(sync, DONE, f"since epoch {sync.epoch.number}")
             return []
         if now.mono_ms - wish.moved_ms >= PATIENCE_MS:

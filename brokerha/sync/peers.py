@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from brokerha.model.epochs import OF_A_JOINER, Epoch
+from brokerha.model.epochs import FIRST, OF_A_JOINER, Epoch
 from brokerha.model.ids import Instant, Lsn, NodeId, Timestamp
 from brokerha.model.records import PeerJournal
 from brokerha.model.wire.epoch_messages import Row
@@ -321,8 +321,8 @@ class PeerTable:
             heard += [node for node, peer in self.outside.items() if peer.heard_ms >= oldest_ms]
         return tuple(heard)
 
-    def is_active(self) -> bool:
-        """Whether rows of this epoch came from enough members to add anything (R5)."""
+    def is_active(self, journal: str) -> bool:
+        """Whether rows of this epoch came from enough members to add anything (R5); ``journal`` is that of this master."""
         if not self._is_active:
             # Rows of an epoch stay.
             known = 1 + sum([peer.row is not None for peer in self.peers.values()])
@@ -330,7 +330,22 @@ class PeerTable:
                 self._is_active = known >= self.majority and self.is_known_before()
             else:
                 self._is_active = known >= len(self.epoch.members)
+            self._is_active &= self.epoch.id != FIRST or self._is_agreed_who_is_who(journal)
         return self._is_active
+
+    def _is_agreed_who_is_who(self, journal: str) -> bool:
+        """Whether all others say that they know this master, and each other, by the journals that are known here.
+
+        Else what two hold may be one's alone: the other one was emptied, and is somebody else to a third.
+        """
+        names = {self.config.node: journal, **{node: self.journals.get(node) for node in self.peers}}
+        rows = [(other, peer.row) for other, peer in self.peers.items()]
+        return all(
+            row is not None and (row.have.get(node) or row.known.get(node) == name)
+            for node, name in names.items()
+            for other, row in rows
+            if other != node
+        )
 
     @property
     def majority(self) -> int:

@@ -34,11 +34,11 @@ from brokerha.sync import catching_up
 from brokerha.sync.epochs import epochs
 
 FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", "0"))
-SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "500"))
-SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "300"))
-OF_EACH_MODE = int(os.environ.get("BROKERHA_SIMULATION_MODE", "80"))
-CHOSEN = int(os.environ.get("BROKERHA_SIMULATION_CHOSEN", "80"))
-MEMBERS = int(os.environ.get("BROKERHA_SIMULATION_MEMBERS", "75"))
+SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "330"))
+SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "200"))
+OF_EACH_MODE = int(os.environ.get("BROKERHA_SIMULATION_MODE", "54"))
+CHOSEN = int(os.environ.get("BROKERHA_SIMULATION_CHOSEN", "54"))
+MEMBERS = int(os.environ.get("BROKERHA_SIMULATION_MEMBERS", "50"))
 FEW = 8
 
 

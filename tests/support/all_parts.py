@@ -225,7 +225,7 @@ CAMPAIGNS: dict[str, list[Part]] = {
     "campaigns": [
         Part(
             "seeds",
-            "sixteen times the seeds",
+            "twenty-four times the seeds",
             [
                 "env",
                 *(f"BROKERHA_SIMULATION_{name}={number}" for name, number in _SEEDS.items()),

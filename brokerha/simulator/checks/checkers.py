@@ -420,6 +420,7 @@ class Checkers:
 
     def on_emptied(self, node: NodeId) -> None:
         """A worker lost its data."""
+        self.truth.lost_lsn = max(self.truth.lost_lsn, self.truth.applied[node])
         self.truth.applied[node] = 0
         self._copies.on_lost(node)
 

@@ -132,6 +132,8 @@ class Truth:
         """What each master said, by node, journal, incarnation and number."""
         self.applied: dict[NodeId, Lsn] = {worker.node: 0 for worker in world.workers}
         self.reached: dict[NodeId, Lsn] = dict(self.applied)
+        self.lost_lsn: Lsn = 0
+        """How far the copies had come that faults took."""
         """Highest LSN that any copy of a worker ever had."""
         self.worker_config = {worker.node: worker.config for worker in world.workers}
         self.may_differ = False

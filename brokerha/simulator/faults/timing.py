@@ -69,8 +69,8 @@ class WorkerFaults:
 
     One worker of the world, the anchor, keeps its disk whatever happens and is never damaged, so that the content survives in every
     run; it may die, be frozen, cut off, switched off and removed like any other. Where the log of its master does not reach back to it any more,
-    as that master took over the state of another one, or may have to, as the others went on without it, the content survives in the others
-    only: until it has caught up nobody loses a copy.
+    as that master took over the state of another one, the content survives in the others only: until it has caught up nobody loses a copy.
+    The others may forget their log while it is away, and the only copy that is ahead was damaged before: then it is lost (`World`).
     """
 
     def __init__(self, faults: Luck) -> None:
@@ -99,11 +99,8 @@ class WorkerFaults:
         return worker
 
     def _is_cut_off(self, worker: SimWorker) -> bool:
-        """Whether no process of its master holds the lines that this worker lacks, or that may come to be so."""
-        truth = self._faults.checkers.truth
-        lacks = truth.applied[worker.node] + 1
-        if truth.latest is not None and worker.config.master not in truth.latest.members:
-            return True
+        """Whether no process of its master holds the lines that this worker lacks."""
+        lacks = self._faults.checkers.truth.applied[worker.node] + 1
         processes = self._world.master(worker.config.master).processes
         return all(process.journal.results_from() > lacks for process in processes)
 

@@ -64,7 +64,7 @@ def test_a_new_epoch_forgets_what_was_said_in_the_old_one_but_not_that_it_was_sa
     assert peers.heard(1200) == ("m2",)
     assert peers.lsn_of("m2") == 4
     assert set(peers.outside) == {"m4"}
-    assert not peers.is_active()
+    assert not peers.is_active("journal-of-m1")
 
 
 def test_of_a_master_in_another_epoch_the_last_row_is_kept_and_nothing_of_it_counts() -> None:
@@ -90,9 +90,27 @@ def test_nothing_is_added_before_a_majority_of_all_masters_is_heard_in_the_epoch
     peers = peer_table()
     peers.begin(NEXT)
     peers.learn(row("m2", epoch=NEXT.id))
-    assert not peers.is_active()
+    assert not peers.is_active("journal-of-m1")
     peers.learn(row("m3", epoch=NEXT.id))
-    assert peers.is_active()
+    assert peers.is_active("journal-of-m1")
+
+
+def test_in_the_first_epoch_nothing_is_added_before_all_know_each_other() -> None:
+    masters = ("m1", "m2", "m3")
+    names = {node: f"journal-of-{node}" for node in masters}
+    peers = PeerTable(SyncConfig("m1", masters), {}, first_epoch(masters))
+    # Given m2, which was emptied before this master had heard of it, and m3, which knows it by the journal of before
+    peers.learn(row("m2", journal="emptied", known=names))
+    peers.learn(row("m3", known=names))
+    assert not peers.is_active("journal-of-m1")
+    # One that does not know this master yet does not count either
+    peers = PeerTable(SyncConfig("m1", masters), {}, first_epoch(masters))
+    peers.learn(row("m2", known={"m3": names["m3"]}))
+    peers.learn(row("m3", known=names))
+    assert not peers.is_active("journal-of-m1")
+    # But one that holds something of it, which it need not name
+    peers.learn(row("m2", 2, known={"m3": names["m3"]}, have={"m1": 1}))
+    assert peers.is_active("journal-of-m1")
 
 
 @pytest.mark.parametrize(("acknowledge", "held"), [("all", 1), ("present", 2), ("majority", 2)])
