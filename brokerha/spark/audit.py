@@ -408,7 +408,7 @@ class AuditedLog:
         columns = ("store", "name", frames.IS_REPOSITORY, "item_high", *frames.DIGEST)
         name = f.when((f.col("store") == CONTROL), "").otherwise(f.col("name")).alias("name")
         counted = (
-            frames.state(log, columns=columns)
+            frames.state(log, columns=columns, is_unfolded=True)
             .groupBy("store", name, frames.IS_REPOSITORY, _bucket())
             .agg(f.count("*").alias("number"), *map(frames.xor, frames.DIGEST))
         )
@@ -422,7 +422,7 @@ class AuditedLog:
                 repositories.append(row.name)
             else:
                 buckets[row.store, row.name, row.bucket] = Bucket(row.number, digest)
-        counters = frames.counters(log)
+        counters = frames.counters(log, is_unfolded=True)
         return Summary(lsn, frames.fingerprint_from(total, counters), buckets, counters, tuple(sorted(repositories)))
 
     def fingerprint_at(self, lsn: Lsn) -> bytes:

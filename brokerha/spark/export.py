@@ -126,7 +126,7 @@ def _refuse(into: str) -> None:
 
 
 def _proved(log: DataFrame, table: LogTable, state: LogState, lsn: Lsn) -> str:
-    found, expected = frames.fingerprint(log), table.fingerprint_at(state, lsn)
+    found, expected = frames.fingerprint(log, is_unfolded=True), table.fingerprint_at(state, lsn)
     if found != expected:
         raise StoreDiffers(
             f"the rows of the archive in {table.where} lead to {text_of(found)} at LSN {lsn}, and its entry says {text_of(expected)}: "
@@ -137,7 +137,7 @@ def _proved(log: DataFrame, table: LogTable, state: LogState, lsn: Lsn) -> str:
 
 def _items(log: DataFrame, store: str, columns: Iterable[str]) -> DataFrame:
     """Of one store; repositories themselves left out."""
-    items = frames.state(log.filter(f.col("store") == store), columns=["store", frames.IS_REPOSITORY, *columns])
+    items = frames.state(log.filter(f.col("store") == store), columns=["store", frames.IS_REPOSITORY, *columns], is_unfolded=True)
     return items.filter((f.col("store") == store) & ~f.col(frames.IS_REPOSITORY)).select(*columns)
 
 

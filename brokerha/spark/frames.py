@@ -122,11 +122,17 @@ def check_whole(table: LogTable, held: LogState) -> None:
 
 
 def state(
-    log: DataFrame, *, lsn: Lsn | None = None, time: datetime | None = None, columns: Sequence[str] = STATE
+    log: DataFrame,
+    *,
+    lsn: Lsn | None = None,
+    time: datetime | None = None,
+    columns: Sequence[str] = STATE,
+    is_unfolded: bool = False,
 ) -> DataFrame:
     """One row for each item that lives at an LSN, or at a time, with columns of its last change; at the end of the log without either.
 
-    ``log`` are rows from LSN 1 on, with all columns. Raises InvalidRequest for both at once, or a time without a zone.
+    ``log`` are rows from LSN 1 on, with all columns; ``is_unfolded`` says that `unfolded` gave them. Raises InvalidRequest for both at
+    once, or a time without a zone.
     """
     if lsn is not None and time is not None:
         raise InvalidRequest("lsn and time are two ways to say which state: give one of them")
@@ -137,7 +143,8 @@ def state(
         log = log.filter(f.unix_micros("timestamp") <= time_us)
     if lsn is not None:
         log = log.filter(f.col("lsn") <= lsn)
-    log = unfolded(log).filter(f.col("operation") > 0).unionByName(_main(log.sparkSession))
+    log = log if is_unfolded else unfolded(log)
+    log = log.filter(f.col("operation") > 0).unionByName(_main(log.sparkSession))
     if IS_REPOSITORY in columns:
         log = log.withColumn(IS_REPOSITORY, (f.col("store") == GRAPH) & f.col("kind").isin(CREATE, DROP))
     if not {PLACE, *DIGEST} & set(columns):
@@ -147,18 +154,19 @@ def state(
     return others.withColumn(PLACE, f.lit(0).cast("long")).select(*columns).unionByName(messages)
 
 
-def counters(log: DataFrame) -> dict[str, Counts]:
+def counters(log: DataFrame, *, is_unfolded: bool = False) -> dict[str, Counts]:
     """Counters of each queue that rows from LSN 1 on are about."""
-    of_queues = unfolded(log).filter(f.col("store") == QUEUE).groupBy("name")
+    log = log if is_unfolded else unfolded(log)
+    of_queues = log.filter(f.col("store") == QUEUE).groupBy("name")
     counted = of_queues.agg(_number_of(PUBLISH), _number_of(ACCEPT)).collect()
     return {row["name"]: Counts(row[PUBLISH], row[ACCEPT]) for row in counted}
 
 
-def fingerprint(log: DataFrame) -> bytes:
+def fingerprint(log: DataFrame, *, is_unfolded: bool = False) -> bytes:
     """Fingerprint of the content that rows from LSN 1 on lead to; what it should be says the last entry itself."""
-    log = unfolded(log)
-    total = state(log, columns=DIGEST).agg(*map(xor, DIGEST)).collect()[0]
-    return fingerprint_from(joined(total["digest_high"] or 0, total["digest_low"] or 0), counters(log))
+    log = log if is_unfolded else unfolded(log)
+    total = state(log, columns=DIGEST, is_unfolded=True).agg(*map(xor, DIGEST)).collect()[0]
+    return fingerprint_from(joined(total["digest_high"] or 0, total["digest_low"] or 0), counters(log, is_unfolded=True))
 
 
 def fingerprint_from(items: int, counters: dict[str, Counts]) -> bytes:
@@ -181,9 +189,12 @@ def halves(number: bytes) -> tuple[int, int]:
 def unfolded(log: DataFrame) -> DataFrame:
     """The same rows, and in place of those of kind `staged` what these large transactions change, each item once.
 
-    ``log`` are rows from LSN 1 on, with all columns. Done to what is unfolded already it changes nothing.
+    ``log`` are rows from LSN 1 on, with all columns. Looks at once whether there is such a row: each reader of a log would else read it
+    twice more for nothing.
     """
     commits = log.filter(f.col("kind") == STAGED)
+    if commits.isEmpty():
+        return log
     transaction = f.decode(f.expr(f"substring(key, 1, length(key) - {NUMBER_BYTES + 1})"), "UTF-8")
     parts = log.filter((f.col("name") == STAGED_TABLE) & (f.col("kind") == PUT)).select(
         transaction.alias("part_of"), *(f.col(name).alias(f"part_{name}") for name in ("lsn", "key", "value"))

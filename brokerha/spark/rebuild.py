@@ -291,7 +291,7 @@ class _Given:
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
         """Section, name, key (none of a repository itself), value, content type, place: in the order in which a builder takes them."""
-        for batch in batches_of(in_order(frames.state(self._log, columns=COLUMNS), self._partitions)):
+        for batch in batches_of(in_order(frames.state(self._log, columns=COLUMNS, is_unfolded=True), self._partitions)):
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
             self.items += batch.num_rows - batch["key"].null_count
             # Each item is given once, and read once more to prove it.
