@@ -49,7 +49,7 @@ from brokerha.model.wire.messages import (
 from brokerha.model.wire.process_messages import TxAnswer
 from brokerha.replication.site.config import FeedConfig, Standing, Trust
 from brokerha.replication.site.feed import Feed
-from brokerha.replication.site.judging import SiteComparison, cut_off
+from brokerha.replication.site.judging import SiteComparison
 from brokerha.replication.site.site import Site
 from brokerha.replication.site.tasks import Tasks
 from brokerha.sync.config import SyncConfig
@@ -422,10 +422,9 @@ class MasterCore:
             before = votes.lsn - 1
             reason = f"a majority of the copies came to another content at LSN {votes.lsn}"
             self._begin_anew(Rebased(before, self.history.fingerprint_at(before), 0, reason))
-        adopted = self.site.adopted
-        if adopted is not None and (
-            adopted[0] <= self._written_executed or cut_off(self.history, self._written_executed)
-        ):
+        adopted, written = self.site.adopted, self._written_executed
+        # One that is ahead of the results here is adopted only where they cannot be had; those that are here are written before.
+        if adopted is not None and (adopted[0] <= written or written == self.site.executed):
             self.site.adopted = None
             self._begin_anew(Rebased(*adopted))
 

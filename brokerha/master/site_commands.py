@@ -272,7 +272,9 @@ class SiteCommands:
         progress = worker.progress
         if progress is None or not self._site.is_alive(worker, now.mono_ms):
             raise NotReady(f"{worker.node} is not heard: start it first")
-        good = [other.node for other in self._site.in_sync(now.mono_ms) if other is not worker]
+        others = [other for other in self._site.in_sync(now.mono_ms) if other is not worker]
+        # Also of two that are ahead of results that nobody has any more only one can be where they begin anew.
+        good = [other.node for other in others if not self._site.lacks_results_of(other)]
         if good and arguments.get("force") is not True:
             raise InvalidRequest(
                 f"{', '.join(good)} is in sync with the log: nothing needs to be chosen; say force to choose all the same"

@@ -22,6 +22,7 @@ from typing import TextIO
 
 from brokerha.model.ids import NodeId, maker_of
 from brokerha.replication.site.config import Standing, Trust
+from brokerha.replication.site.site import Site
 from brokerha.simulator.checks.checkers import Checkers
 from brokerha.simulator.checks.modes import ModeCheckers
 from brokerha.simulator.checks.truth import Truth, check
@@ -60,8 +61,12 @@ def switch_all_on(world: Cluster, members: Members) -> None:
             master.command("worker-add", worker=worker.node)
         elif not known.is_switched_on:
             master.command("worker-on", worker=worker.node)
-        elif master.runner.core.site.lacks_results_of(known) and known.trust is not Trust.CHOSEN:
+        elif master.runner.core.site.lacks_results_of(known) and not _has_chosen(master.runner.core.site):
             master.command("worker-trust", worker=worker.node)
+
+
+def _has_chosen(site: Site) -> bool:
+    return any(worker.trust is Trust.CHOSEN for worker in site.workers.values())
 
 
 def missing_at_workers(world: Cluster, members: Members) -> str:

@@ -202,7 +202,8 @@ class ReplyChecks:
     def _applied(self, node: NodeId, reply: Reply, copies: int) -> None:
         truth = self._truth
         outcome = truth.model.outcomes[reply.lsn]
-        expected = REJECTED_STATUS if outcome == REJECTED else APPLIED_LEVEL
+        is_rejected = outcome == REJECTED and reply.lsn not in truth.assumed[node]
+        expected = REJECTED_STATUS if is_rejected else APPLIED_LEVEL
         check(reply.status == expected, "replies", "the outcome is the true one", node=node, reply=reply)
         # A worker that applied it may have lost its copy since, or taken an older one.
         done = sum(truth.reached[worker] >= reply.lsn for worker, master in truth.master_of.items() if master == node)

@@ -239,10 +239,19 @@ class DurableChecks:
         # A site that had no worker may have forgotten what it would execute next.
         first = max(process.journal.first_lsn() for process in self._truth.world.master(node).processes)
         may_begin = record.lsn <= mirror.executed or mirror.executed + 1 < first <= record.lsn + 1
+        # Or an operator chose a copy, because nobody has the results any more that lead to it.
+        may_begin |= record.reason.endswith("was chosen") and not self._has_result(mirror.executed + 1)
         check(may_begin, "S7", "results begin anew where they are known", node=node, lsn=record.lsn)
         is_right = text_of(record.fingerprint) == right or self._truth.may_differ
         check(is_right, "S7", "results begin anew from the right content", node=node)
+        self._truth.assumed[node].update(range(mirror.executed + 1, record.lsn + 1))
         mirror.executed = record.lsn
+
+    def _has_result(self, lsn: Lsn) -> bool:
+        """Whether a worker that may give it has the result of an LSN."""
+        applied = self._truth.applied
+        good = [worker for worker in self._truth.world.workers if not worker.is_damaged]
+        return any(worker.copy.logged_from() <= lsn <= applied[worker.node] for worker in good)
 
     def _state(self, node: NodeId, mirror: Mirror, record: IdsTaken | StateTaken) -> None:
         """R16: what a state says is so, and the queue goes on after it when everything up to there is known."""

@@ -132,6 +132,8 @@ class Truth:
         """What each master said, by node, journal, incarnation and number."""
         self.applied: dict[NodeId, Lsn] = {worker.node: 0 for worker in world.workers}
         self.reached: dict[NodeId, Lsn] = dict(self.applied)
+        self.assumed: dict[NodeId, set[Lsn]] = {node: set() for node in self.members}
+        """LSNs whose results a site never had: it takes each of them for applied."""
         self.lost_lsn: Lsn = 0
         """How far the copies had come that faults took."""
         """Highest LSN that any copy of a worker ever had."""

@@ -224,6 +224,29 @@ def test_one_that_differs_may_be_chosen_and_is_forgiven() -> None:
     assert bench.standing("w2") is Standing.ON
 
 
+def test_where_two_are_ahead_of_results_that_nobody_has_any_more_one_may_be_chosen_and_the_log_begins_anew_from_it() -> None:
+    bench = OneMaster()
+    for number in range(6, 9):
+        bench.core.step(Submit(0, f"t{number}", b"body"), bench.now())
+    bench.run()
+    # Given that both have the three, and neither the results, which the probe is asked for in vain
+    bench.hear("w1", 8)
+    bench.hear("w2", 8)
+    site = bench.core.site
+    site.fill(site.workers["w1"], 8)
+    assert site.filling is not None
+    site.filling.lacking.update(site.filling.sources)
+    assert "which lead to the copy of w1, w2" in site.attention(bench.ms)
+    # When one is chosen, then the results begin anew from it, and it is followed
+    assert bench.do("worker-trust", worker="w1")["lsn"] == 8
+    bench.run()
+    assert [record.lsn for _, record in bench.journal.records() if isinstance(record, Rebased)] == [8]
+    assert (bench.core.feed.executed, bench.core.history.fingerprint_at(8)) == (8, content(8))
+    bench.hear("w1", 8)
+    assert bench.standing("w1") is Standing.ON
+    assert site.attention(bench.ms) == ""
+
+
 def test_a_worker_is_told_to_take_a_new_copy_when_there_is_somebody_to_take_it_from() -> None:
     bench = OneMaster()
     assert bench.do("worker-copy", worker="w2")["changed"] is True
