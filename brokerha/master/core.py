@@ -424,7 +424,7 @@ class MasterCore:
             self._begin_anew(Rebased(before, self.history.fingerprint_at(before), 0, reason))
         adopted, written = self.site.adopted, self._written_executed
         # One that is ahead of the results here is adopted only where they cannot be had; those that are here are written before.
-        if adopted is not None and (adopted[0] <= written or written == self.site.executed):
+        if adopted is not None and (adopted[0] <= written or written == self.feed.executed):
             self.site.adopted = None
             self._begin_anew(Rebased(*adopted))
 
