@@ -339,13 +339,20 @@ class PeerTable:
         Else what two hold may be one's alone: the other one was emptied, and is somebody else to a third.
         """
         names = {self.config.node: journal, **{node: self.journals.get(node) for node in self.peers}}
-        rows = [(other, peer.row) for other, peer in self.peers.items()]
+        rows = {node: peer.row for node, peer in self.peers.items()}
         return all(
-            row is not None and (row.have.get(node) or row.known.get(node) == name)
+            row is not None and (self._holds_of(row, node, rows.get(node)) or row.known.get(node) == name)
             for node, name in names.items()
-            for other, row in rows
+            for other, row in rows.items()
             if other != node
         )
+
+    def _holds_of(self, row: Row, node: NodeId, own: Row | None) -> bool:
+        """Whether a master holds something of a stream, and no more than whose stream it is says itself: else that is another one."""
+        held = row.have.get(node, 0)
+        if node == self.config.node:
+            return held > 0
+        return own is not None and 0 < held <= own.have.get(node, 0)
 
     @property
     def majority(self) -> int:

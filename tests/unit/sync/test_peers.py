@@ -108,7 +108,14 @@ def test_in_the_first_epoch_nothing_is_added_before_all_know_each_other() -> Non
     peers.learn(row("m2", known={"m3": names["m3"]}))
     peers.learn(row("m3", known=names))
     assert not peers.is_active("journal-of-m1")
+    # Nor one that holds more of another than that says itself: it was emptied, and has another journal here
+    peers = PeerTable(SyncConfig("m1", masters), {}, first_epoch(masters))
+    peers.learn(row("m2", journal="emptied", known=names, have={"m2": 0}))
+    peers.learn(row("m3", known={"m1": names["m1"]}, have={"m2": 1}))
+    assert not peers.is_active("journal-of-m1")
     # But one that holds something of it, which it need not name
+    peers = PeerTable(SyncConfig("m1", masters), {}, first_epoch(masters))
+    peers.learn(row("m3", known=names))
     peers.learn(row("m2", 2, known={"m3": names["m3"]}, have={"m1": 1}))
     assert peers.is_active("journal-of-m1")
 
