@@ -30,6 +30,8 @@ WAIT_S = 60.0
 MAKE_ANEW_S = 3600.0
 """The same for hundreds of MiB."""
 COMMIT_S = 300.0
+READY_S = 600.0
+"""A worker that ended badly twice looks at all its data before it is ready, millions of triples here."""
 """Workers that were killed make what is staged anew."""
 TRIPLES = 40_000
 """About 2 MB in some thirty parts."""
@@ -243,7 +245,7 @@ class Killing:
                 return
             self._site.kill(node)
             self._site.start(node)
-            self._site.await_ready(node)
+            self._site.await_ready(node, within_s=READY_S)
             self._site.await_primary()
             self.done += 1
 
@@ -302,7 +304,7 @@ def killed_meanwhile(site: TxSite, node: str, act: Callable[[], object]) -> None
     killer.start()
     act()
     killer.join()
-    site.await_ready(node)
+    site.await_ready(node, within_s=READY_S)
     site.await_primary()
 
 
