@@ -108,7 +108,7 @@ class Loading:
             self._give_up(offer.reason, now)
         elif offer.snapshot and offer.lsn < self.least_lsn:
             # One that it made for this follower before, when less was wanted.
-            self._give_up(before(offer.lsn, self.least_lsn), now)
+            self._give_up(too_early(offer.lsn, self.least_lsn), now)
         elif offer.snapshot:
             self.offer = offer
             self.phase = Phase.MAKING_ROOM
@@ -271,7 +271,7 @@ def new_request(follower: NodeId, now: Instant) -> str:
     return f"{follower}-{now.wall_us}"
 
 
-def before(lsn: Lsn, least_lsn: Lsn) -> str:
+def too_early(lsn: Lsn, least_lsn: Lsn) -> str:
     """Why a snapshot at an LSN is of no use."""
     return f"it is at LSN {lsn}, the log goes on after {least_lsn}"
 

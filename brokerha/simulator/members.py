@@ -73,6 +73,11 @@ class Members:
         """Nodes that are not started and may become masters."""
         return sorted(node for node in self._world.waiting if node not in self._truth.master_of)
 
+    def choose_copy(self, node: NodeId, worker: NodeId) -> None:
+        """An operator says which copy of a site is right."""
+        self._truth.chosen.add(node)
+        self._world.master(node).command("worker-trust", worker=worker)
+
     def begin_node(self, node: NodeId) -> None:
         """Start a spare with an empty journal; its file names the masters that there are, and itself."""
         self._write_file(node)

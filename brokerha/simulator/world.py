@@ -62,7 +62,7 @@ def switch_all_on(world: Cluster, members: Members) -> None:
         elif not known.is_switched_on:
             master.command("worker-on", worker=worker.node)
         elif master.runner.core.site.lacks_results_of(known) and not _has_chosen(master.runner.core.site):
-            master.command("worker-trust", worker=worker.node)
+            members.choose_copy(master.node, worker.node)
 
 
 def _has_chosen(site: Site) -> bool:

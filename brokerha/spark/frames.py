@@ -189,8 +189,8 @@ def halves(number: bytes) -> tuple[int, int]:
 def unfolded(log: DataFrame) -> DataFrame:
     """The same rows, and in place of those of kind `staged` what these large transactions change, each item once.
 
-    ``log`` are rows from LSN 1 on, with all columns. Looks at once whether there is such a row: each reader of a log would else read it
-    twice more for nothing.
+    ``log`` are rows from LSN 1 on, with all columns. Looks at once whether there is such a row, and gives the same frame back where there is
+    none: each reader of a log would else read it twice more for nothing.
     """
     commits = log.filter(f.col("kind") == STAGED)
     if commits.isEmpty():

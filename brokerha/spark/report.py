@@ -46,7 +46,7 @@ from brokerha.pipeline.report import (
     series_of,
     span,
 )
-from brokerha.pipeline.rows import ACCEPT, ADD, PUBLISH, REMOVE, SCHEMA, STAGED
+from brokerha.pipeline.rows import ACCEPT, ADD, PUBLISH, REMOVE, SCHEMA
 from brokerha.pipeline.table import LogState, LogTable
 from brokerha.spark.frames import ITEM, archived, unfolded
 from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE
@@ -213,9 +213,9 @@ def _changes(work: _Work) -> _Changes:
     """Changes up to the end of the report, those before it too: they tell how many items there were."""
     first_lsn, is_told = work.state.head.first_lsn, work.state.holds_every_state
     log = archived(work.spark, work.table, work.state, first_lsn, work.last_lsn, SCHEMA.names)
-    is_net = log.filter(f.col("kind") == STAGED).isEmpty()
-    log = log if is_net else unfolded(log)
-    counted = _counted(log.select(*_COLUMNS).filter(f.col("operation") > 0), work.bins, is_net=is_net).cache()
+    changes = unfolded(log)
+    is_net = changes is log
+    counted = _counted(changes.select(*_COLUMNS).filter(f.col("operation") > 0), work.bins, is_net=is_net).cache()
     try:
         counts, items = _over_time(counted, work.bins, is_told=is_told)
         stores = _stores(counted, is_told=is_told)

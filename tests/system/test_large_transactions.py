@@ -30,9 +30,9 @@ WAIT_S = 60.0
 MAKE_ANEW_S = 3600.0
 """The same for hundreds of MiB."""
 COMMIT_S = 300.0
+"""Workers that were killed make what is staged anew."""
 READY_S = 600.0
 """A worker that ended badly twice looks at all its data before it is ready, millions of triples here."""
-"""Workers that were killed make what is staged anew."""
 TRIPLES = 40_000
 """About 2 MB in some thirty parts."""
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from brokerha.following.follower import FollowConfig, Follower
 from brokerha.following.line import Limits, Line, piece
-from brokerha.following.loading import Loading, Loads, before
+from brokerha.following.loading import Loading, Loads, too_early
 from brokerha.following.machine import Event, State
 from brokerha.following.offering import Offering, cut, result_bytes
 from brokerha.model import states
@@ -410,7 +410,7 @@ class WorkerCore:
         if self.trouble or self.failure:
             return f"its own copy is in trouble: {self.trouble or self.failure}"
         if isinstance(message, SnapshotWanted) and self.applied < message.least_lsn:
-            return before(self.applied, message.least_lsn)
+            return too_early(self.applied, message.least_lsn)
         is_fit = self.follower.is_following or (self.state is State.IDLE and isinstance(message, Request))
         return "" if is_fit else f"it is {self.state.value}"
 

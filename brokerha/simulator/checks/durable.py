@@ -240,7 +240,7 @@ class DurableChecks:
         first = max(process.journal.first_lsn() for process in self._truth.world.master(node).processes)
         may_begin = record.lsn <= mirror.executed or mirror.executed + 1 < first <= record.lsn + 1
         # Or an operator chose a copy, because nobody has the results any more that lead to it.
-        may_begin |= record.reason.endswith("was chosen") and not self._has_result(mirror.executed + 1)
+        may_begin |= node in self._truth.chosen and not self._has_result(mirror.executed + 1)
         check(may_begin, "S7", "results begin anew where they are known", node=node, lsn=record.lsn)
         is_right = text_of(record.fingerprint) == right or self._truth.may_differ
         check(is_right, "S7", "results begin anew from the right content", node=node)

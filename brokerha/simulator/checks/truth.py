@@ -134,6 +134,8 @@ class Truth:
         self.reached: dict[NodeId, Lsn] = dict(self.applied)
         self.assumed: dict[NodeId, set[Lsn]] = {node: set() for node in self.members}
         """LSNs whose results a site never had: it takes each of them for applied."""
+        self.chosen: set[NodeId] = set()
+        """Masters at which an operator chose a copy."""
         self.lost_lsn: Lsn = 0
         """How far the copies had come that faults took."""
         """Highest LSN that any copy of a worker ever had."""
