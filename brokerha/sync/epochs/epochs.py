@@ -147,8 +147,9 @@ class Epochs:
         self.proposing.saw(message.epoch)
         if message.epoch > sync.promised:
             self.promise(sync, message.epoch, now)
-            self.membership.is_leaving = (change.kind, change.node) == (REMOVE, sync.node)
         if message.epoch == sync.promised and message.epoch != sync.epoch.id:
+            # The disk keeps the promise and not what it was asked for: one that crashed since then is told again.
+            self.membership.is_leaving = (change.kind, change.node) == (REMOVE, sync.node)
             self._asked[sender] = message.epoch
         else:
             self._outgoing.append(Outgoing(sender, EpochRefused(message.epoch, sync.promised)))

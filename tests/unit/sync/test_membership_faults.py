@@ -152,6 +152,23 @@ class TestProposers:
 
 
 class TestWhoIsOut:
+    def test_one_that_died_after_its_promise_tells_all_that_it_accepted_before_it_goes(self) -> None:
+        # Given m2, frozen, with a transaction that it has accepted and not stamped
+        table = TrapTable(2)
+        table.make_queue("a")
+        table.prepare("m2", (1, "m1"))
+        table.write("m2", "own")
+        table.round("m2")
+        # When it is to go, has its promise on the disk, and dies before it tells what it has
+        table.trap = "m2", UNSENT, EpochReport
+        wish = table.remove("m1", "m2")
+        table.live_until(lambda: table.died == ["m2"])
+        table.start("m2")
+        table.live(6 * LAG_MS)
+        # Then it is out, and what it had accepted is in the queue
+        assert wish.state == DONE, wish.stage
+        assert (table.masters("m1"), table.queue("m1")) == (("m1",), ["a", "own"])
+
     def test_what_a_retired_one_says_changes_nothing(self) -> None:
         # Given m3 taken out, which has not heard of it
         table = MemberTable()
