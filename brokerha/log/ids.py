@@ -3,7 +3,8 @@
 What came last is in two dictionaries. `IDS_HELD` rows of them at a time become a run (below). Runs of one size are merged four at a
 time, in small steps, each of them a range of hashes.
 
-A row is found by its hash, the newest run first. An id whose LSN was given up has a row with LSN 0. What became void in a range of LSNs
+A row is found by its hash, the newest run first. Nearly all ids that are asked for are new: of each run a few bits per row tell that a hash
+is not there (`Marks`) before it is looked for. An id whose LSN was given up has a row with LSN 0. What became void in a range of LSNs
 is void in all runs that were there (`voids`), as ids below an LSN are forgotten in all of them (`below`); a run goes when all of its rows
 are.
 
@@ -51,6 +52,25 @@ def key_of(row: bytes) -> bytes:
     return row[:REASON_KEY_BYTES] if row[:1] == REJECTION else row
 
 
+class Marks:
+    """Which hashes a run may have: a bit for each is set, one of 16 to 32 bits for each row; in memory only. A bit that is not set is never wrong."""
+
+    __slots__ = ("bits", "shift")
+
+    def __init__(self, most: int) -> None:
+        """For at most so many rows."""
+        width = max(3, (16 * most - 1).bit_length())
+        self.bits = bytearray(1 << (width - 3))
+        self.shift = 64 - width
+
+    def add(self, hashes: Iterable[int]) -> None:
+        """Set the bits of these."""
+        bits, shift = self.bits, self.shift
+        for hashed in hashes:
+            at = hashed >> shift
+            bits[at >> 3] |= 1 << (at & 7)
+
+
 @dataclass(slots=True)
 class Run:
     """One file of rows."""
@@ -66,6 +86,7 @@ class Run:
     hashes: array[int] = field(default_factory=lambda: array("Q"))
     places: array[int] = field(default_factory=lambda: array("Q"))
     """Where each block begins, and where the last one ends."""
+    marks: Marks = field(default_factory=lambda: Marks(0))
 
     def packed(self) -> list[object]:
         """What a checkpoint keeps of it."""
@@ -88,6 +109,8 @@ def open_run(disk: Disk, path: str, packed: Sequence[object]) -> Run:
         raise damaged(f"{disk.place}/{path}", "the ids that are known are not what was written")
     run.hashes.frombytes(data[: 8 * run.count])
     run.places.frombytes(data[8 * run.count : size])
+    run.marks = Marks(run.count)
+    run.marks.add(run.hashes)
     return run
 
 
@@ -107,9 +130,11 @@ class RunWriter:
     Must never: give a row whose block is not what was written.
     """
 
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, most: int) -> None:
+        """For at most so many rows."""
         self._disk = disk
         self._path = path
+        self._marks = Marks(most)
         self._hashes = array("Q")
         self._lsns: list[Lsn] = []
         self._rows: list[bytes] = []
@@ -120,6 +145,7 @@ class RunWriter:
     def add(self, hashes: Sequence[int], lsns: Sequence[Lsn], rows: Sequence[bytes]) -> None:
         """Add rows after all others, and write the blocks that are whole."""
         self._hashes.extend(hashes)
+        self._marks.add(hashes)
         self._lsns += lsns
         self._rows += rows
         self._last_lsn = max(self._last_lsn, max(lsns, default=0))
@@ -130,7 +156,7 @@ class RunWriter:
         self._write(-(-len(self._rows) // BLOCK_ROWS))
         data = self._hashes.tobytes() + self._places.tobytes()
         self._disk.write(self._path, self._places[-1], data + _END.pack(hash_of(data), len(self._hashes)))
-        return Run(name, len(self._hashes), self._last_lsn, hashes=self._hashes, places=self._places)
+        return Run(name, len(self._hashes), self._last_lsn, hashes=self._hashes, places=self._places, marks=self._marks)
 
     def _write(self, blocks: int) -> None:
         begin = end = self._places[-1]
@@ -267,15 +293,15 @@ class Ids:
             hashes.append(hash_of(key))
             lsns.append(lsn)
             keys.append(key + why.encode())
-        writer, name = self._begun()
+        writer, name = self._begun(len(hashes))
         writer.add(*sorted_rows(hashes, lsns, keys))
         self.runs.append(self._finished(writer, name))
         self.lsns, self.rejected = {}, {}
 
-    def _begun(self) -> tuple[RunWriter, str]:
+    def _begun(self, most: int) -> tuple[RunWriter, str]:
         self._made += 1
         name = f"ids-{self._made:08}"
-        return RunWriter(self._disk, self._path(name)), name
+        return RunWriter(self._disk, self._path(name), most), name
 
     def _finished(self, writer: RunWriter, name: str) -> Run:
         run = writer.finish(name)
@@ -315,8 +341,9 @@ class Ids:
         old = self.runs[first:end]
         newest_first = old[::-1]
         # In each step a part of every run, so that all of it together is bounded.
-        steps = [max(1, MERGED_AT_ONCE * run.count // sum(run.count for run in old)) for run in newest_first]
-        writer, name = self._begun()
+        most = sum(run.count for run in old)
+        steps = [max(1, MERGED_AT_ONCE * run.count // most) for run in newest_first]
+        writer, name = self._begun(most)
         self._making = [self._path(name)]
         at = [0] * len(old)
         while bounds := [run.hashes[min(a + step, run.count) - 1] for run, a, step in zip(newest_first, at, steps, strict=True) if a < run.count]:
@@ -380,6 +407,10 @@ class Ids:
     def _find(self, key: bytes) -> tuple[Lsn, bytes] | None:
         hashed = hash_of(key)
         for run in reversed(self.runs):
+            marks = run.marks
+            at = hashed >> marks.shift
+            if not marks.bits[at >> 3] >> (at & 7) & 1:
+                continue
             found = find_in(self._disk, self._path(run.name), run, hashed, key)
             if found is not None and not run.is_dead(found[1], found[0]):
                 return found
