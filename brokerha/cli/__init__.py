@@ -8,7 +8,7 @@
     pipeline/    ``brokerha pipeline``: the jobs that run on Spark
     demo/        ``brokerha demo``: a whole cluster that loses nodes on the way
     bench/       ``brokerha bench``: what a cluster does, beside what the broker does alone
-    reference/   what is made from the commands themselves: reference pages, JSON schemas, completion
+    reference/   what is made from the commands themselves: reference pages, JSON schemas
 
     main.py      the program, and the one place where errors become a line and an exit code
 

@@ -32,7 +32,6 @@ from brokerha.cli.pipeline import export as pipeline_export
 from brokerha.cli.pipeline import load as pipeline_load
 from brokerha.cli.pipeline import rebuild as pipeline_rebuild
 from brokerha.cli.pipeline import report as pipeline_report
-from brokerha.cli.reference import completion
 from brokerha.model import VERSION
 from brokerha.model.errors import BrokerhaError
 
@@ -68,7 +67,6 @@ COMMANDS = (
     replay.replay,
     simulate.simulate,
     bench.bench,
-    completion.completion,
 )
 DEFAULTS: dict[Callable[..., Any], dict[str, Any]] = {status.status: {"timeout_s": 5.0}}
 """Options of these commands that have other defaults than in the rest."""

@@ -116,6 +116,8 @@ def _program_of(function: Callable[..., Any], defaults: Mapping[str, Any]) -> Ca
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         parameters.append(inspect.Parameter("chosen", kind, default=Format.TABLE, annotation=FormatOption))
     parameters = [each.replace(default=defaults.get(each.name, each.default)) for each in parameters]
+    for each in parameters:
+        _complete(each.annotation)
 
     @functools.wraps(function)
     def program(**given: Any) -> int:
@@ -131,6 +133,21 @@ def _program_of(function: Callable[..., Any], defaults: Mapping[str, Any]) -> Ca
     program.__signature__ = declared.replace(parameters=parameters)  # type: ignore[attr-defined]
     program.__annotations__ = {each.name: each.annotation for each in parameters}
     return program
+
+
+def _complete(annotation: Any) -> None:
+    """Let shells complete the words that the help names: ``nt|nq|ttl``."""
+    for said in getattr(annotation, "__metadata__", ()):
+        words = [word for word in (getattr(said, "metavar", None) or "").split("|") if word.islower()]
+        if len(words) > 1:
+            said.autocompletion = _those_of(words)
+
+
+def _those_of(words: Sequence[str]) -> Callable[[str], list[str]]:
+    def beginning(incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
+
+    return beginning
 
 
 def _is_options(annotation: Any) -> bool:

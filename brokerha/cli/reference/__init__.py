@@ -1,7 +1,6 @@
-"""What is made from the commands themselves: reference pages, JSON schemas, completion.
+"""What is made from the commands themselves: reference pages and JSON schemas.
 
     page.py           the reference page of all commands, made from the commands themselves
     json_page.py      the reference page of all JSON that commands write, and the file of each schema
     json_schemas.py   what each command writes with ``-o json`` or ``--json``
-    completion.py     ``brokerha completion SHELL``: a script by which a shell completes commands, options
 """

@@ -38,7 +38,6 @@ IN_CLUSTER = (
     (exits.USAGE, "no-such-command"),
     (exits.USAGE, "status --no-such-option"),
     (exits.USAGE, "status --timeout-s soon"),
-    (exits.USAGE, "completion tcsh"),
     (exits.USAGE, "status -c cluster.toml --url http://127.0.0.1:1"),
     (exits.CONFIGURATION, "node nobody -c cluster.toml"),
     (exits.CONFIGURATION, "doctor nobody"),
