@@ -25,7 +25,7 @@ from brokerha.pipeline.audit_rows import check_file
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.table import LogTable
 from tests.support.commands_on_spark import SMALL, answer, one_session
-from tests.support.spark_servers import PYTHON_WORKER, above, parents, processes_with
+from tests.support.spark_servers import PYTHON_WORKER, above, executors, parents, processes_with
 from tests.system.processes import ProcessCluster
 from tests.unit.pipeline.made_archives import held
 
@@ -165,6 +165,19 @@ def a_python_worker(process: int) -> list[int]:
     return [each for each in processes_with(PYTHON_WORKER) if process in above(each, known)]
 
 
+def of_cluster(folder: Path) -> Sequence[Victims]:
+    """Executors of the standalone cluster of this folder, and the processes in which they run Python."""
+
+    def an_executor(_process: int) -> list[int]:
+        return executors(folder)
+
+    def their_python_worker(_process: int) -> list[int]:
+        known, theirs = parents(), {*executors(folder)}
+        return [each for each in processes_with(PYTHON_WORKER) if theirs.intersection(above(each, known))]
+
+    return an_executor, their_python_worker
+
+
 Victims = Callable[[int], list[int]]
 
 
@@ -184,10 +197,11 @@ def kill_again_and_again(
     node_kills: int,
     seed: int,
     victims: Sequence[Victims] = (the_job,),
+    spark: Sequence[str] = SMALL,
 ) -> str:
     """The whole scenario; a sentence about what was covered. What the masters keep for the archive begins after it in the end.
 
-    One of the ``victims`` is killed each time, by chance.
+    One of the ``victims`` is killed each time, by chance. ``spark`` are words of the command that say where it runs.
     """
     chance = random.Random(seed)
     urls = ",".join(cluster.url(master) for master in cluster.masters)
@@ -196,7 +210,7 @@ def kill_again_and_again(
     losing = set(chance.sample(range(kills), node_kills))
     reached: list[int] = []
     struck: Counter[str] = Counter()
-    following = ("--every", "0.1", "--retry-s", "60", *SMALL, *BATCHES)
+    following = ("--every", "0.1", "--retry-s", "60", *spark, *BATCHES)
     with Writing(urls) as writing, ExitStack() as jobs:
         for number in range(kills):
             more = COMPACTLY if chance.random() < 0.5 else ()

@@ -15,7 +15,8 @@ import pytest
 import brokerha
 from brokerha.pipeline import observations
 from brokerha.pipeline.table import LogTable
-from tests.system.archive_kills import a_python_worker, archived, its_java, kill_again_and_again, the_job
+from tests.support import spark_servers
+from tests.system.archive_kills import a_python_worker, archived, its_java, kill_again_and_again, of_cluster, the_job
 from tests.system.processes import ProcessCluster
 
 pytest.importorskip("pyspark")
@@ -48,3 +49,16 @@ def test_thirty_kills_of_whatever_takes_part_and_eight_of_masters(
     with ProcessCluster(tmp_path, vhost_url, masters=2, workers_each=1) as cluster:
         victims = (the_job, its_java, a_python_worker)
         covered(kill_again_and_again(cluster, tmp_path, kills=30, node_kills=8, seed=1, victims=victims))
+
+
+@pytest.mark.campaign
+def test_thirty_kills_on_a_standalone_cluster(vhost_url: str, tmp_path: Path, covered: Callable[[str], None]) -> None:
+    """The command, its driver, executors and what these run Python in."""
+    folder = tmp_path / "spark"
+    with (
+        spark_servers.cluster(folder) as url,
+        ProcessCluster(tmp_path, vhost_url, masters=2, workers_each=1) as cluster,
+    ):
+        victims = (the_job, its_java, *of_cluster(folder))
+        spark = ("--spark-master", url, *spark_servers.ON_CLUSTER)
+        covered(kill_again_and_again(cluster, tmp_path, kills=30, node_kills=4, seed=2, victims=victims, spark=spark))

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from brokerha.model.errors import StoreDamaged, StoreError, StoreStuck
+from brokerha.model.errors import NotReady, StoreDamaged, StoreError, StoreStuck
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.operations import Logged, LoggedRow, Result
 from brokerha.ports.copies import CHUNK_BYTES, Kept, Snapshot
@@ -269,10 +269,14 @@ class WorkerCopy:
     def read(
         self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True
     ) -> ReadAnswer:
-        """Answer a read (reads/reading.py lists the kinds), all of it from the copy that is present now."""
+        """Answer a read (reads/reading.py lists the kinds), all of it from the copy that is present now. Raises NotReady, StoreError."""
         generation = self._taken()
         try:
             answer = generation.store.read(kind, name, arguments, may_go_on)
+        except StoreStuck as error:
+            generation.give_back()
+            # Nothing is wrong with what was asked, nor with the copy: another worker answers, or this one a little later.
+            raise NotReady(str(error)) from error
         except BaseException:
             generation.give_back()
             raise

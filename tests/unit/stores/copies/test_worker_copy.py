@@ -11,11 +11,12 @@ from typing import Any
 import lmdb
 import pytest
 
-from brokerha.model.errors import StoreDamaged, StoreError, StoreStuck
+from brokerha.model.errors import NotReady, StoreDamaged, StoreError, StoreStuck
 from brokerha.ports.copies import Snapshot
 from brokerha.stores.copies.worker_copy import WorkerCopy
 from brokerha.stores.execution.worker_store import StoreOptions
 from brokerha.stores.files.durable import replace_file
+from brokerha.stores.reads.together import packed_reads
 from tests.contracts.copy_contract import carry, content, filled
 from tests.contracts.store_contract import lines, quads, read, rows, run
 
@@ -266,6 +267,8 @@ def test_a_store_that_is_stuck_is_opened_anew_by_the_next_write(copies: Copies) 
     store._environment = replace(store._environment, lmdb=Stuck(store._environment.lmdb))
     with pytest.raises(StoreStuck, match="the store is opened anew"):
         write(copy, 2)
+    with pytest.raises(NotReady, match="the store is opened anew"):
+        copy.read("together", "", {"reads": packed_reads([("get", "t", {"key": b"1"})])})
     write(copy, 3)
     assert [key for key, _ in rows(copy, "t")] == [b"1", b"3"]
     assert len(lines(copy)) == 2
