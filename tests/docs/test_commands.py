@@ -69,6 +69,8 @@ def problem_of(words: list[str], *, is_part: bool) -> str:
     """Why the command line would refuse this; a part may lack arguments, and stand for several commands with its first words."""
     command, context = ROOT_COMMAND, None
     name, rest = "brokerha", words
+    if any(word in each.opts for each in command.params for word in rest[:1]):
+        return ""  # An option of the program itself; some of them would be carried out here.
     while True:
         is_group = hasattr(command, "resolve_command")
         if is_group and not rest:
