@@ -157,6 +157,12 @@ class LogHistory:
                 found[at] = self._body_at(place, origin, txid) if place else None
             return found
 
+    def duplicates(self, txids: Iterable[TxId]) -> Collection[TxId]:
+        """Those of these synchronised transactions that this master had accepted, too, while they came to their LSN through another one."""
+        with self._lock:
+            dropped = self._content.dropped
+            return {txid for txid in txids if (self.node, txid) in dropped}
+
     def _body_at(self, place: int, origin: NodeId, txid: TxId) -> bytes | None:
         record, at = self._record(place >> ITEM_BITS), place & (ITEMS_LIMIT - 1)
         found: tuple[NodeId, TxId, bytes] | None = None

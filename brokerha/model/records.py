@@ -353,6 +353,9 @@ class History(Protocol):
     def body(self, origin: NodeId, txid: TxId) -> bytes | None:
         """Body of a transaction by origin and id, or None when it is not held."""
 
+    def duplicates(self, txids: Iterable[TxId]) -> Collection[TxId]:
+        """Those of these synchronised transactions that this master had accepted, too, while they came to their LSN through another one."""
+
     def stream(self, origin: NodeId, start: int, limit: int) -> list[Entry]:
         """Up to ``limit`` entries of a stream from number ``start`` on; fewer or none where it ends or was trimmed."""
 

@@ -4,8 +4,8 @@
     next epoch        … 100 | 101 a  102 b                         agreed: 100, and m3 speaks for those who are not here
     afterwards        … 100 |       parked: x y z, with z as m3's own, before what was parked already
 
-The master that took a transaction in hands it in again; for masters that are no members of the next epoch the first of their side does. They
-may do so again when they are back: a transaction id is synchronised once.
+Each master that took a transaction in hands it in again, also where it came to its LSN through another one; for masters that are no members of
+the next epoch the first of their side does. They may do so again when they are back: a transaction id is synchronised once.
 
 Reading the other queue may take longer than others wait, and the next attempt then finds this master on its way: it says for which epoch it went
 back (`EpochReport.reads`), and does not give up again what it has read of that one's queue. A restart forgets which one that was: then its queue is
@@ -120,6 +120,8 @@ def go_back(sync: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult) -> Non
     result.records.extend(Accepted(part) for part in in_records(others))
     # In the order in which they had been: who wrote the later one may have seen the earlier one.
     handed_in = {txid for txid, _ in others}
+    # Whose entry it was may count on this master: on its own side it came through this one.
+    handed_in |= {*sync.history.duplicates([txid for _, txid, _ in entries])}
     again = (txid for _, txid, origin in entries if origin == sync.node or txid in handed_in)
     sync.parked = deque(dict.fromkeys([*again, *sync.parked]))
     sync.pending.update(sync.parked)

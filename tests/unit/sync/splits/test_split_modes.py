@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.model.records import EpochInstalled
+from brokerha.model.records import Appended, EpochInstalled
 from brokerha.model.wire.epoch_messages import Tail
 from brokerha.model.wire.messages import Bodies, Outgoing
 from brokerha.sync import catching_up
@@ -50,6 +50,34 @@ def test_what_a_master_of_the_losing_side_had_that_is_gone_is_handed_in_by_its_n
     table.live(8 * LAG_MS)
     assert table.queue("m5") == table.queue("m1")
     assert len(set(table.queue("m1"))) == len(table.queue("m1")) == 12
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_two_masters_had_taken_in_is_handed_in_again_by_both(mode: str) -> None:
+    # Given a transaction that came to both masters of the losing side, and so to its LSN through one of them
+    table = MemberTable(5, split_recovery=mode)
+    table.make_queue("a")
+    sides = parted("m1 m2 m3", "m4 m5")
+    table.live(4 * LAG_MS, sides)
+    for node in ("m4", "m5"):
+        table.write(node, "x")
+    table.live(2 * LAG_MS, sides)
+    assert table.queue("m4") == table.queue("m5") == ["a", "x"]
+    for node in ("m1", "m2"):
+        table.write(node, node)
+    table.live(2 * LAG_MS, sides)
+    # When it is given up
+    table.live(10 * LAG_MS)
+    assert {tuple(sorted(table.queue(node))) for node in table.names} == {("a", "m1", "m2", "x")}
+    # Then neither counts on the other one, who may have had it through this one on another side
+    for node in ("m4", "m5"):
+        stamped = [
+            txid
+            for _, record in table.journals[node].records()
+            if isinstance(record, Appended) and record.origin == node
+            for _, txid in record.entries
+        ]
+        assert stamped.count("x") == 2, node
 
 
 def test_a_body_that_a_journal_dropped_after_a_rewind_is_not_taken_for_there() -> None:
