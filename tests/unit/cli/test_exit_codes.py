@@ -6,6 +6,7 @@ whatever is no success is told in one line.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -15,6 +16,10 @@ import pytest
 
 from brokerha.cli.common import exits
 from brokerha.cli.reference.page import page
+from brokerha.doctor import machine_facts
+from brokerha.doctor.facts import DataFact, LimitsFact
+from brokerha.doctor.judging_machine import FREE_ENOUGH_BYTES, MEMORY_WARNING_BYTES, SLOW_FSYNC_MS
+from brokerha.model.ids import NodeId
 from tests.docs.json_outputs import Here, small_cluster
 from tests.support.free_ports import free_ports
 from tests.unit.cli.conftest import Ran
@@ -67,6 +72,25 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Here, Path]
         yield here, folder
 
 
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """A machine with room and a quick disk, whatever the one that runs this is like just now; and how quick its disk is."""
+    true_data, true_limits = machine_facts.data_fact, machine_facts.limits_fact
+    fsync_ms = [1.0]
+
+    def data_fact(node: NodeId, folder: Path) -> DataFact:
+        room = FREE_ENOUGH_BYTES
+        fact = true_data(node, folder)
+        return dataclasses.replace(fact, free_bytes=room, size_bytes=room, file_system="ext4", fsync_ms=tuple(fsync_ms))
+
+    def limits_fact() -> LimitsFact:
+        return dataclasses.replace(true_limits(), open_files=-1, memory_bytes=MEMORY_WARNING_BYTES)
+
+    monkeypatch.setattr(machine_facts, "data_fact", data_fact)
+    monkeypatch.setattr(machine_facts, "limits_fact", limits_fact)
+    return lambda takes_ms: fsync_ms.__setitem__(0, takes_ms)
+
+
 def told(ran: Ran) -> None:
     """Whatever failed is one line, never a traceback."""
     assert "Traceback" not in ran.err
@@ -81,8 +105,21 @@ def test_codes_of_commands_in_a_cluster(
 ) -> None:
     monkeypatch.chdir(here[1])
     ran = run(*shlex.split(line))
-    assert ran.code == code, ran.err
+    assert ran.code == code, ran.err or ran.out
     told(ran)
+
+
+def test_a_slow_disk_is_a_warning(
+    run: Callable[..., Ran],
+    here: tuple[Here, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    machine: Callable[[float], None],
+) -> None:
+    monkeypatch.chdir(here[1])
+    machine(SLOW_FSYNC_MS + 1)
+    ran = run("doctor", "m1")
+    assert ran.code == exits.DEGRADED
+    assert "fsync takes 21.0 ms" in ran.out
 
 
 @pytest.mark.parametrize(("code", "line"), WITHOUT)
