@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.broker_source import BrokerSource, NoBrokerError, is_required, local_scripts, open_broker
-from tests.support.broker_tests import check_places, longest_first
+from tests.support.places import check_places, longest_first
 from tests.support.private_broker import PrivateBroker
 
 # How long an example takes says how busy the machine is, and nothing about what is tested.
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _BROKER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.broker)
-    check_places(item.path for item in items if item.get_closest_marker("broker"))
+    check_places(items)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

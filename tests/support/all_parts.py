@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import IO
 
 from tests.conftest import SUMMARY_VARIABLE
-from tests.support.broker_tests import OF_THE_PIPELINE, PLACES
+from tests.support.places import OF_SLOW, OF_THE_PIPELINE, PLACES
 
 _ROOT = Path(__file__).resolve().parents[2]
 _RESULTS = _ROOT / "build" / "test"
@@ -183,7 +183,7 @@ PARTS: dict[str, list[Part]] = {
             "slow",
             "simulated clusters, long histories",
             # The longest of them spread over both processors themselves.
-            _pytest("slow", "-m", "slow and not broker and not campaign and not spark"),
+            _pytest("slow", "-m", "slow and not broker and not campaign and not spark", *OF_SLOW),
             1800,
             tries_again=True,
         )

@@ -8,6 +8,7 @@ from brokerha.cli.bench import backups
 from brokerha.cli.bench.options import BenchOptions
 
 
+@pytest.mark.campaign
 def test_writes_that_backups_hold_are_measured_for_one_and_two_of_them(vhost_url: str) -> None:
     rows = backups.sync(BenchOptions(vhost_url, windows="1,20", seconds=0.5)).data["writes"]
 

@@ -18,6 +18,7 @@ def test_a_copy_is_measured_beside_the_raw_rate(vhost_url: str) -> None:
     assert answer["median"] == found
 
 
+@pytest.mark.campaign
 def test_a_replay_is_measured_beside_the_writing(vhost_url: str) -> None:
     answer = healing.replay(BenchOptions(vhost_url, windows="100", transactions=2000, rounds=1)).data
     assert [each["what"] for each in answer["median"]] == ["key-value put", "INSERT DATA"]

@@ -164,7 +164,7 @@ def run(sites: SplitSites, pool: ThreadPoolExecutor, at_heal: Callable[[], None]
     return f"split, {sites.mode}: {what}, equal or executed after {time.monotonic() - healed_s:.1f} s; {counts}"
 
 
-@pytest.mark.parametrize("mode", ["smart", pytest.param("simple", marks=pytest.mark.campaign), "none"])
+@pytest.mark.parametrize("mode", ["smart", *(pytest.param(mode, marks=pytest.mark.campaign) for mode in ("simple", "none"))])
 def test_both_sides_go_on_and_come_together(
     broker: BrokerSource, tmp_path: Path, pool: ThreadPoolExecutor, covered: Callable[[str], None], mode: str
 ) -> None:

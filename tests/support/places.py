@@ -1,7 +1,7 @@
-"""Where tests of RabbitMQ lie, and in which order they begin when whole files are handed out to workers of a run.
+"""Where tests of RabbitMQ and slow tests lie, and in which order they begin when whole files are handed out to workers of a run.
 
-To collect all tests costs each worker more than ten seconds, so the part ``broker`` (all_parts) looks into these places only. A test elsewhere that
-asks for a broker would be left out without a word; that ends each run that collects it, as the part ``adapters`` does.
+To collect all tests costs each worker more than ten seconds, so the parts ``broker`` and ``slow`` (all_parts) look into these places only. A test
+elsewhere that asks for a broker, or is slow, would be left out without a word; that ends each run that collects it, as the part ``adapters`` does.
 
 Left to itself the scheduler begins with the files that have the most tests; those that take longest have one or two, and would be left for the
 end, one worker alone with the last of them.
@@ -31,22 +31,28 @@ OF_THE_PIPELINE = (
     "tests/unit/cli/pipeline/test_pipeline_load.py",
 )
 """Those that start Spark, a part of their own."""
+OF_SLOW = ("tests/docs", "tests/simulation", "tests/system", "tests/unit/cli/bench", "tests/unit/deploying", "tests/unit/log")
+"""Folders of slow tests that need no broker."""
 LONGEST = (
     "tests/system/test_supervisord.py",
-    "tests/system/test_split_modes.py",
     "tests/system/test_large_transactions.py",
+    "tests/system/test_split_modes.py",
     "tests/system/test_settings.py",
-    "tests/system/test_workers_restart.py",
     "tests/system/test_log_stream.py",
-    "tests/system/test_workers_heal.py",
     "tests/system/test_pausing.py",
-    "tests/system/test_hostile_bodies.py",
-    "tests/system/test_namespaces.py",
-    "tests/system/test_no_secret_is_shown.py",
-    "tests/system/test_coordinator.py",
-    "tests/system/test_site_backup.py",
+    "tests/system/test_online_restore.py",
     "tests/system/test_prepare_binds.py",
+    "tests/system/test_namespaces.py",
+    "tests/system/test_hostile_bodies.py",
+    "tests/system/test_site_backup.py",
     "tests/contracts/test_rabbitmq_faults.py",
+    "tests/system/test_no_secret_is_shown.py",
+    "tests/system/test_large_effects.py",
+    "tests/system/test_workers_heal.py",
+    "tests/system/test_workers_restart.py",
+    "tests/system/test_splits.py",
+    "tests/system/test_coordinator.py",
+    "tests/system/test_forged_messages.py",
     "tests/system/test_epochs.py",
     "tests/system/test_master_without_workers.py",
     "tests/support/test_private_broker.py",
@@ -58,13 +64,16 @@ LONGEST = (
 """Longest first. Nothing depends on it but time; a file that is not named comes after these, as it was collected."""
 
 
-def check_places(paths: Iterable[Path]) -> None:
-    """Raise pytest.UsageError for a test of RabbitMQ that lies where the part ``broker`` does not look."""
-    for path in paths:
-        if not any(path.is_relative_to(ROOT / place) for place in PLACES):
-            raise pytest.UsageError(
-                f"{path} asks for a broker, and is not in one of {', '.join(PLACES)}: move it, or add its place to {__name__}"
-            )
+def check_places(items: Iterable[pytest.Item]) -> None:
+    """Raise pytest.UsageError for a test that lies where the part for it does not look."""
+    for item in items:
+        is_of_broker = item.get_closest_marker("broker") is not None
+        if not is_of_broker and (item.get_closest_marker("slow") is None or item.get_closest_marker("spark") is not None):
+            continue
+        places = PLACES if is_of_broker else OF_SLOW
+        if not any(item.path.is_relative_to(ROOT / place) for place in places):
+            what = "asks for a broker" if is_of_broker else "is slow"
+            raise pytest.UsageError(f"{item.path} {what}, and is not in one of {', '.join(places)}: move it, or add its place to {__name__}")
 
 
 def longest_first(config: pytest.Config, items: list[pytest.Item]) -> None:
