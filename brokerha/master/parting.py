@@ -19,6 +19,7 @@ from typing import Protocol
 from brokerha.master.admission import Waiters
 from brokerha.master.pins import DurablePins
 from brokerha.master.transacting import Transacting
+from brokerha.model.epochs import EpochId
 from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.records import ContentTaken, History, Rebased, Record
@@ -69,6 +70,8 @@ class Parting:
         self._began_ms: int | None = None
         self._may_keep = True
         """Whether some worker may keep a copy: with quorum only one that comes from a split before."""
+        self._held: tuple[EpochId, int] | None = None
+        """Since when workers are held in which epoch."""
         self._is_book_new = True
         self._taken_splits = taken_splits
         """Number of the last split before the content of another site was taken over."""
@@ -121,16 +124,31 @@ class Parting:
             return
         if self._began_ms is None:
             self._began_ms = now.mono_ms
-        if keeps_copies(core.sync.mode) and self._is_somebody_missing(now.mono_ms):
-            if now.mono_ms - self._began_ms > core.sync.config.heard_ms:
+        is_parted = core.sync.epoch.members != core.sync.epoch.configuration.masters
+        core.feed.holds_after = self._held_after(now.mono_ms) if is_parted and keeps_copies(core.sync.mode) else None
+        if keeps_copies(core.sync.mode) and (is_parted or self._is_somebody_missing(now.mono_ms)):
+            if is_parted or now.mono_ms - self._began_ms > core.sync.config.heard_ms:
                 core.site.keep_copy(now)
         elif not self._unsettled(now.mono_ms):
             core.site.drop_copies(now)
             self._may_keep = core.sync.keeps_sides or bool(core.site.kept())
 
+    def _held_after(self, mono_ms: int) -> Lsn | None:
+        """LSN after which workers execute nothing yet, while one could still keep what is common to all sides (R14); None when nothing is held.
+
+        Whoever restarts in a split may find its workers before that place, and nothing kept. Held for `max-peer-lag` at most in an epoch.
+        """
+        sync, site = self._core.sync, self._core.site
+        base = sync.epoch.base_lsn
+        if any(lsn <= base for lsn in site.kept().values()) or all(each.applied > base for each in site.in_sync(mono_ms)):
+            return None
+        if self._held is None or self._held[0] != sync.epoch.id:
+            self._held = sync.epoch.id, mono_ms
+        return base if mono_ms - self._held[1] <= sync.config.max_peer_lag_ms else None
+
     def _is_somebody_missing(self, mono_ms: int) -> bool:
         sync = self._core.sync
-        if sync.is_frozen() or sync.epoch.members != sync.epoch.configuration.masters:
+        if sync.is_frozen():
             return True
         patience_ms = sync.config.heard_ms
         return any(peer.known_ms is not None and mono_ms - peer.known_ms > patience_ms for peer in sync.peers.peers.values())
@@ -177,6 +195,8 @@ class Parting:
         sync = self._core.sync
         if sync.lost or not keeps_copies(sync.mode):
             return None
+        if self._core.feed.holds_after is not None and self._held is not None:
+            return self._held[1] + sync.config.max_peer_lag_ms + 1
         known = [peer.known_ms for peer in sync.peers.peers.values() if peer.known_ms is not None]
         due_ms = min(known, default=None)
         if due_ms is None:

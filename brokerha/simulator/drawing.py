@@ -6,7 +6,8 @@
     draw(20_000_000)    draw_members: masters that are added, taken out and replaced while the world splits
     draw(30_000_000)    draw_mode: masters of which every side goes on; from 30, 40 and 50 million on none, simple and smart
     draw(60_000_000)    draw_chosen: the same while operators choose another strategy now and then, quorum among them
-    draw(1_000_000)     the same as 0, with large transactions; every fifth of the later nine million seeds of each kind has some
+    draw(1_000_000)     the same as 0, with large transactions; every fifth of the later nine million seeds of each kind has some,
+                        and in two of five processors are slow now and then
 
 The second kind has fewer masters and workers and does less beside, so that its runs stay short.
 """
@@ -50,6 +51,8 @@ LARGE_FROM = 1_000_000
 """Of each ten million seeds, clients stage `LARGE` large transactions in every `LARGE_EVERY`th from here on, fresh seeds among them."""
 LARGE_EVERY = 5
 LARGE = 6
+SLOW_PROCESSORS = 0.4
+"""Part of the same later seeds in which nodes take few turns now and then, and find much in each."""
 MOST_MASTERS = 6
 FAULTS_OF_MEMBERS = {
     "add master": 3 * SECOND_US,
@@ -102,9 +105,11 @@ def _sync(rng: Random) -> dict[str, Any]:
 def draw(seed: int) -> Options:
     """Options of a seed."""
     drawn = _drawn(seed)
-    if seed % SPLITS_FROM < LARGE_FROM or seed % LARGE_EVERY:
+    if seed % SPLITS_FROM < LARGE_FROM:
         return drawn
-    return replace(drawn, load=replace(drawn.load, large=LARGE))
+    if Random(seed * 19 + 1).random() < SLOW_PROCESSORS:
+        drawn = replace(drawn, faults={**drawn.faults, "slow processor": SECOND_US // 2})
+    return drawn if seed % LARGE_EVERY else replace(drawn, load=replace(drawn.load, large=LARGE))
 
 
 def _drawn(seed: int) -> Options:

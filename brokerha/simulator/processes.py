@@ -31,7 +31,7 @@ RESTART_US = (1_000, 3_000_000)
 LOOK_US = 2_000
 """From a question to the broker to its answer."""
 TURN_US = 20
-"""Least time that a turn takes."""
+"""Least time that a turn takes: that of a quick processor, which has nothing else to do."""
 MAIL_LIMIT = 1000
 """Messages that a broker's queue keeps for a dead node."""
 
@@ -119,6 +119,8 @@ class Process:
         self.aim: Aim | None = None
         self.is_disk_slow = False
         self.is_disk_full = False
+        self.turn_us = TURN_US
+        """Virtual time that each turn takes beside what it writes."""
         self.spent_us = 0
         """Virtual time that the turn has taken so far."""
         self.frozen_until_us = 0
@@ -164,7 +166,7 @@ class Process:
         if life != self.life or at_us != self._turn_at_us:
             return
         self._turn_at_us = None
-        self.spent_us = TURN_US
+        self.spent_us = self.turn_us
         self.world.steps += 1
         self.guarded(self._run)
         self.world.checkers.look_in_full(self.world.steps)

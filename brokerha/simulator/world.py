@@ -34,6 +34,7 @@ from brokerha.simulator.members import Members
 from brokerha.simulator.network import both_ways
 from brokerha.simulator.nodes import SimMaster
 from brokerha.simulator.options import Options
+from brokerha.simulator.processes import TURN_US
 from brokerha.sync.modes import NONE
 from brokerha.transactions.states import Part
 
@@ -168,6 +169,7 @@ class World(Cluster):
         self.network.cut_for_ever(self.broken)
         for process in self.processes_list:
             process.is_disk_full = process.is_disk_slow = False
+            process.turn_us = TURN_US
             process.mend()
             process.aim = None
             self._restart(process)

@@ -319,10 +319,33 @@ class TestCopies:
         scene.kill("m3w1")
         scene.worker("m3w1").empty()
         scene.start("m3w1")
-        # Then it gets its content from a site that holds it, and nothing is lost
+        # Then it keeps another one before it executes again what may be void, and nothing is lost
         scene.come_together()
         has_all(scene, mode)
-        assert "m3w1" not in scene.who_began(RestoreKept)
+        assert (scene.begun["m3w1", RestoreKept], scene.begun["m3w1", OpenLoad]) == (1, 0)
+
+    @pytest.mark.parametrize("mode", ["smart", "simple"])
+    def test_workers_that_come_back_after_the_split_began_keep_a_copy_first(self, mode: str) -> None:
+        # Given that no worker lives when both sides part, so that nobody keeps anything, and masters that begin anew in the split
+        scene = ModeScene(mode)
+        scene.put("m1", "before", b"key", b"before")
+        scene.agree()
+        workers = [worker.node for worker in scene.world.workers]
+        scene.kill(*workers)
+        scene.part(UK, US)
+        scene.write_many("m1", "a", 3)
+        scene.write_many("m3", "c", 3)
+        scene.run(3_000)
+        scene.kill(*scene.names)
+        scene.start(*scene.names)
+        # When workers come back, and execute all that their side has
+        scene.start(*workers)
+        scene.until(lambda: all(scene.runner(node).core.site.executed == scene.lsn(node) > 1 for node in scene.names), 20_000)
+        # Then each has kept what is common to both sides first, and no site needs the content of another one, which is as void as its own
+        assert [worker.copy.kept.lsn for worker in scene.world.workers if worker.copy.kept is not None] == [1, 1, 1]
+        scene.come_together()
+        assert not scene.who_began(OpenLoad)
+        once(scene, ["before", *(f"{side}{number}" for side in "ac" for number in range(3))])
 
     @pytest.mark.parametrize("mode", ["smart", "simple"])
     def test_a_site_without_a_worker_has_no_copy_to_keep(self, mode: str) -> None:

@@ -19,6 +19,7 @@ from brokerha.simulator.drawing import (
     CHOSEN_FROM,
     FAULTS_OF_BACKUPS,
     FAULTS_OF_MEMBERS,
+    LARGE_FROM,
     MEMBERS_FROM,
     MODES_FROM,
     SPLITS_FROM,
@@ -46,9 +47,10 @@ def _told(summary: Summary) -> str:
     return "\n\n".join(failure.words() for failure in summary.failures)
 
 
-@pytest.mark.parametrize("first", [1_000_000, SPLITS_FROM, MEMBERS_FROM, *MODES_FROM.values(), CHOSEN_FROM])
-def test_a_few_seeds_pass(first: int):
-    # These run in this process, so that the coverage of the cores counts them.
+@pytest.mark.parametrize("kind", [0, SPLITS_FROM, MEMBERS_FROM, *MODES_FROM.values(), CHOSEN_FROM])
+def test_a_few_seeds_pass(kind: int):
+    # These run in this process, so that the coverage of the cores counts them; large transactions and slow processors are among them.
+    first = kind + LARGE_FROM
     for seed in range(first, first + FEW):
         report = simulate(seed)
         assert report.violation is None, report.words()
@@ -191,6 +193,14 @@ def test_seeds_that_split_draw_every_kind_of_cluster_in_which_masters_are_missed
         least_ms = 2 * options.sync["idle_round_ms"] + options.sync["round_timeout_ms"]
         assert options.sync["max_peer_lag_ms"] >= least_ms
         assert options.sync["max_peer_lag_ms"] * 1_000 < options.safety_us + 2 * SECOND_US
+
+
+def test_later_seeds_of_each_kind_have_large_transactions_and_slow_processors():
+    for kind in (0, SPLITS_FROM, MEMBERS_FROM, *MODES_FROM.values(), CHOSEN_FROM):
+        later = [draw(seed) for seed in range(kind + LARGE_FROM, kind + LARGE_FROM + 100)]
+        assert sum(options.load.large > 0 for options in later) == 20
+        assert 20 < sum("slow processor" in options.faults for options in later) < 60
+        assert not any("slow processor" in draw(seed).faults for seed in range(kind, kind + 100))
 
 
 @pytest.mark.parametrize("mode", MODES_FROM)

@@ -61,6 +61,8 @@ class Feed:
         self._turn_ends: Lsn = 0
         self.workers: dict[NodeId, WorkerFeed] = site.workers
         """All workers, by name, in the order of the configuration."""
+        self.holds_after: Lsn | None = None
+        """LSN at which workers that are not beyond it wait for now; None when nothing is held."""
         self._to_greet = list(site.workers)
         self._greeted_ms: dict[NodeId, int] = {}
         """When each worker was last asked where it stands."""
@@ -315,6 +317,8 @@ class Feed:
     def _messages_for(self, worker: WorkerFeed, mono_ms: int, linger_due_ms: int | None) -> list[Outgoing]:
         base = self._base(worker)
         goal = self._probe_goal(mono_ms) if worker.node == self._probe else self.executed
+        if self.holds_after is not None and worker.applied <= self.holds_after:
+            goal = min(goal, self.holds_after)
         if base >= goal:
             worker.moved_ms = mono_ms
             return []

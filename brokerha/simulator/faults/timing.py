@@ -37,7 +37,7 @@ from brokerha.simulator.members import Members
 from brokerha.simulator.network import both_ways
 from brokerha.simulator.nodes import SimMaster, SimWorker
 from brokerha.simulator.options import HOUR_US, SECOND_US
-from brokerha.simulator.processes import Aim, Process
+from brokerha.simulator.processes import TURN_US, Aim, Process
 
 MASTER_POINTS = (
     "nothing written",
@@ -48,6 +48,8 @@ MASTER_POINTS = (
     "sent, not answered",
 )
 WORKER_POINTS = ("store absent", "within the store", "store there", "half sent", "copy absent", "copy there")
+SLOW_TURN_US = (1_000, 10_000, 60_000)
+"""What a turn takes at a busy node: of real ones 1,000 to 2,000."""
 COPY_STEPS = (BeginLoad, KeepChunk, OpenLoad, MakeSnapshot, ReadChunks, None)
 WORKER_KINDS: dict[str, tuple[type | None, ...]] = {
     "copy absent": COPY_STEPS,
@@ -192,6 +194,7 @@ class Faults(Luck):
             "clog": self._clog,
             "clock jump": self._clock_jump,
             "slow disk": self._slow_disk,
+            "slow processor": self._slow_processor,
             "full disk": self._full_disk,
             "store failure": self._store_failure,
             "trim": self._trim,
@@ -377,6 +380,17 @@ class Faults(Luck):
 
     def _quick_disk(self, process: Process) -> None:
         process.is_disk_slow = False
+
+    def _slow_processor(self) -> None:
+        """Few turns, each of which finds much."""
+        rng = self._world.rng
+        process = rng.choice(self._world.processes_list)
+        process.turn_us = rng.choice(SLOW_TURN_US)
+        self.note("slow processor", f"{process.node}, {process.turn_us} us a turn")
+        self._world.at(self._world.now_us + self.a_while(), self._quick_processor, process)
+
+    def _quick_processor(self, process: Process) -> None:
+        process.turn_us = TURN_US
 
     def _full_disk(self) -> None:
         self.fill(self._world.rng.choice(self._world.master_processes))
