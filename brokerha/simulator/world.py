@@ -17,10 +17,11 @@ has to do by itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import TextIO
 
-from brokerha.model.ids import NodeId, maker_of
+from brokerha.model.ids import Lsn, NodeId, maker_of
 from brokerha.replication.site.config import Standing, Trust
 from brokerha.replication.site.site import Site
 from brokerha.simulator.checks.checkers import Checkers
@@ -86,6 +87,17 @@ def missing_at_workers(world: Cluster, members: Members) -> str:
         if members.is_current(process.config.master) and process.copy.recompute() != process.copy.applied():
             return f"the copy of {process.node} is damaged"
     return ""
+
+
+def led_to(logs: Sequence[tuple[Lsn, Lsn]], lsn: Lsn) -> Lsn:
+    """Up to where logs, each from its first to its last LSN and in that order, lead a copy that stands at ``lsn``.
+
+    >>> led_to([(1, 3), (5, 8)], 3), led_to([(1, 4), (5, 8)], 3)
+    (3, 8)
+    """
+    for first, last in logs:
+        lsn = max(lsn, last) if first <= lsn + 1 else lsn
+    return lsn
 
 
 def left_behind(world: Cluster, members: Members, truth: Truth) -> str:
@@ -196,22 +208,24 @@ class World(Cluster):
             self._stays_quiet()
 
     def _is_content_lost(self) -> bool:
-        """Whether no log goes on from any good copy any more, and one would from a copy that a fault took, or damaged unseen."""
+        """Whether no log leads on from any good copy any more, and one would from a copy that a fault took, or damaged unseen."""
         truth = self.checkers.truth
         current = [master for master in self.masters if self.members.is_current(master.node)]
         if not self.workers or not all(master.is_up for master in current):
             return False
-        least = min(master.runner.core.history.first_lsn() for master in current) - 1
+        logs = sorted((master.runner.core.history.first_lsn(), master.runner.core.sync.lsn) for master in current)
         good, bad = (
-            max([begin, *(truth.applied[worker.node] for worker in self.workers if worker.is_damaged is is_bad)])
+            led_to(logs, max([begin, *(truth.applied[worker.node] for worker in self.workers if worker.is_damaged is is_bad)]))
             for is_bad, begin in ((False, 0), (True, truth.lost_lsn))
         )
-        return good < least <= bad
+        return good < max(last for _, last in logs) <= bad
 
     def _is_loss_unsaid(self) -> bool:
-        """Whether a site whose workers are heard does not call for a person."""
-        for master in self.masters:
-            if master.is_up and self.members.is_current(master.node):
+        """Whether a site whose workers are heard does not call for a person; one whose log has not come so far waits for the others."""
+        current = [master for master in self.masters if master.is_up and self.members.is_current(master.node)]
+        top = max((master.runner.core.sync.lsn for master in current), default=0)
+        for master in current:
+            if master.runner.core.sync.lsn == top:
                 site, mono_ms = master.runner.core.site, master.clock.now().mono_ms
                 if any(site.is_alive(worker, mono_ms) for worker in site.workers.values()) and not site.attention(mono_ms):
                     return True

@@ -8,6 +8,7 @@
     ahead, and nobody has the lines    the same once somebody chose it, for whom its site waits: what was rejected on the way counts as applied then
     chosen, and the log differs        the same: somebody chose it
     loaded, and the log differs        the same where each site has a content of its own (strategy none): this one's is lost
+    loaded, and another is in sync     it is not right where each site has a content of its own
 
 A copy that was only loaded from another site is right where this site has no results yet, one that an operator chose even against the log.
 """
@@ -59,6 +60,10 @@ def adopts(site: Adopter, worker: WorkerFeed, progress: Progress, found: Verdict
     first = cut_off(site.history, site.executed)
     is_fetched = found is Verdict.AHEAD and not first
     if is_fetched and any(each.is_on for each in site.workers.values() if each is not worker):
+        if site.has_own_content and worker.is_from_elsewhere:
+            # Nothing here contradicts it yet: a copy of this site has come back while it was loaded.
+            worker.is_from_elsewhere, worker.trust = False, Trust.NONE
+            worker.condemned = "it holds the content of another site, and this one has its own"
         return False
     is_chosen = worker.trust is Trust.CHOSEN
     is_in_vain = site.filling is not None and site.filling.is_in_vain

@@ -134,7 +134,9 @@ class Site:
             self.stand(worker, Standing.LOADING, progress.reason)
             self._vote(worker, progress, mono_ms)
             is_idle = not progress.total_bytes and self.overruled is None
-            if is_idle and not self._is_undecided(worker, progress, mono_ms):
+            if self.has_own_content and worker.load_from_lsn is None:
+                self._order(worker, Idle(self.view, "it loads from a source that this master does not know"), mono_ms)
+            elif is_idle and not self._is_undecided(worker, progress, mono_ms):
                 self._heal(worker, progress.trouble or worker.reason, mono_ms)
         elif progress.trouble:
             worker.condemned = progress.trouble
@@ -245,8 +247,10 @@ class Site:
             return
         sources = sources_for(worker.node, self.workers.values()) or foreign_sources(self, mono_ms)
         if sources:
-            worker.is_from_elsewhere = sources[0] not in self.workers
-            if worker.is_from_elsewhere:
+            is_elsewhere = sources[0] not in self.workers
+            # A load that is under way goes on whatever sources are named meanwhile, so where contents differ the word counts until it is judged.
+            worker.is_from_elsewhere = is_elsewhere or (self.has_own_content and worker.is_from_elsewhere)
+            if is_elsewhere:
                 worker.trust = Trust.CHOSEN if self.repair_sources else Trust.LOADED
             self._order_load(worker, sources, reason, mono_ms)
         elif worker.is_following:

@@ -293,7 +293,7 @@ def test_a_copy_of_another_site_with_other_content_is_taken_where_each_site_has_
     # Given a site that lost its only copy, and the copy of a site that came to something else
     bench = settled(workers=("w1",), others=("w9",))
     bench.site.has_own_content = has_own_content
-    bench.heard("w1", 10, trouble="damaged", follows="load")
+    bench.heard("w1", 10, trouble="damaged", follows="idle")
     bench.heard("w1", 10, journal="a new copy", fingerprint=text(98))
     # Then the results here begin anew from it, as nobody has what they led to; where all are to be equal it is replaced again
     assert (bench.site.adopted is not None) == has_own_content == bench.site.took_elsewhere
@@ -310,6 +310,35 @@ def test_not_while_another_copy_here_holds_what_the_log_says() -> None:
     bench.heard("w1", 10, journal="a new copy", fingerprint=text(98))
     assert bench.site.adopted is None
     assert bench.worker("w1").condemned
+
+
+def test_a_load_that_this_master_does_not_know_is_stopped_where_each_site_has_its_own_content() -> None:
+    # Given a master that has begun anew, and a worker that loads from a source that the one before named
+    bench = settled(workers=("w1", "w2"), others=("w9",))
+    bench.site.has_own_content = True
+    bench.heard("w2", 10)
+    bench.heard("w1", 5, trouble="damaged", follows="load", total_bytes=7)
+    assert [type(order) for order in bench.orders("w1")] == [Idle]
+    # Then it loads from a copy of its own site
+    bench.heard("w1", 5, trouble="damaged", follows="idle")
+    assert bench.orders("w1") == [LoadFrom(1, ("w2",), "damaged")]
+
+
+@pytest.mark.parametrize("has_own_content", [True, False])
+def test_what_was_loaded_from_elsewhere_is_replaced_when_a_copy_of_the_own_site_has_come_back(has_own_content: bool) -> None:
+    # Given a worker that loads from another site, as nobody else is heard here
+    bench = settled(lsn=20, executed=10, workers=("w1", "w2"), others=("w9",))
+    bench.site.has_own_content = has_own_content
+    bench.heard("w1", 5, trouble="damaged", follows="idle")
+    assert bench.orders("w1") == [LoadFrom(1, ("w9",), "damaged")]
+    # When the other worker comes back, with the content of this site, before that load is through
+    bench.heard("w2", 10)
+    bench.heard("w1", 5, trouble="damaged", follows="load", total_bytes=7)
+    bench.heard("w1", 15, journal="a new copy", fingerprint=text(98))
+    # Then a copy ahead of the results here is good where all sites hold the same, and only there
+    assert bool(bench.worker("w1").condemned) == has_own_content
+    if has_own_content:
+        assert bench.orders("w1")[-1] == LoadFrom(1, ("w2",), "it holds the content of another site, and this one has its own")
 
 
 def test_the_chosen_copy_of_an_own_worker_is_not_from_elsewhere() -> None:
