@@ -335,12 +335,13 @@ class Content:
         self.book.add(Split(number, *about, lsn, len(given_up), stamped, 0), given_up, self._is_open)
 
     def _given_up(self, entries: list[tuple[Lsn, Ordered, int]]) -> list[GivenUp]:
-        known = range(self.current.results_from, self.current.executed_lsn + 1)
+        executed = self.current.executed_lsn
 
         def outcome(lsn: Lsn) -> str:
+            # Also where a `Rebased` made the result void: the content holds what it was, and rejections stay known.
             if self.ids.rejection(lsn) is not None:
                 return REJECTED
-            return APPLIED if lsn in known else UNKNOWN_OUTCOME
+            return APPLIED if lsn <= executed else UNKNOWN_OUTCOME
 
         return [GivenUp(lsn, txid, origin, outcome(lsn)) for lsn, (_, txid, origin), _ in entries]
 

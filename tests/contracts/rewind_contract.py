@@ -174,9 +174,23 @@ class RewindContract:
             assert (state.executed_lsn, state.fingerprint, state.items) == (2, UNKNOWN, 0)
             assert (journal.results_from(), journal.fingerprint_at(2)) == (3, UNKNOWN)
             outcomes = [entry.outcome for entry in journal.given_up(journal.splits()[0].number, 0, 9)]
-            assert outcomes == ["unknown", "unknown", "rejected", "unknown"]
+            # What the copy was trusted to hold counts as applied: under `none` it must not be executed a second time.
+            assert outcomes == ["applied", "applied", "rejected", "unknown"]
         disk.journal.append([author.bring([(7, "t4", "m1")]), author.execute(1)])
         assert disk.restart().results(3, 9) == [result_of(3)]
+
+    def test_what_was_executed_before_a_split_is_known_when_the_next_one_goes_back_further(self, disk: TwinDisk) -> None:
+        # Given a site that kept its content after LSN 4, and so has no results of before any more
+        author = filled(disk.journal, turns=6)
+        disk.journal.append([author.go_back(4, keeps_content=True), author.rebase(4)])
+        disk.journal.append([author.bring([(7, "t5", "m1")]), author.execute(1)])
+        # When it keeps its content once more, after LSN 2
+        disk.journal.append([author.go_back(2, keeps_content=True)])
+        # Then what it has executed by then is named, whichever result said so
+        for journal in around_restart(disk):
+            given_up = [(entry.lsn, entry.outcome) for entry in journal.given_up(journal.splits()[-1].number, 0, 9)]
+            assert given_up == [(3, "applied"), (4, "applied"), (5, "rejected")]
+            assert {"t3", "t4"} <= executed_before(journal, 2)
 
     def test_items_are_known_where_a_record_of_results_ends(self, disk: TwinDisk) -> None:
         author = Author("m1")

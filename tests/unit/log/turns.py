@@ -144,9 +144,9 @@ class Author:
         self.clock += 10
         return StateTaken(lsn, (self.clock, f"s{lsn}", "m2"), b"taken at %d" % lsn, 1_000 + lsn)
 
-    def go_back(self, lsn: int, epoch: int = 1, lineage: int = 2) -> Rewound:
+    def go_back(self, lsn: int, epoch: int = 1, lineage: int = 2, *, keeps_content: bool = False) -> Rewound:
         self.sink(lsn)
-        return Rewound(lsn, epoch, lineage)
+        return Rewound(lsn, epoch, lineage, keeps_content)
 
     def sink(self, lsn: int) -> None:
         """Let the queue end at an LSN again."""
