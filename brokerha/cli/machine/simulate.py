@@ -61,7 +61,7 @@ def simulate(
         typer.Option(
             "--kind",
             help="Which fresh seeds: masters alone, masters with backups and transactions, masters that lose each other, "
-            "masters that come and go, or all in turn.",
+            "masters that come and go, or all in turn, those of each strategy and of its choice among them.",
         ),
     ] = Kind.ALL,
     mode: Annotated[
@@ -117,7 +117,7 @@ def _fresh(kind: Kind, mode: Mode) -> Iterable[int]:
 
 def _worlds(kind: Kind, first: int, mode: Mode = Mode.QUORUM) -> Iterator[int]:
     """Seeds of a kind without end; of all kinds in turn."""
-    from brokerha.simulator.drawing import MEMBERS_FROM, MODES_FROM, SPLITS_FROM
+    from brokerha.simulator.drawing import CHOSEN_FROM, MEMBERS_FROM, MODES_FROM, SPLITS_FROM
 
     splits_from = MODES_FROM.get(mode.value, SPLITS_FROM)
     for number in itertools.count(first):
@@ -127,7 +127,10 @@ def _worlds(kind: Kind, first: int, mode: Mode = Mode.QUORUM) -> Iterator[int]:
             Kind.SPLITS: splits_from + number,
             Kind.MEMBERS: MEMBERS_FROM + number,
         }
-        yield from seeds.values() if kind is Kind.ALL else [seeds[kind]]
+        if kind is Kind.ALL:
+            yield from (*seeds.values(), *(begin + number for begin in (*MODES_FROM.values(), CHOSEN_FROM)))
+        else:
+            yield seeds[kind]
 
 
 def _run_one(seed: int, *, is_told: bool) -> int:

@@ -18,7 +18,7 @@ from brokerha.cli.machine import readiness
 from brokerha.model.errors import ConfigurationError
 from brokerha.nodes.observing.check_lines import NO_WORKER_LINE
 from brokerha.simulator import Report, Summary
-from brokerha.simulator.drawing import MEMBERS_FROM, MODES_FROM, SPLITS_FROM
+from brokerha.simulator.drawing import CHOSEN_FROM, MEMBERS_FROM, MODES_FROM, SPLITS_FROM
 
 FILE = """\
 [cluster]
@@ -245,24 +245,24 @@ def test_a_violation_is_exit_code_2_with_the_command_to_repeat(run, monkeypatch)
 @pytest.mark.parametrize(
     ("options", "kinds"),
     [
-        ([], [*("masters", "backups", "splits", "members"), "masters", "backups"]),
-        (["--kind", "masters"], ["masters"] * 6),
-        (["--kind", "backups"], ["backups"] * 6),
-        (["--kind", "splits"], ["splits"] * 6),
-        (["--kind", "members"], ["members"] * 6),
-        (["--kind", "splits", "--mode", "quorum"], ["splits"] * 6),
-        (["--kind", "splits", "--mode", "none"], ["none"] * 6),
-        (["--mode", "none"], ["none"] * 6),
-        (["--mode", "quorum"], ["splits"] * 6),
-        (["--kind", "splits", "--mode", "SIMPLE"], ["simple"] * 6),
-        (["--kind", "splits", "--mode", "Smart"], ["smart"] * 6),
+        ([], ["masters", "backups", "splits", "members", "none", "simple", "smart", "chosen", "masters"]),
+        (["--kind", "masters"], ["masters"] * 9),
+        (["--kind", "backups"], ["backups"] * 9),
+        (["--kind", "splits"], ["splits"] * 9),
+        (["--kind", "members"], ["members"] * 9),
+        (["--kind", "splits", "--mode", "quorum"], ["splits"] * 9),
+        (["--kind", "splits", "--mode", "none"], ["none"] * 9),
+        (["--mode", "none"], ["none"] * 9),
+        (["--mode", "quorum"], ["splits"] * 9),
+        (["--kind", "splits", "--mode", "SIMPLE"], ["simple"] * 9),
+        (["--kind", "splits", "--mode", "Smart"], ["smart"] * 9),
     ],
 )
 def test_minutes_run_fresh_seeds_that_are_named(run, monkeypatch, options: list[str], kinds: list[str]):
     taken: list[int] = []
 
     def campaign(seeds, deadline_s, processes, progress) -> Summary:
-        taken.extend(itertools.islice(seeds, 6))
+        taken.extend(itertools.islice(seeds, 9))
         assert deadline_s == 30.0
         return Summary()
 
@@ -270,11 +270,13 @@ def test_minutes_run_fresh_seeds_that_are_named(run, monkeypatch, options: list[
     ran = run("simulate", "--minutes", "0.5", *options)
     assert ran.code == 0
     assert ran.err == f"brokerha: fresh seeds from {taken[0]} on\n"
-    assert len(set(taken)) == 6
+    assert len(set(taken)) == 9
     assert [_kind(seed) for seed in taken] == kinds
 
 
 def _kind(seed: int) -> str:
+    if seed >= CHOSEN_FROM:
+        return "chosen"
     if seed >= min(MODES_FROM.values()):
         return max((first, mode) for mode, first in MODES_FROM.items() if seed >= first)[1]
     if seed >= MEMBERS_FROM:
