@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgpack
 
 from brokerha.client.results import ACCEPT, Solutions, Triples, parsed
-from brokerha.model.errors import InvalidRequest, NotFound, UnknownSnapshot
+from brokerha.model.errors import InvalidRequest, NotFound, UnknownSnapshot, UnknownTransaction
 from brokerha.model.ids import Lsn
 from brokerha.model.reserved.pieces import PREFIX, pieces_of
 from brokerha.ports.front import ReadOutcome
@@ -91,7 +91,7 @@ class Reads:
         try:
             arguments = {"key": as_bytes(key_name), **({} if snapshot is None else {"snapshot": snapshot})}
             return self.read("get", table, arguments, min_lsn, timeout).body
-        except UnknownSnapshot:
+        except (UnknownSnapshot, UnknownTransaction):
             raise
         except NotFound:
             return None

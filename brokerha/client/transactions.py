@@ -38,6 +38,7 @@ from brokerha.model.errors import (
     OutcomeUnknown,
     ReadOnly,
     TimedOut,
+    UnknownTransaction,
     Unreachable,
     WrongState,
     aborted,
@@ -304,7 +305,15 @@ class Transaction(Reads):
         self._expect(OPEN)
         self.flush(timeout=timeout)
         inside = {**arguments, "tx": self.txid, "node": self._node}
-        return self._calls.read(kind, name, inside, min_lsn, timeout)
+        try:
+            return self._calls.read(kind, name, inside, min_lsn, timeout)
+        except UnknownTransaction as error:
+            # Not to be taken for a key that is not there.
+            self._end()
+            raise Aborted(f"transaction {self.txid} is not open any more: {error}") from None
+        except Aborted:
+            self._end()
+            raise
 
     def ping(self) -> None:
         """Keep it open although nothing happens in it."""

@@ -10,6 +10,7 @@ The tree is split by what the caller can do about it:
         UnknownRepository ... names a repository that does not exist                       HTTP 404
         NotFound          ... asks for a key that does not exist                           HTTP 404
           UnknownSnapshot ... names a snapshot that does not exist, or has not this table  HTTP 404
+          UnknownTransaction ... names a transaction that is not open there                HTTP 404
         KeyReused         ... the idempotency key names another transaction                HTTP 409
         WrongState        ... comes at a moment when the transaction does not allow it         HTTP 409
         WentBack          ... is about lines of the log that a split made void               HTTP 409
@@ -75,6 +76,10 @@ class NotFound(InvalidRequest):
 
 class UnknownSnapshot(NotFound):
     """The request names a snapshot of tables that does not exist, or that has not this table."""
+
+
+class UnknownTransaction(NotFound):
+    """The request names a transaction that is not open there: it was never begun, or is long over."""
 
 
 class KeyReused(InvalidRequest):

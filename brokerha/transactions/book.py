@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Protocol
 
-from brokerha.model.errors import NotFound, WrongState, aborted
+from brokerha.model.errors import UnknownTransaction, WrongState, aborted
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.operations import ResultRow
 from brokerha.model.ready import TxQueueDecision
@@ -95,7 +95,7 @@ class Book:
     # ---- looking up
 
     def find(self, txid: TxId, now: Instant) -> Transaction:
-        """The transaction that is not over. Raises Aborted, WrongState or NotFound saying what became of it."""
+        """The transaction that is not over. Raises Aborted, WrongState or UnknownTransaction saying what became of it."""
         found = self.table.get(txid)
         if found is not None:
             return found
@@ -104,7 +104,7 @@ class Book:
             raise aborted(end.reason)
         if end is not None or self.log.is_known(txid):
             raise WrongState(f"transaction {txid} is committed already")
-        raise NotFound(f"no transaction {txid} is open here: it was never begun, or is long over; begin one")
+        raise UnknownTransaction(f"no transaction {txid} is open here: it was never begun, or is long over; begin one")
 
     def end_of(self, txid: TxId, now: Instant) -> End | None:
         """How a transaction ended, as far as it is remembered or may be presumed; None when the log has to say it."""

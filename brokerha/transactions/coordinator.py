@@ -13,7 +13,7 @@
 | ping | | timeout_ms |
 | forget | | state ``forgotten`` |
 
-Errors are names of model/errors.py: InvalidRequest (wrong arguments, xid in use), TooLarge, KeyReused, NotFound (never begun, or long over), WrongState (the
+Errors are names of model/errors.py: InvalidRequest (wrong arguments, xid in use), TooLarge, KeyReused, UnknownTransaction (never begun, or long over), WrongState (the
 step is not allowed now), Aborted (nothing happened, nothing will), OutcomeUnknown (the deadline passed), NotReady, ReadOnly.
 
     step, on_answer, set_backups, wake      inputs; decisions are taken at once

@@ -15,7 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerha.model.errors import Aborted, InvalidRequest, NotFound, NotReady, WrongState, aborted, error_named
+from brokerha.model.errors import (
+    Aborted,
+    InvalidRequest,
+    NotFound,
+    NotReady,
+    UnknownTransaction,
+    WrongState,
+    aborted,
+    error_named,
+)
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import REJECTED, ResultRow
 from brokerha.model.outside.authors import packed_by
@@ -363,7 +372,7 @@ class Deciding:
         elif book.log.is_known(txid):
             book.log.wait(ask, txid, None, now)
         else:
-            raise NotFound(f"no transaction {txid} is open here: it was never begun, or is long over; begin one")
+            raise UnknownTransaction(f"no transaction {txid} is open here: it was never begun, or is long over; begin one")
 
     def _keep(self, transaction: Transaction, reason: str, *, is_committed: bool) -> None:
         """It ended by another will than its transaction manager's: remember and report it until it is forgotten."""

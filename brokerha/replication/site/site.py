@@ -135,7 +135,9 @@ class Site:
             self._vote(worker, progress, mono_ms)
             is_idle = not progress.total_bytes and self.overruled is None
             if self.has_own_content and worker.load_from_lsn is None:
-                self._order(worker, Idle(self.view, "it loads from a source that this master does not know"), mono_ms)
+                # This master has ordered no load of it: one that goes on may bring the content of another site.
+                reason = progress.trouble or "it loads from a source that this master does not know"
+                self._order(worker, Idle(self.view, reason), mono_ms)
             elif is_idle and not self._is_undecided(worker, progress, mono_ms):
                 self._heal(worker, progress.trouble or worker.reason, mono_ms)
         elif progress.trouble:

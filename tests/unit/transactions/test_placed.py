@@ -173,7 +173,7 @@ def test_ids_of_its_steps_are_not_used_by_others(bench: TxBench) -> None:
 def test_what_a_master_that_is_gone_has_prepared_is_rolled_back_by_hand(bench: TxBench) -> None:
     gone, body = "m9.0a1b2c3d.1.1.t", publish("q", "x")
     bench.worker.queues.execute("", branches.packed(branches.PREPARE, gone, pack_operations(body)))
-    assert bench.ask("rollback", gone).error == "NotFound"
+    assert bench.ask("rollback", gone).error == "UnknownTransaction"
     assert bench.ask("rollback", gone, by_hand=True).answer == {"state": "aborted"}
     assert bench.ask("rollback", gone, by_hand=True).answer == {"state": "aborted"}
     assert bench.ask("rollback", "nobody-made-this", by_hand=True).error == "NotFound"

@@ -103,7 +103,7 @@ def test_an_unknown_transaction_is_named_as_such(bench: TxBench) -> None:
     replies = [
         bench.ask(action, "nobody-began-this") for action in ("operations", "prepare", "commit", "rollback", "ping")
     ]
-    assert errors(*replies) == ["NotFound"] * 5
+    assert errors(*replies) == ["UnknownTransaction"] * 5
 
 
 def test_a_transaction_of_one_client_is_not_prepared_by_itself(bench: TxBench) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from brokerha.client.transactions import Transaction
 from brokerha.embedded import EmbeddedCluster
-from brokerha.model.errors import Conflict, UnknownRepository
+from brokerha.model.errors import Aborted, Conflict, UnknownRepository, WrongState
 from brokerha.model.outside.isolation import ISOLATIONS, SERIALIZABLE, SNAPSHOT
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
@@ -152,3 +152,19 @@ def test_a_transaction_is_run_again_until_it_commits(cluster: EmbeddedCluster) -
         first.run_transaction(partial(add, disturbed=100), attempts=3)
     assert runs == [0, 10, 11, 21, 31]
     assert first.get("counter", "n", min_lsn="latest") == b"41"
+
+
+def test_a_transaction_that_is_not_open_any_more_does_not_say_that_a_key_is_not_there(cluster: EmbeddedCluster) -> None:
+    # Given a transaction of which its master knows nothing, as after a fail-over
+    db = cluster.client("m1")
+    db.put("counter", "there", b"1")
+    tx = db.transaction().begin()
+    tx.put("counter", "other", b"1")
+    tx.flush()
+    tx.txid = "m1.0a1b2c3d.2.1"
+    # When it reads a key that is there
+    with pytest.raises(Aborted, match=r"m1\.0a1b2c3d\.2\.1 is not open any more"):
+        tx.get("counter", "there")
+    # Then it is over, and may be run again
+    with pytest.raises(WrongState):
+        tx.commit()
