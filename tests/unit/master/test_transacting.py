@@ -89,7 +89,7 @@ def test_an_outcome_is_presumed_as_long_as_the_log_knows_every_id_of_that_time()
     bench.submit(publish("q", "a week later"))
     assert bench.journal.trim(6) > 0
     assert word_of(bench.outcome(lost)) == "unknown"
-    assert bench.ask("commit", lost).error == "NotFound"
+    assert bench.ask("commit", lost).error == "UnknownTransaction"
 
 
 def test_what_is_known_by_its_lsn_is_told_by_the_log() -> None:
