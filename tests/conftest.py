@@ -73,11 +73,20 @@ def vhost_url(broker: BrokerSource, request: pytest.FixtureRequest) -> Iterator[
 
 @pytest.fixture(autouse=True)
 def _log_as_before() -> Iterator[None]:
-    """A command that a test runs in this process says where log lines go; the next test must not inherit that."""
+    """A command that a test runs in this process says where log lines go; the next test must not inherit that.
+
+    What was said for a whole module stays: nodes that run through all of its tests would write to the standard output of one.
+    """
+    structlog = sys.modules.get("structlog")
+    before = structlog.get_config() if structlog is not None and structlog.is_configured() else None
     yield
     structlog = sys.modules.get("structlog")
-    if structlog is not None and structlog.is_configured():
+    if structlog is None or not structlog.is_configured():
+        return
+    if before is None:
         structlog.reset_defaults()
+    else:
+        structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")

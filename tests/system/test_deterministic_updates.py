@@ -60,6 +60,13 @@ DATA = (
     'INSERT DATA {{ <urn:thing:{t}> <urn:list> ( {n} [] "x" ) ; <urn:part> [ <urn:size> {n} ; <urn:of> [ ] ] }}',
     "INSERT DATA {{ GRAPH <urn:graph:{g}> {{ [ <urn:p> {n} ] <urn:q> _:a . <urn:thing:{t}> <urn:in> _:a }} }}",
 )
+BEFORE = "INSERT DATA {{ {} }}".format(
+    " ".join(
+        f"<urn:thing:{t}> <urn:has> _:b{t} ; <urn:level> {t} ; <urn:at> {t} . _:b{t} <urn:near> _:a{t} ."
+        for t in range(THINGS)
+    )
+)
+"""Something of each thing for those updates that read."""
 FUNCTIONS = (
     "INSERT {{ <urn:thing:{t}> <urn:at> ?now }} WHERE {{ BIND(NOW() AS ?now) }}",
     (
@@ -103,7 +110,11 @@ def updates(count: int, chance: random.Random) -> list[str]:
 
 
 def send_through_all(clients: Sequence[Client], texts: Sequence[str]) -> int:
-    """Send every update once, each client its share, all at the same time; returns the last LSN."""
+    """Send every update once, each client its share, all at the same time; returns the last LSN.
+
+    What they read is written before, because in some orders each would come before the one that it reads from.
+    """
+    clients[0].update("main", BEFORE, timeout=WAIT_S)
     pipelines = [client.pipeline(window=WINDOW, timeout=WAIT_S) for client in clients]
     futures = [pipelines[n % len(pipelines)].update("main", text) for n, text in enumerate(texts)]
     for pipeline in pipelines:

@@ -223,7 +223,8 @@ def test_a_site_of_two_takes_writes_exactly_while_both_are_in_sync(
         assert any(line.startswith(b"m1b ") and b"state=load" in line for line in log[log_at:].splitlines()), (
             "it took no copy"
         )
-        assert log.count(b"read-only begins") == log.count(b"read-only ends") == 2
+        # A machine that stands still may begin another one, which the rule above has judged.
+        assert log.count(b"read-only begins") == log.count(b"read-only ends") >= 2
         assert_equal_with(cluster, [write.number for write in watch.writes if write.status != 503])
     covered(
         f"a site of two: {len(watch.samples)} answers and {taken} writes taken, {refused} refused, all by the rule ({unjudged} on an "
