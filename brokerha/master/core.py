@@ -28,7 +28,7 @@ from brokerha.master.retention import Facts, Retention, RetentionConfig, Step
 from brokerha.master.state_words import state_of
 from brokerha.master.transacting import Transacting
 from brokerha.model.fingerprints import from_text, text_of
-from brokerha.model.ids import Instant, Lsn, Ordered, TxId
+from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import APPLIED, REJECTED, ResultRow
 from brokerha.model.ready import Ready
 from brokerha.model.records import History, MasterState, Outcomes, Rebased, Record, Started
@@ -159,6 +159,8 @@ class MasterCore:
         self.pins = DurablePins(state.pins)
         self.dropped_pins: tuple[str, ...] = ()
         """Who needs more of the log than is kept, and has to begin anew from a snapshot."""
+        self.needs_of_backups: dict[NodeId, Lsn] = {}
+        """Lowest LSN whose records each backup of this master still needs; its holder says it before it asks for `forgetting`."""
         self.sites = SiteComparison()
         self.waiters = Waiters(self.sync.node)
         self._taking_over = TakingOver()
@@ -442,18 +444,25 @@ class MasterCore:
         self._outcomes, self._outcomes_due_ms = [], None
         self._written_executed = lsn
 
+    @property
+    def _is_executing(self) -> bool:
+        return bool(self.site.workers or self.config.feed.workers)
+
+    @property
+    def disposable(self) -> Lsn:
+        """Up to here the site needs nothing of the journal as it stands; where nothing is ever executed nobody needs it for that."""
+        return self._written_executed if self._is_executing or self._written_executed else self._carried_lsn
+
     def forgetting(self, now: Instant) -> Step | None:
         """How much of the log the journal may forget in this turn; None for nothing. The caller then calls `retention.done`."""
         if not self.retention.is_due(now):
             return None
-        # Where nothing is ever executed nobody needs the log for it; a site that lost its last worker may get it back, and keeps what
-        # it needs for that up to the limit.
-        is_executing = bool(self.site.workers or self.config.feed.workers)
-        executed = self._written_executed if is_executing or self._written_executed else self._carried_lsn
-        if not is_executing:
+        executed = self.disposable
+        # A site that lost its last worker may get it back, and keeps what it needs for that up to the limit.
+        if not self._is_executing:
             executed = max(executed, self._carried_lsn - self.config.retention.most)
         # Who is left behind takes over a state; a site that never executed has none to give.
-        gives_way = is_executing or self._written_executed > 0
+        gives_way = self._is_executing or self._written_executed > 0
         step = self.retention.step(
             self.history, now, Facts(self._carried_lsn, executed, *pins_of(self, now), gives_way)
         )

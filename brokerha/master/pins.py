@@ -1,8 +1,9 @@
 """Pins: who still needs which part of the log of a master, asked for in the moment in which it matters (retention.py).
 
-A live worker and a peer need what they have not got yet. Who is no part of the cluster, such as an archive, sets a pin by a
-command: a name, the lowest LSN that it still needs, and a time after which it is taken for gone. These pins are durable at the master
-that was asked (the record `PinsChanged`), and with its backups; other masters know nothing of them.
+A live worker, a backup of this master and a peer need what they have not got yet; who loads a snapshot needs what comes after it. Who is
+no part of the cluster, such as an archive, sets a pin by a command: a name, the lowest LSN that it still needs, and a time after which it
+is taken for gone. These pins are durable at the master that was asked (the record `PinsChanged`), and with its backups; other masters know
+nothing of them.
 
     pin archive 4711 ---> [4711 ... newest LSN] is held ---> pin archive 5200 ---> ... ---> unpin, or its time is over
 
@@ -20,7 +21,7 @@ from typing import Any, Final, Protocol
 
 from brokerha.master.retention import RetentionConfig
 from brokerha.model.errors import InvalidRequest, NotReady
-from brokerha.model.ids import Instant, Lsn
+from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.records import History, Pin, PinsChanged, Record
 from brokerha.replication.site.site import Site
 from brokerha.sync.core import SyncCore
@@ -30,6 +31,8 @@ PINS_LIMIT: Final = 32
 LONGEST_S: Final = 366 * 86_400
 NAMED: Final = "pin "
 """Stands before the name of a pin where it is told beside workers."""
+BACKUP: Final = "backup "
+"""Stands there before the id of a backup of this master."""
 PEER: Final = "master "
 """Stands there before the id of a master."""
 SPLIT: Final = "a split"
@@ -55,6 +58,7 @@ class Holder(Protocol):
     site: Site
     pins: DurablePins
     dropped_pins: tuple[str, ...]
+    needs_of_backups: dict[NodeId, Lsn]
     to_write: list[Record]
 
     @property
@@ -63,8 +67,11 @@ class Holder(Protocol):
 
 
 def pins_of(core: Holder, now: Instant) -> tuple[dict[str, Lsn], dict[str, Lsn]]:
-    """Lowest LSN that each live worker and each durable pin still needs, and each peer."""
+    """Lowest LSN that each live worker, each backup and each durable pin still needs, and each peer."""
     pins = {f"{NAMED}{name}": lsn for name, lsn, _ in core.pins.live(now.wall_us)}
+    # One of which nothing is known yet may need all that is held.
+    first_lsn = core.history.first_lsn()
+    pins |= {f"{BACKUP}{node}": lsn or first_lsn for node, lsn in core.needs_of_backups.items()}
     for worker in core.site.workers.values():
         progress = worker.progress
         if progress is None or not worker.is_switched_on or not core.site.is_alive(worker, now.mono_ms):

@@ -260,10 +260,6 @@ class Coordinator:
         end = self.book.end_of(txid, now)
         return {**answer, "state": end.state, "reason": end.reason} if end is not None else None
 
-    def find_xid(self, xid: str) -> TxId | None:
-        """The transaction that has an xid now, or None."""
-        return self.book.xids.get(xid)
-
     def rows(self, now: Instant) -> list[dict[str, Any]]:
         """All transactions that are not over, for lists and for recovery by transaction managers, oldest first."""
         return [

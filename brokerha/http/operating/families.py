@@ -119,7 +119,7 @@ _EPOCHS: Final = {
 _LOG: Final = {
     "journal_first_lsn": _gauge("", "first transaction that is still held"),
     "journal_results_first_lsn": _gauge("", "first result that is still held"),
-    "log_needed_entries": _gauge("", "transactions of the log that a worker, another master, a pin or a split still needs; the one that is furthest behind counts", "near `log_limit_entries`"),
+    "log_needed_entries": _gauge("", "transactions of the log that a worker, a backup, another master, a pin or a split still needs; the one that is furthest behind counts", "near `log_limit_entries`"),
     "log_limit_entries": _gauge("", "most that is held for them: `tx-log-hard-limit`"),
     "pins": _gauge("", "pins that are set by hand or by an archive"),
     "pinned_entries": _gauge("", "transactions that the one of them holds that is furthest behind", "near `log_limit_entries`"),

@@ -285,6 +285,8 @@ class MasterRunner:
 
     def _forget(self, now: Instant) -> None:
         """Let the journal forget a bounded part of what nobody needs any more."""
+        if self.primary is not None and self.core.retention.is_due(now):
+            self.core.needs_of_backups = self.primary.feed.needs(self.core.disposable)
         step = self.core.forgetting(now) if not self.failure else None
         if step is None:
             return

@@ -17,6 +17,7 @@ confirmed for another view, another journal, or another record under the same nu
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,8 @@ PREPARED_KEPT = 10_000
 """Prepared transactions whose bodies may be left out; those of older ones are sent."""
 PAUSE_AFTER = 3
 """Times that records are sent again without any progress before a backup is paused."""
+MARKS = 1_000
+"""Numbers whose LSN is remembered while a backup needs what comes after them; of more every second one is forgotten."""
 FOREIGN_WORDS = 2
 """Words for another journal after which a backup counts as one that lost its own: one alone may be late."""
 
@@ -263,6 +266,8 @@ class JournalFeed:
         self._recent = Recent(log.last_number, config.memory_bytes)
         self._log = _WithRecent(log, self._recent)
         self._start = log.last_number
+        self._marks: list[tuple[int, Lsn]] = [(0, -1)]
+        """(number, what the journal that ended there could do without), oldest first."""
         self._prepared_before = set(prepared)
         self._open_transactions = open_transactions
         expected = self._trackers()
@@ -471,10 +476,23 @@ class JournalFeed:
         """Backups that were heard lately."""
         return tuple(node for node, backup in self._backups.items() if backup.is_alive)
 
-    def needed_from(self) -> int:
-        """Lowest number that a live backup still needs of the journal, also after the snapshot that it loads."""
-        needs = [backup.needs_from for backup in self._backups.values()]
-        return min((number for number in needs if number is not None), default=self.last_number + 1)
+    def needs(self, disposable: Lsn) -> dict[NodeId, Lsn]:
+        """Lowest LSN whose records each live backup still needs, those that come after the snapshot that it loads included; 0: unknown.
+
+        ``disposable``: up to here the journal could do without, as it stands now; records after it are only of later LSNs and results. This
+        is what is known of record numbers, so ask now and then: a backup counts as needing what came since the question before its number.
+        """
+        if self._marks[-1][0] < self.last_number:
+            # Who goes back has records of lower LSNs again.
+            self._marks = [(number, min(lsn, disposable)) for number, lsn in self._marks]
+            self._marks.append((self.last_number, disposable))
+        needs = {node: number for node, backup in self._backups.items() if (number := backup.needs_from) is not None}
+        lowest = min(needs.values(), default=self.last_number + 1)
+        while len(self._marks) > 1 and self._marks[1][0] < lowest:
+            del self._marks[0]
+        if len(self._marks) > MARKS:
+            del self._marks[1::2]
+        return {node: self._marks[bisect_left(self._marks, (number,)) - 1][1] + 1 for node, number in needs.items()}
 
     def rows(self) -> tuple[BackupRow, ...]:
         """Every backup for the status, those that were never heard included."""

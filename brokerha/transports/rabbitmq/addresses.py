@@ -54,11 +54,6 @@ def is_embedded(url: str) -> bool:
     return url.startswith(f"{EMBEDDED_SCHEME}://")
 
 
-def embedded_name(url: str) -> str:
-    """Name of the broker of this process; ``default`` when the URL has none."""
-    return urlsplit(url).netloc or "default"
-
-
 def parse_addresses(url: str) -> tuple[Address, ...]:
     """The brokers of an AMQP URL, in its order. Raises ConfigurationError."""
     return tuple(_parse(each.strip()) for each in url.split(";") if each.strip()) or (_parse(url),)

@@ -98,7 +98,7 @@ class Process:
         wire: Any = self.wire
         self.runner = ProcessRunner(
             ProcessConfig(
-                MasterConfig(SyncConfig("m1", ("m1", "m2"))),
+                group.config,
                 RoleConfig(self.name, "m1", group.names, group.sync_n, FAIL_OVER_MS, is_automatic=group.is_automatic),
                 SYNC_TIMEOUT_MS,
                 goes_idle=group.goes_idle,
@@ -142,9 +142,17 @@ class Group:
     """Processes m1 and its backups, connected as long as a test does not cut them off."""
 
     def __init__(
-        self, backups: int = 1, *, sync_n: int = 1, goes_idle: bool = False, is_automatic: bool = True
+        self,
+        backups: int = 1,
+        *,
+        sync_n: int = 1,
+        goes_idle: bool = False,
+        is_automatic: bool = True,
+        config: MasterConfig | None = None,
     ) -> None:
+        """``config``: of the master; without it it has a peer m2, which nobody plays, and no worker."""
         self.ms = 10_000
+        self.config = config or MasterConfig(SyncConfig("m1", ("m1", "m2")))
         self.names = ("m1", *(f"b{number}" for number in range(1, backups + 1)))
         self.sync_n = sync_n
         self.goes_idle = goes_idle

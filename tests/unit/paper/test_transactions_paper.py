@@ -151,7 +151,7 @@ def test_a_dtx_is_identified_by_its_xid_and_a_tx_by_an_id_of_its_own() -> None:
     bench = TxBench()
     one, two, three = bench.begin(), bench.begin(), bench.begin(xid=XID)
     assert len({one, two, three}) == 3
-    assert bench.core.transacting.coordinator.find_xid(XID) == three
+    assert bench.core.transacting.coordinator.book.xids == {XID: three}
 
 
 # ---- events

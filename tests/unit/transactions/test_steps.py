@@ -113,7 +113,7 @@ def test_a_transaction_of_one_client_is_not_prepared_by_itself(bench: TxBench) -
 def test_preparing_nothing_is_over_at_once(bench: TxBench) -> None:
     txid = bench.begin(xid=XID)
     assert bench.ask("prepare", txid).answer == {"state": "read-only"}
-    assert bench.core.transacting.coordinator.find_xid(XID) is None
+    assert not bench.core.transacting.coordinator.book.xids
 
 
 def test_prepare_and_commit_that_come_again_change_nothing(bench: TxBench) -> None:

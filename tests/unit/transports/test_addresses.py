@@ -6,7 +6,7 @@ import pytest
 
 from brokerha.model.errors import ConfigurationError
 from brokerha.transports.config import ELSEWHERE_WITHIN_S, TransportConfig
-from brokerha.transports.rabbitmq.addresses import Address, embedded_name, is_embedded, parse_addresses
+from brokerha.transports.rabbitmq.addresses import Address, is_embedded, parse_addresses
 
 
 def test_a_full_url_gives_all_its_parts():
@@ -57,7 +57,6 @@ def test_neither_a_complaint_nor_a_reason_shows_the_password():
 def test_embedded_urls_name_a_broker_of_this_process():
     assert is_embedded("embedded://orders")
     assert not is_embedded("amqp://orders")
-    assert (embedded_name("embedded://orders"), embedded_name("embedded://")) == ("orders", "default")
 
 
 @pytest.mark.parametrize(

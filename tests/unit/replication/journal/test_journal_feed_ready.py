@@ -50,11 +50,23 @@ def test_confirmed_is_what_enough_backups_have() -> None:
     bench = FeedBench()
     bench.join("b1")
     bench.join("b2")
+    bench.feed.needs(5)
     bench.write(*[filler(number) for number in range(12, 20)])
     bench.say((20, 18), "b1")
     bench.say((20, 15), "b2")
     assert [bench.feed.confirmed(copies) for copies in range(4)] == [19, 18, 15, 0]
-    assert bench.feed.needed_from() == 16
+    assert bench.feed.needs(8) == {"b1": 6, "b2": 6}, "what the journal could do without when it ended before 16"
+    bench.say((20, 19), "b1")
+    bench.say((20, 19), "b2")
+    assert bench.feed.needs(9) == {"b1": 9, "b2": 9}
+
+
+def test_after_going_back_the_journal_can_do_without_less() -> None:
+    bench = FeedBench()
+    bench.join("b1")
+    bench.feed.needs(7)
+    bench.write(filler(12))
+    assert bench.feed.needs(3) == {"b1": 4}
 
 
 def test_a_backup_whose_tail_parted_is_told_where() -> None:
