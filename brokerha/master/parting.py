@@ -75,8 +75,6 @@ class Parting:
         self._is_book_new = True
         self._taken_splits = taken_splits
         """Number of the last split before the content of another site was taken over."""
-        self._read_splits = taken_splits
-        """Number of the last split of which it is known what was executed before it."""
         core.sync.is_ready_to_part = self._is_ready_to_part
         core.sync.is_ready_to_go_back = self._is_ready_to_go_back
 
@@ -109,16 +107,15 @@ class Parting:
         if core.site.took_elsewhere:
             core.site.took_elsewhere, self._is_book_new = False, True
             last = max((split.number for split in core.history.splits()), default=0)
-            core.feed.executed_before, self._read_splits = frozenset(), last
+            core.feed.executed_before = frozenset()
             if last > self._taken_splits:
                 self._taken_splits = last
                 core.to_write.append(ContentTaken(last))
         if self._is_book_new:
             self._is_book_new = False
-            # What the content holds it goes on to hold: only what was given up since is read.
-            found = executed_before(core.history, core.feed.executed, self._read_splits)
+            # What the content holds it goes on to hold. Of all splits: what had a result again may have lost it by going back.
+            found = executed_before(core.history, core.feed.executed, self._taken_splits)
             core.feed.executed_before = found.union(core.feed.executed_before)
-            self._read_splits = max((split.number for split in core.history.splits()), default=0)
         self._may_keep |= core.sync.keeps_sides
         if core.sync.lost or not self._may_keep:
             return

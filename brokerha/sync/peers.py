@@ -258,7 +258,16 @@ class PeerTable:
 
     def is_retired(self, row: Row) -> bool:
         """Whether its master was taken out of the cluster for good."""
-        return (row.node, row.journal) in self.epoch.configuration.retired
+        return (row.node, row.journal) in self.epoch.configuration.retired and not self.is_back(row)
+
+    def is_back(self, row: Row) -> bool:
+        """Whether a master that was taken out goes on all the same, in a later epoch.
+
+        Then the epoch that took it out, in which this master never saw enough others, was given up: a majority decided another one instead,
+        and that master is a way to it.
+        """
+        is_out = (row.node, row.journal) in self.epoch.configuration.retired
+        return is_out and row.epoch > self.epoch.id and not self._is_active and self.mode == row.mode == QUORUM
 
     def tell_all(self) -> None:
         """Something changed here that all others wait for."""

@@ -9,7 +9,7 @@ they part; what is after it was synchronised on one side only. A **head** is an 
 
     left at 100 here, at 103 there: what was added of the common epoch up to 103 is held by all of its members (`acknowledge = all`), so it is
     where the recovered list of this side begins, in the same order: both agree up to 103, as far as both have got. Who got there may as well be
-    a third one, on neither of these sides
+    a third one, on neither of these sides. Unless that list was left by some who hold only a part of it: then nobody knows what came after that
 
     none, smart   the queue of the first head stays: more members, more reporters, longer, then by name
     simple        nobody's does: all go back to where the heads part
@@ -78,9 +78,9 @@ def side_of(report: EpochReport) -> EpochId:
 def path_of(report: EpochReport, end: Lsn | None = None) -> Path:
     """The path of a reporter; ``end`` stands for where its queue ends."""
     lsn = report.row.lsn
-    # One that still reads is on the way on which those came whose queue it reads, as far as it has got.
-    way = takewhile(lambda left: left[1] < lsn, report.path) if report.reads != NO_EPOCH else report.path
-    come = tuple(way)
+    # One that still reads is on the way on which those came whose queue it reads, as far as it has got; at the end of it, on all of it.
+    is_on_it = report.reads != NO_EPOCH and not (report.path and report.path[-1][0] == CUT and report.path[-1][1] <= lsn)
+    come = tuple(takewhile(lambda left: left[1] < lsn, report.path)) if is_on_it else report.path
     last = report.path[len(come)][0] if len(come) < len(report.path) else side_of(report)
     return (*come, (last, lsn if end is None else end))
 
@@ -142,8 +142,19 @@ def _members(group: Sequence[EpochReport]) -> int:
 def _is_continued(head: Head, other: Head, reach: Reach) -> bool:
     """Whether another epoch comes after this one, and has all of its queue."""
     way = path_of(other.longest)
-    is_after = head.epoch in dict(way[:-1])
+    # One that reads, and has got no further than this one, is of no use as the one that stays.
+    is_after = head.epoch in dict(way[:-1]) and (other.members > 0 or other.lsn > head.lsn)
     return is_after and agreement(path_of(head.longest), way, reach) == head.lsn
+
+
+def _is_list_held(reports: Iterable[EpochReport]) -> bool:
+    """Whether those who are in an epoch hold together all of its recovered list; what nobody holds is no part of the next one's."""
+    added, listed = 0, 0
+    held: set[int] = set()
+    for report in reports:
+        added, listed = max(added, report.row.recovered), max(listed, report.listed)
+        held.update(place for place, *_ in report.recovered)
+    return held.issuperset(range(added, listed))
 
 
 def parting(heads: Sequence[Head], reach: Reach) -> Lsn:
@@ -201,6 +212,6 @@ def decide_split(
     )
     path = tuple((epoch_id, min(lsn, base_lsn)) for epoch_id, lsn in way)
     # One that reads was no member of the epoch that it has a part of: it has not recovered what the others added of that one after it.
-    if base_lsn < heads[0].lsn or heads[0].longest.reads != NO_EPOCH:
+    if base_lsn < heads[0].lsn or heads[0].longest.reads != NO_EPOCH or not _is_list_held(heads[0].reports):
         path = (*path, (CUT, base_lsn))
     return replace(epoch, path=path, agreed=tuple(sorted(agreed)))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from brokerha.model.epochs import Epoch, EpochId
+from brokerha.model.epochs import Epoch
 from brokerha.model.given_up import Split
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.records import Accepted, Rewound
@@ -69,11 +69,8 @@ def read_before(node: NodeId, incarnation: int, epoch: Epoch, split: Split) -> E
     """
     if split.lineage <= epoch.number:
         return None
-    way: list[tuple[EpochId, Lsn]] = []
-    for epoch_id, left in (*epoch.path, (epoch.id, ENDLESS)):
-        way.append((epoch_id, min(left, split.lsn)))
-        if left >= split.lsn:
-            break
+    # Also epochs that it was in without adding anything: others may know no earlier one.
+    way = [(epoch_id, min(left, split.lsn)) for epoch_id, left in (*epoch.path, (epoch.id, ENDLESS))]
     # A name that no other epoch has: nobody is on its way.
     return Epoch(split.lineage, f"{node}?{incarnation}", (), path=(*way, (CUT, split.lsn)))
 
