@@ -210,13 +210,13 @@ def kill_again_and_again(
     losing = set(chance.sample(range(kills), node_kills))
     reached: list[int] = []
     struck: Counter[str] = Counter()
-    following = ("--every", "0.1", "--retry-s", "60", *spark, *BATCHES)
+    following = ("--every", "0.1", "--retry-s", "60", *spark)
     with Writing(urls) as writing, ExitStack() as jobs:
         for number in range(kills):
             more = COMPACTLY if chance.random() < 0.5 else ()
             before = commits(into)
             # What Spark leaves of a killed job may write on while the next one begins: that is part of what is tried.
-            process = jobs.enter_context(job(cluster, into, *following, *more))
+            process = jobs.enter_context(job(cluster, into, *following, *BATCHES, *more))
             # Now and then it is killed while it starts; else some commits later, however slow the machine is.
             if number == 0 or chance.random() < 0.8:
                 until_it_works(into, before, process, 2 + chance.randrange(6))
@@ -242,6 +242,7 @@ def kill_again_and_again(
                 assert [entry.lsn for entry in kept] == list(range(1, len(kept) + 1))
                 reached.append(len(kept))
     cluster.await_ready(cluster.masters)
+    # In batches of its own choice: what the kills have left may be most of the log.
     with job(cluster, into, *following) as process:
         until_held(into, last_lsn(urls))
         fill(urls, 100)

@@ -10,7 +10,7 @@ from brokerha.model.errors import BrokerhaError
 from brokerha.model.ids import NodeId
 from brokerha.model.records import EpochInstalled
 from brokerha.model.wire.epoch_messages import EpochInstall, EpochReport, Join
-from brokerha.model.wire.messages import Bodies, Outgoing
+from brokerha.model.wire.messages import Bodies, Outgoing, Post
 from brokerha.sync.membership import DONE, UNDER_WAY, Membership
 from tests.unit.paper.masters import with_row
 from tests.unit.sync.epoch_table import LAG_MS, STEP_MS
@@ -307,6 +307,39 @@ def test_a_change_is_not_done_before_a_majority_is_in_its_epoch() -> None:
     table.live(12 * LAG_MS)
     assert wish.state == DONE, wish.stage
     assert {table.masters(name) for name in table.cores} == {("m1", "m2", "m3", "m4")}
+
+
+def test_who_alone_took_a_master_out_comes_back_through_that_one_when_no_other_is_left() -> None:
+    # Given an epoch without m3 that only m1 has installed, instead of which m2 and m3 decided another one
+    table = MemberTable()
+    table.make_queue("a")
+    table.remove("m1", "m3")
+    table.live_until(lambda: "m3" not in table.masters("m1"))
+    table.mail.clear()
+    table.live(12 * LAG_MS, between("m2", "m3"))
+    assert table.masters("m3") == ("m1", "m2", "m3")
+    table.write("m3", "b")
+    # When only m1 and m3 are left
+    table.live(12 * LAG_MS, between("m1", "m3"))
+    # Then they go on, and m3 is not out
+    assert not table.cores["m3"].retired
+    assert table.members("m1") == table.members("m3") == ("m1", "m3")
+    assert table.queue("m1") == table.queue("m3") == ["a", "b"]
+
+
+def test_who_was_taken_out_by_a_majority_is_out_whatever_epoch_it_says_it_is_in() -> None:
+    # Given m3 that was taken out, and was not told
+    table = MemberTable()
+    table.make_queue("a")
+    table.remove("m1", "m3")
+    table.live(6 * LAG_MS, without("m3"))
+    assert table.masters("m1") == ("m1", "m2")
+    # When a post of it comes that names a later epoch
+    core, before = table.cores["m1"], table.cores["m1"].own_row(table.instant("m1"))
+    row = replace(before, node="m3", journal="journal-of-m3", epoch=(99, "m3"), promised=(99, "m3"))
+    table.tell("m1", Post(row, (), ()), "m3")
+    # Then nobody listens to it
+    assert core.peers.peer("m3") is None
 
 
 def test_two_masters_become_one_and_two_again() -> None:

@@ -25,10 +25,11 @@ def went_back(lsn: Lsn, lineage: int = 6) -> Split:
 @pytest.mark.parametrize(
     ("lsn", "path"),
     [
-        (3, ((FIRST, 3), (CUT, 3))),
-        (2, ((FIRST, 2), (CUT, 2))),
-        (5, ((FIRST, 3), (THIRD, 5), (CUT, 5))),
-        (9, ((FIRST, 3), (THIRD, 9), (CUT, 9))),
+        # Also of epochs that came after that place: others may know no earlier one.
+        (3, ((FIRST, 3), (THIRD, 3), (FIFTH, 3), (CUT, 3))),
+        (2, ((FIRST, 2), (THIRD, 2), (FIFTH, 2), (CUT, 2))),
+        (5, ((FIRST, 3), (THIRD, 5), (FIFTH, 5), (CUT, 5))),
+        (9, ((FIRST, 3), (THIRD, 9), (FIFTH, 9), (CUT, 9))),
         (12, ((FIRST, 3), (THIRD, 9), (FIFTH, 12), (CUT, 12))),
     ],
 )
@@ -54,3 +55,14 @@ def test_whoever_it_meets_agrees_with_it_up_to_there_only(own: EpochId) -> None:
     way = others[: [epoch for epoch, _ in others].index(own) + 1]
     # Then nothing after 3 is common
     assert agreement(its, way, {}) == agreement(way, its, {}) == 3
+
+
+def test_who_was_in_an_epoch_without_adding_anything_agrees_with_others_who_know_no_earlier_one() -> None:
+    # Given that it went back to where an epoch began that it was in, and has read nothing since
+    reads = read_before("m3", 4, OWN, went_back(9))
+    assert reads is not None
+    its = path_of(dataclasses.replace(report("m3", lsn=9), path=reads.path, reads=reads.id))
+    # When it meets one whose path begins there
+    way: Path = ((FIFTH, 30), ((7, "m1"), 40))
+    # Then both have the same queue up to there
+    assert agreement(its, way, {}) == agreement(way, its, {}) == 9

@@ -119,6 +119,24 @@ def test_where_the_first_head_ends_at_the_parting_its_queue_is_not_cut() -> None
     assert (epoch.base_lsn, epoch.path) == (101, ((FIRST, 100), (UK, 101)))
 
 
+def test_a_recovered_list_that_nobody_holds_whole_is_where_the_path_is_cut() -> None:
+    # Given two masters of an epoch with a list of four entries, of which one has added two and the other one
+    one = said("uk1", UK, 102, recovered={2: entry(103)})
+    other = said("uk2", UK, 101, recovered={1: entry(102), 3: entry(104)})
+    reports = [
+        dataclasses.replace(each, row=dataclasses.replace(each.row, recovered=done), listed=4)
+        for each, done in ((one, 2), (other, 1))
+    ]
+    # When they hold all of it together, then the next epoch begins with the rest
+    epoch = decide_split(NEXT, reports, "smart", lambda txid: 102 if txid == "t102" else None, entry)
+    assert [txid for _, txid, _ in epoch.recovered] == ["t103", "t104"]
+    assert epoch.path == ((FIRST, 100), (UK, 102))
+    # But not when one of them is alone: where the other one goes on something else may come next
+    for alone in reports:
+        lsn = alone.row.lsn
+        assert decide_split(NEXT, [alone], "smart", nobody, entry).path == ((FIRST, 100), (UK, lsn), (CUT, lsn))
+
+
 def test_what_is_stamped_on_both_sides_is_recovered_that_of_the_first_head_first() -> None:
     uk = said("uk1", UK, 105, streams={"uk1": (7, (5000, "x"))})
     us = said("us1", US, 109, streams={"us1": (3, (2000, "y"), (2001, "known"))})
