@@ -110,7 +110,7 @@ def simulate(
     truth = world.checkers.truth
     digest = blake2b(f"{world.trace.crc} {world.steps} {truth.canon}".encode(), digest_size=8).hexdigest()
     return Report(
-        seed=chosen.seed,
+        seed=seed,
         steps=world.steps,
         faults=dict(sorted(world.faults_seen.items())),
         violation=violation,

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from brokerha.simulator import simulate
-from brokerha.simulator.drawing import MEMBERS_FROM
+from brokerha.simulator.drawing import CHOSEN_FROM, MEMBERS_FROM, MODES_FROM, SPLITS_FROM
 from brokerha.simulator.events import KEPT
 from tests.simulation.mistakes.catalogue import planted
 
@@ -45,6 +45,12 @@ def test_telling_the_story_does_not_change_it():
 
     assert told.digest == simulate(3).digest
     assert len(story.getvalue().splitlines()) > told.steps
+
+
+def test_every_kind_of_world_tells_the_seed_that_was_asked_for():
+    firsts = (0, 1, SPLITS_FROM, MEMBERS_FROM, *MODES_FROM.values(), CHOSEN_FROM)
+
+    assert [simulate(seed, steps=10).seed for seed in firsts] == [*firsts]
 
 
 def test_a_violation_comes_with_what_is_needed_to_see_it_again():
