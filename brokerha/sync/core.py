@@ -193,10 +193,8 @@ class SyncCore(SyncState):
 
     def on_post(self, sender: NodeId, post: Post, now: Instant) -> None:
         """COLLECT one post: its row, the rows it relays, and what it lists (R4)."""
-        if sender == post.row.node and self.peers.is_back(post.row):
-            self.peers.listen_to(sender, post.row.journal)
-        peer = self.peers.peer(sender)
-        if peer is None or post.row.node != sender or self.peers.is_retired(post.row):
+        peer = self.peers.poster(sender, post.row)
+        if peer is None:
             self.peers.ignored["unknown_peer"] += 1
             self.epochs.on_stranger(self, sender, post.row, now)
             return

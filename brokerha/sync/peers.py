@@ -256,6 +256,14 @@ class PeerTable:
             self.impostors.pop(row.node, None)
         return True
 
+    def poster(self, sender: NodeId, row: Row) -> Peer | None:
+        """The master whose own row this is, as its sender says; None if it is none here. Who is back is listened to from now on."""
+        if sender != row.node or self.is_retired(row):
+            return None
+        if self.is_back(row):
+            self.listen_to(sender, row.journal)
+        return self.peer(sender)
+
     def is_retired(self, row: Row) -> bool:
         """Whether its master was taken out of the cluster for good."""
         return (row.node, row.journal) in self.epoch.configuration.retired and not self.is_back(row)

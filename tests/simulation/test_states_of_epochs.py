@@ -13,6 +13,7 @@ from brokerha.model import states
 from brokerha.model.ids import NodeId
 from brokerha.model.numbers import Numbers
 from brokerha.model.wire.epoch_messages import EpochInstall, Tail
+from brokerha.model.wire.split_messages import Keep
 from brokerha.nodes.observing.master_view import MasterView
 from brokerha.nodes.observing.staleness import Staleness
 from brokerha.nodes.observing.status import summary
@@ -295,3 +296,25 @@ class TestOtherModes:
             word, reason = watched.scene.state(node)
             assert word == states.DIFFERS
             assert re.match(rf"at LSN \d+ this site holds 1:[0-9a-f]+, that of {others} 1:[0-9a-f]+", reason)
+
+
+def test_a_worker_that_waits_for_a_copy_in_a_split_says_so() -> None:
+    # Given a side of a split whose only worker was away when it began, and does not get the order to keep a copy
+    watched = Watched(split_recovery="simple")
+    scene = watched.scene
+    scene.write_many("m1", "a", 5)
+    scene.agree()
+    scene.kill("m3w1")
+    scene.isolate("m3")
+    watched.until(lambda: watched.members("m3") == ("m3",))
+    scene.lose(Keep, "m3")
+    scene.write_many("m3", "b", 5)
+    # When it is back
+    scene.start("m3w1")
+    watched.until(lambda: watched.row("m3w1")["state"] == states.ON)
+    # Then it executes nothing of the split yet, and tells why
+    row = watched.row("m3w1")
+    assert (row["applied_lsn"], row["reason"]) == (5, "waits at LSN 5 of the split until a copy of what all sides have is kept")
+    # And it goes on when it was waited for long enough
+    watched.until(lambda: watched.row("m3w1")["applied_lsn"] == len(scene.order("m3")) > 5)
+    assert watched.row("m3w1")["reason"] == ""

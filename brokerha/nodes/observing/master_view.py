@@ -252,7 +252,8 @@ class MasterView:
 
     def _standing(self, worker: WorkerFeed, now: Instant) -> tuple[str, str]:
         """State word and reason of a worker. One that was switched off may be silent, and one may be late after a start."""
-        site = self._runner.core.site
+        core = self._runner.core
+        site = core.site
         if not worker.is_switched_on:
             return states.OFF, "switched off" + ("" if site.is_alive(worker, now.mono_ms) else "; not heard")
         if not site.is_alive(worker, now.mono_ms):
@@ -263,6 +264,8 @@ class MasterView:
             return states.UNKNOWN, "never heard" if is_new else f"not heard for {silent_s:.0f} s"
         if worker.task and worker.is_on:
             return worker.state, f"works on {worker.task}"
+        if worker.is_on and core.feed.is_held(worker):
+            return worker.state, f"waits at LSN {core.feed.holds_after:,} of the split until a copy of what all sides have is kept"
         own_words = worker.progress.reason if worker.is_on and worker.progress is not None else ""
         return worker.state, worker.reason or own_words
 

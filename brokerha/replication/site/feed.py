@@ -314,10 +314,14 @@ class Feed:
             outgoing += answer.push(first - 1, last, self._window, partial(self._part, worker), 0)
         return outgoing
 
+    def is_held(self, worker: WorkerFeed) -> bool:
+        """Whether a worker is given nothing after `holds_after` yet."""
+        return self.holds_after is not None and worker.applied <= self.holds_after
+
     def _messages_for(self, worker: WorkerFeed, mono_ms: int, linger_due_ms: int | None) -> list[Outgoing]:
         base = self._base(worker)
         goal = self._probe_goal(mono_ms) if worker.node == self._probe else self.executed
-        if self.holds_after is not None and worker.applied <= self.holds_after:
+        if self.holds_after is not None and self.is_held(worker):
             goal = min(goal, self.holds_after)
         if base >= goal:
             worker.moved_ms = mono_ms
