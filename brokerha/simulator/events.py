@@ -36,7 +36,7 @@ KEPT = 40
 Event = tuple[int, str, str, object]
 LOOK_US = 50_000
 """How often the liveness phase looks whether everything has come together."""
-LIVENESS_STEPS = 20_000
+LIVENESS_STEPS = 30_000
 """Steps after which a cluster that has not come together is called stuck, whatever the virtual clock says."""
 
 

@@ -54,6 +54,7 @@ def switch_all_on(world: Cluster, members: Members) -> None:
 
     One that is ahead of results that nobody has any more is chosen, as its operator would.
     """
+    chosen: set[NodeId] = set()
     for worker in world.workers:
         master = world.master(worker.config.master)
         if not master.is_up or not members.is_current(master.node):
@@ -63,7 +64,9 @@ def switch_all_on(world: Cluster, members: Members) -> None:
             master.command("worker-add", worker=worker.node)
         elif not known.is_switched_on:
             master.command("worker-on", worker=worker.node)
-        elif master.runner.core.site.lacks_results_of(known) and not _has_chosen(master.runner.core.site):
+        elif master.runner.core.site.lacks_results_of(known) and not _has_chosen(master.runner.core.site) and master.node not in chosen:
+            # One for each site: the order is carried out later.
+            chosen.add(master.node)
             members.choose_copy(master.node, worker.node)
 
 

@@ -255,6 +255,8 @@ class Coin:
     """The last LSN that the log of an older lineage has in common with this one: a copy beyond it cannot go over,"""
     fingerprint: str = ""
     """but with this content, which the log has there: the copy stands there from then on. Empty for none."""
+    since: int = 0
+    """The lineage that the copy had said it follows; of one of an older lineage nothing is said here."""
 
 
 @dataclass(frozen=True, slots=True)

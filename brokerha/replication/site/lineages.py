@@ -37,8 +37,8 @@ class GoingOver:
         Coin of a later lineage -> told at once -> BeginLineage ... durable -> places of that lineage are taken
 
     A copy goes over where it is not beyond what both lineages agree on; or where its content is what the log has there, because the master
-    keeps the content of its site: then it stands there from now on. Told before it is durable, but nothing is applied before that: a
-    crash only has it told anew.
+    keeps the content of its site: then it stands there from now on. Told before it is durable, but nothing is applied before that, and after
+    a crash the copy goes over anew: an order that was made for what it had told is not for it (`Coin.since`).
     """
 
     def __init__(self, lineage: int) -> None:
@@ -50,7 +50,7 @@ class GoingOver:
 
     def place(self, coin: Coin, end: Lsn, fingerprint: str, *, is_busy: bool) -> Lsn | None:
         """Where a copy that stands at ``end`` after what its store is doing stands in the lineage of that order; None if it stays."""
-        if coin.lineage <= self.lineage:
+        if coin.lineage <= self.lineage or self.lineage < coin.since:
             return None
         if end > coin.agreed_lsn:
             if is_busy or not coin.fingerprint or coin.fingerprint != fingerprint:

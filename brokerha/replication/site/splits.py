@@ -173,7 +173,8 @@ class Splits:
     def coin(self, worker: WorkerFeed, view: int, sources: tuple[NodeId, ...]) -> Coin:
         """The order to follow the log of now."""
         fingerprint = self._content(worker) if self.may_move(worker) else ""
-        return Coin(view, sources, worker.forgiven_lsn, self.lineages.number, self._agreed(worker), fingerprint)
+        lineage, agreed = self.lineages.number, self._agreed(worker)
+        return Coin(view, sources, worker.forgiven_lsn, lineage, agreed, fingerprint, worker.lineage)
 
     def _agreed(self, worker: WorkerFeed) -> Lsn:
         """Up to where it may be to go over to the lineage of now; 0 when it is of that one."""

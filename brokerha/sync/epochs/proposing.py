@@ -7,7 +7,8 @@ Who begins: of the members that hear each other the first in the alphabet at onc
 begin; when two do, the higher id wins and the other one waits. An attempt waits for everybody whom it hears, but not longer
 than `lag` once a majority has reported.
 
-Must never: decide twice under one id. Each attempt has a new number, above the own durable promise.
+Must never: decide twice under one id. Each attempt has a new number, above the own durable promise; and above that of every epoch that a
+reporter is in or went back for, because the lineage of a queue is the number of the epoch that it went back for, and grows.
 """
 
 from __future__ import annotations
@@ -250,6 +251,9 @@ class Proposing:
         """(LSN to own before deciding, who has it) as soon as enough have reported; None before."""
         attempt = self.attempt
         if attempt is None or sync.node not in attempt.reports or not self._is_enough(sync, attempt):
+            return None
+        if any(max(report.row.epoch, report.reads)[0] >= attempt.epoch[0] for report in attempt.reports.values()):
+            self._fail(mono_ms)
             return None
         known = {*attempt.reports, *attempt.without}
         awaited = [node for node in self._asked(sync, attempt, mono_ms) if node not in known]

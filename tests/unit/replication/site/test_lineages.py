@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from brokerha.model.invariants import InvariantBroken
-from brokerha.replication.site.lineages import Lineages
+from brokerha.model.wire.messages import Coin
+from brokerha.replication.site.lineages import GoingOver, Lineages
 
 
 def test_without_any_going_back_everything_is_of_lineage_0() -> None:
@@ -56,3 +57,19 @@ def test_what_somebody_vouched_for_is_right_up_to_there() -> None:
 def test_lineages_grow() -> None:
     with pytest.raises(InvariantBroken):
         Lineages(((5, 4),)).rewind(3, 5)
+
+
+def test_an_order_for_what_a_copy_told_before_a_crash_is_not_for_what_it_is_after_it() -> None:
+    # Given a copy that goes over from lineage 0 to 5, of which nothing after LSN 4 is void, and tells so
+    going_over, lineages = GoingOver(0), Lineages(((5, 2),))
+    assert going_over.place(Coin(1, (), 0, 5, 2, "the same", 0), 8, "the same", is_busy=False) == 2
+    # When it crashes before that is durable, and the queue goes back again, to where nobody has got
+    after = GoingOver(0)
+    lineages.rewind(40, 7)
+    order = Coin(1, (), 0, 7, lineages.agreed(5) or 0, "", 5)
+    assert order.agreed_lsn == 40
+    # Then what it holds up to LSN 8 is not the beginning of that log
+    assert after.place(order, 8, "the same", is_busy=False) is None
+    assert after.lineage == 0
+    # And it would have been, had it been written down
+    assert going_over.place(order, 2, "the same", is_busy=False) == 2

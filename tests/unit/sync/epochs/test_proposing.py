@@ -144,6 +144,26 @@ def test_of_two_that_begin_at_once_the_higher_one_wins_and_both_agree() -> None:
     assert table.cores["m1"].epochs.proposing.attempt is None
 
 
+def test_an_epoch_has_a_higher_number_than_any_that_a_reporter_is_in() -> None:
+    # Given that m1 and m3 are in the second epoch before m2, which has begun another one with that number, hears of it
+    table = EpochTable()
+    table.install("m3", decided := table.next_epoch(2, "m1", "m1", "m3"))
+    table.cores["m1"].promised = table.cores["m3"].promised = decided.id
+    for name in ("m1", "m3"):
+        table.install(name, decided)
+    assert [table.cores[name].epoch.id for name in ("m1", "m3")] == [(2, "m1")] * 2
+    assert [out.message.epoch for out in table.attempt("m2") if isinstance(out.message, EpochPrepare)] == [(2, "m2")] * 2
+    # When both report to it
+    table.live(200)
+    # Then it decides nothing under that number, by which the lineages of queues are told apart
+    assert not table.messages(EpochInstall, "m2", "m1")
+    # And the next one has a higher one
+    table.live(6 * LAG_MS)
+    numbers = {table.cores[name].epoch.number for name in table.names}
+    assert len(numbers) == 1
+    assert numbers.pop() > 2
+
+
 def test_a_refused_one_waits_and_goes_above_what_it_was_refused_for() -> None:
     # Given m2 and m3 that have promised to somebody who says no more
     table = EpochTable()
