@@ -258,10 +258,13 @@ class PeerTable:
 
     def poster(self, sender: NodeId, row: Row) -> Peer | None:
         """The master whose own row this is, as its sender says; None if it is none here. Who is back is listened to from now on."""
-        if sender != row.node or self.is_retired(row):
+        if sender != row.node:
             return None
-        if self.is_back(row):
-            self.listen_to(sender, row.journal)
+        if self.epoch.configuration.retired:
+            if self.is_retired(row):
+                return None
+            if self.is_back(row):
+                self.listen_to(sender, row.journal)
         return self.peer(sender)
 
     def is_retired(self, row: Row) -> bool:
