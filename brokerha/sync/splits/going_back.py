@@ -25,7 +25,7 @@ from brokerha.sync.config import SyncConfig
 from brokerha.sync.epochs.recovery import Recovery
 from brokerha.sync.modes import NONE
 from brokerha.sync.round import RoundResult
-from brokerha.sync.splits.deciding import CUT, ENDLESS
+from brokerha.sync.splits.deciding import CUT, ENDLESS, agreement
 from brokerha.sync.state import SyncState
 
 
@@ -82,7 +82,12 @@ def _side(sync: SyncState) -> Epoch:
 
 def _agreed(sync: SyncState, epoch: Epoch) -> Lsn:
     """Up to which LSN the own queue is that of the epoch to come."""
-    return min((lsn for epoch_id, lsn, _ in epoch.agreed if epoch_id == _side(sync).id), default=sync.lsn)
+    side = _side(sync)
+    found = [lsn for epoch_id, lsn, _ in epoch.agreed if epoch_id == side.id]
+    if found or not epoch.agreed:
+        return min(found, default=sync.lsn)
+    # It reported what it read then, and has forgotten it in a restart since: nobody knows its queue under the name that it has now.
+    return agreement((*epoch.path, (epoch.id, ENDLESS)), (*side.path, (side.id, sync.lsn)), {})
 
 
 def _reads_another(sync: SyncState, epoch: Epoch) -> bool:
