@@ -91,8 +91,8 @@ class EpochReport:
     """Of its epoch (`Epoch.mode`)."""
     reads: EpochId = NO_EPOCH
     """It went back for this epoch, whose path is ``path`` then, and its queue is the beginning of that one's: it has not installed it yet."""
-    listed: int = 0
-    """How many entries the recovered list of its epoch has, those that it does not hold included."""
+    lacking: tuple[tuple[int, Timestamp, TxId, NodeId], ...] = ()
+    """What it has neither added nor holds of that list, in the same form: somebody of an older epoch may hold it."""
 
 
 @dataclass(frozen=True, slots=True)

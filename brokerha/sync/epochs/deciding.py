@@ -5,7 +5,8 @@
                                                                                     list of epoch 8, begins at the base
 
 The reports of the **highest epoch** come first: whatever any member of it could still have added is in them, because an added
-entry is held by a majority, one of them has reported, and it is frozen since. Sorting a superset of what that member
+entry is held by a majority, one of them has reported, and it is frozen since. Who holds it may be in an older epoch, in which it was added
+before that one was decided; the highest epoch's recovered list says where it stands. Sorting a superset of what that member
 had by the same order keeps it a prefix. What only older epochs know comes after it: it was never added anywhere. It may have waited
 for days; an entry that would be older than the one before it gets that one's timestamp, so that timestamps never go back along
 the whole queue.
@@ -81,7 +82,8 @@ def epoch_of(
 ) -> Epoch:
     """The epoch with this base that recovers what the groups hold, one after the other; each is of one epoch."""
     reports = [report for group in groups for report in group]
-    entries = [entry for group in groups for entry in _entries_of(group)]
+    held = held_by(reports)
+    entries = [entry for group in groups for entry in _entries_of(group, held)]
     # What a master that goes has not even stamped comes last: nobody else would ever do it.
     entries += [(last, txid, report.row.node) for report in reports for txid in report.parked]
     recovered: dict[TxId, Ordered] = {}
@@ -120,9 +122,20 @@ def _newest_first(reports: list[EpochReport]) -> list[EpochReport]:
     return sorted(reports, key=_epoch_of, reverse=True)
 
 
-def _entries_of(reports: list[EpochReport]) -> list[Ordered]:
-    """What the reporters of one epoch hold, in the order in which that epoch adds it."""
-    listed = {place: (timestamp, txid, origin) for r in reports for place, timestamp, txid, origin in r.recovered}
+def held_by(reports: Iterable[EpochReport]) -> set[tuple[NodeId, TxId]]:
+    """(origin, id) of everything that somebody holds and has not added."""
+    found: set[tuple[NodeId, TxId]] = set()
+    for report in reports:
+        found.update((origin, txid) for _, _, txid, origin in report.recovered)
+        for origin, _, entries in report.streams:
+            found.update((origin, txid) for _, txid in entries)
+    return found
+
+
+def _entries_of(reports: list[EpochReport], held: set[tuple[NodeId, TxId]]) -> list[Ordered]:
+    """What the reporters of one epoch know and anybody holds, in the order in which that epoch adds it."""
+    known = [row for report in reports for row in (*report.recovered, *report.lacking)]
+    listed = {place: (timestamp, txid, origin) for place, timestamp, txid, origin in known if (origin, txid) in held}
     streamed = {
         (timestamp, txid, origin) for r in reports for origin, _, entries in r.streams for timestamp, txid in entries
     }

@@ -423,7 +423,7 @@ class Epochs:
             sync.reads.path if sync.reads else () if sync.is_whole() else sync.epoch.path,
             sync.epoch.mode,
             sync.reads.id if sync.reads else NO_EPOCH,
-            len(sync.recovery.entries),
+            sync.recovery.lacking(sync.bodies.is_durable),
         )
 
     def deadline_ms(self, sync: SyncState) -> int | None:

@@ -60,6 +60,11 @@ class Recovery:
         places = range(self.done, len(self.entries))
         return tuple((place, *self.entries[place]) for place in places if place < self.held or self._is_here(place, has))
 
+    def lacking(self, has: Has) -> tuple[tuple[int, Timestamp, TxId, NodeId], ...]:
+        """What is not synchronised, and not here either, with its place in the list."""
+        places = range(self.held, len(self.entries))
+        return tuple((place, *self.entries[place]) for place in places if not self._is_here(place, has))
+
     def _is_here(self, place: int, has: Has) -> bool:
         _, txid, origin = self.entries[place]
         return has(origin, txid)

@@ -32,7 +32,7 @@ from itertools import groupby, pairwise, takewhile
 from brokerha.model.epochs import NO_EPOCH, Configuration, Epoch, EpochId
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.wire.epoch_messages import EpochReport
-from brokerha.sync.epochs.deciding import configuration_of, epoch_of
+from brokerha.sync.epochs.deciding import configuration_of, epoch_of, held_by
 from brokerha.sync.modes import SIMPLE, keeps_sides
 
 Path = tuple[tuple[EpochId, Lsn], ...]
@@ -147,14 +147,11 @@ def _is_continued(head: Head, other: Head, reach: Reach) -> bool:
     return is_after and agreement(path_of(head.longest), way, reach) == head.lsn
 
 
-def _is_list_held(reports: Iterable[EpochReport]) -> bool:
-    """Whether those who are in an epoch hold together all of its recovered list; what nobody holds is no part of the next one's."""
-    added, listed = 0, 0
-    held: set[int] = set()
-    for report in reports:
-        added, listed = max(added, report.row.recovered), max(listed, report.listed)
-        held.update(place for place, *_ in report.recovered)
-    return held.issuperset(range(added, listed))
+def _is_list_held(reports: Iterable[EpochReport], everybody: Iterable[EpochReport]) -> bool:
+    """Whether all of the recovered list of an epoch is held by somebody; what nobody holds is no part of the next one's."""
+    reports, held = list(reports), held_by(everybody)
+    added = max(report.row.recovered for report in reports)
+    return all(place < added or (origin, txid) in held for report in reports for place, _, txid, origin in report.lacking)
 
 
 def parting(heads: Sequence[Head], reach: Reach) -> Lsn:
@@ -212,6 +209,6 @@ def decide_split(
     )
     path = tuple((epoch_id, min(lsn, base_lsn)) for epoch_id, lsn in way)
     # One that reads was no member of the epoch that it has a part of: it has not recovered what the others added of that one after it.
-    if base_lsn < heads[0].lsn or heads[0].longest.reads != NO_EPOCH or not _is_list_held(heads[0].reports):
+    if base_lsn < heads[0].lsn or heads[0].longest.reads != NO_EPOCH or not _is_list_held(heads[0].reports, reports):
         path = (*path, (CUT, base_lsn))
     return replace(epoch, path=path, agreed=tuple(sorted(agreed)))

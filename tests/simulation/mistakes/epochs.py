@@ -142,9 +142,9 @@ def _again_what_is_synchronised(
     return decide(number, reports, _never, *more)
 
 
-def _by_time(reports: list[EpochReport]) -> list[Ordered]:
+def _by_time(reports: list[EpochReport], held: set[tuple[NodeId, TxId]]) -> list[Ordered]:
     """What was recovered before is sorted among the rest."""
-    return sorted(_entries_of(reports))
+    return sorted(_entries_of(reports, held))
 
 
 _entries_of = deciding_module._entries_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import hypothesis.strategies as st
 from hypothesis import given
@@ -63,6 +63,16 @@ def test_the_recovered_list_of_the_highest_epoch_keeps_its_order_and_comes_befor
     # And the same when one that has added the first of them names the rest only
     ahead = report("m2", epoch=NEXT, lsn=1, last="q", recovered={1: listed[1], 2: listed[2]})
     assert ids(decide(THIRD, [ahead, first], lambda txid: txid == "q", 50)) == ["p", "r", "s"]
+
+
+def test_what_only_one_of_an_older_epoch_holds_stands_where_the_list_of_the_highest_epoch_says() -> None:
+    # Given m2, which has added "p" in the first epoch with m3, and crashed before that was durable; then m3 and m1 decided the second one
+    older = report("m2", epoch=FIRST, streams={"m2": (0, (50, "p"))})
+    # And m1, which is in that one, and has not got the body yet
+    in_it = report("m1", epoch=NEXT, recovered={1: (60, "q", "m1")})
+    in_it = replace(in_it, lacking=((0, 50, "p", "m2"), (2, 70, "gone", "m3")))
+    # When m1 and m2 decide the third one, then it keeps the place that was told, and what nobody holds has none
+    assert ids(decide(THIRD, [older, in_it], nothing, 0)) == ["p", "q"]
 
 
 def test_each_id_is_there_once_at_its_first_place() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -10,7 +12,8 @@ from brokerha.model.epochs import Epoch, EpochId
 from brokerha.model.given_up import Split
 from brokerha.model.ids import Lsn
 from brokerha.sync.splits.deciding import CUT, Path, agreement, path_of
-from brokerha.sync.splits.going_back import read_before
+from brokerha.sync.splits.going_back import _agreed, read_before
+from brokerha.sync.state import SyncState
 from tests.unit.sync.reports import report
 
 FIRST, THIRD, FIFTH = (1, ""), (3, "m4"), (5, "m3")
@@ -55,6 +58,18 @@ def test_whoever_it_meets_agrees_with_it_up_to_there_only(own: EpochId) -> None:
     way = others[: [epoch for epoch, _ in others].index(own) + 1]
     # Then nothing after 3 is common
     assert agreement(its, way, {}) == agreement(way, its, {}) == 3
+
+
+def test_who_restarts_after_it_has_reported_goes_back_to_where_its_own_way_is_that_of_the_epoch() -> None:
+    # Given that it went back to 3, has read up to 8, and reported for which epoch; and then restarted, and has another name for it
+    reads = read_before("m3", 4, OWN, went_back(3))
+    sync = cast("SyncState", SimpleNamespace(reads=reads, epoch=OWN, lsn=8))
+    # When the epoch comes that was decided with that report
+    epoch = Epoch(9, "m1", ("m1", "m3"), base_lsn=9, path=((FIRST, 3), (THIRD, 9)), agreed=(((6, "m4"), 3, "m3"), (THIRD, 9, "m1")))
+    # Then what it read is given up
+    assert _agreed(sync, epoch) == 3
+    # And in an epoch that brings no sides together nothing is
+    assert _agreed(sync, Epoch(9, "m1", ("m1", "m3"), base_lsn=9)) == 8
 
 
 def test_who_was_in_an_epoch_without_adding_anything_agrees_with_others_who_know_no_earlier_one() -> None:

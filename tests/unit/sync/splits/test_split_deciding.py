@@ -124,8 +124,8 @@ def test_a_recovered_list_that_nobody_holds_whole_is_where_the_path_is_cut() -> 
     one = said("uk1", UK, 102, recovered={2: entry(103)})
     other = said("uk2", UK, 101, recovered={1: entry(102), 3: entry(104)})
     reports = [
-        dataclasses.replace(each, row=dataclasses.replace(each.row, recovered=done), listed=4)
-        for each, done in ((one, 2), (other, 1))
+        dataclasses.replace(each, row=dataclasses.replace(each.row, recovered=done), lacking=((place, *entry(101 + place)),))
+        for each, done, place in ((one, 2, 3), (other, 1, 2))
     ]
     # When they hold all of it together, then the next epoch begins with the rest
     epoch = decide_split(NEXT, reports, "smart", lambda txid: 102 if txid == "t102" else None, entry)
