@@ -177,7 +177,8 @@ class Feed:
         if self.executed >= filling.last:
             self.site.filling = None
             return []
-        if mono_ms - filling.asked_ms < self.config.order_ms:
+        # Where the log here ends no result has a place: a master that was taken out would ask for ever.
+        if self.executed >= self.lsn or mono_ms - filling.asked_ms < self.config.order_ms:
             return []
         if filling.asked_ms != NEVER:
             filling.place += 1
@@ -440,7 +441,7 @@ class Feed:
         due = []
         if self.lingers_after is not None and self._linger_due_ms is not None:
             due.append(mono_ms if self.awaited_lsn > self.lingers_after else self._linger_due_ms)
-        if self.site.filling is not None:
+        if self.site.filling is not None and self.executed < self.lsn:
             due.append(max(self.site.filling.asked_ms + self.config.order_ms, mono_ms))
         for worker in self.workers.values():
             if mono_ms - worker.heard_ms >= self.config.dead_after_ms:

@@ -384,6 +384,24 @@ def test_results_that_a_copy_of_another_site_is_ahead_of_are_fetched() -> None:
     assert bench.site.filling is None
 
 
+def test_results_beyond_the_end_of_the_log_are_asked_for_when_it_has_come_so_far() -> None:
+    # Given a copy that is ahead of the results, and of the log, of a master that may have been taken out for good
+    bench = ahead()
+    bench.sent()
+    assert bench.feed.on_lines("w8", lines(11, 15), bench.ms) is not None
+    bench.site.filling = None
+    bench.feed.executed = 20
+    bench.heard("w1", 22, journal="another copy")
+    bench.site.fill(bench.worker("w1"), 22)
+    # Then nobody is asked, however much time passes
+    for _ in range(3):
+        bench.ms += bench.feed.config.order_ms
+        assert "w8" not in bench.sent()
+    # When the log has that place, then somebody is
+    bench.synchronise(2)
+    assert bench.sent()["w8"] == [Request(21, 22)]
+
+
 def test_lines_that_nobody_asked_for_or_that_are_of_another_log_are_dropped() -> None:
     bench = ahead()
     bench.sent()
