@@ -142,17 +142,17 @@ class Posting:
             sent = max(confirmed, peer.sent.get(origin, 0))
             if stuck_ms >= self._config.retransmit_ms and sent > confirmed:
                 sent = confirmed
-                peer.stuck[origin] = (confirmed, now.mono_ms)
+                peer.stuck[origin] = (confirmed, peer.stuck[origin][1], now.mono_ms)
             if sent >= stream.count or sent - confirmed >= 4 * self._config.post_window:
                 continue
             if not self._is_relayed(sync, peer, origin, stuck_ms):
                 continue
             entries = self._entries(stream, sent)
             if entries:
+                peer.sent[origin] = sent + len(entries)
                 if sent == confirmed:
                     # What was relayed after a delay is given that long to be confirmed, too.
-                    peer.stuck[origin] = (confirmed, now.mono_ms)
-                peer.sent[origin] = sent + len(entries)
+                    peer.stuck[origin] = (confirmed, peer.stuck[origin][1], now.mono_ms)
                 listings.append((origin, sent, tuple(entries)))
         return listings
 

@@ -55,21 +55,21 @@ class Peer:
     """Whether the last post to it was filled to the window, so that more may follow."""
     sent: dict[NodeId, int] = field(default_factory=dict)
     """How much of each stream was sent to it."""
-    stuck: dict[NodeId, tuple[int, int]] = field(default_factory=dict)
-    """Of each stream that it lacks something of: (what it confirmed, since when it did not confirm more)."""
+    stuck: dict[NodeId, tuple[int, int, int]] = field(default_factory=dict)
+    """Of each stream that it lacks something of: (what it confirmed, since when it did not confirm more, when that was sent last)."""
 
     def confirmed(self, origin: NodeId) -> int:
         """How many entries of a stream it holds durably, by its own word."""
         return self.row.have.get(origin, 0) if self.row else 0
 
     def stuck_ms(self, origin: NodeId, mono_ms: int) -> int:
-        """For how long it has confirmed nothing more of a stream that it lacks something of."""
+        """For how long it has confirmed nothing more of a stream that it lacks something of, nor was sent it again."""
         confirmed = self.confirmed(origin)
         mark = self.stuck.get(origin)
         if mark is None or mark[0] != confirmed:
-            self.stuck[origin] = (confirmed, mono_ms)
+            self.stuck[origin] = (confirmed, mono_ms, mono_ms)
             return 0
-        return mono_ms - mark[1]
+        return mono_ms - mark[2]
 
 
 class PeerTable:

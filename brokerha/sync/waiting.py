@@ -34,6 +34,20 @@ def culprits(sync: SyncState, mono_ms: int) -> list[NodeId]:
     return sorted(silent)
 
 
+def beyond_the_log(sync: SyncState, mono_ms: int) -> list[NodeId]:
+    """Members that have confirmed nothing more for `max_peer_lag`, and lack what is held here no more: no post can bring it to them (R8).
+
+    Where all members acknowledge there are none.
+    """
+    lag_ms, history = sync.config.lag_of(sync.mode), sync.history
+    return [
+        node
+        for node, peer in sync.peers.peers.items()
+        for origin, (confirmed, since_ms, _) in peer.stuck.items()
+        if mono_ms - since_ms >= lag_ms and not history.stream(origin, confirmed, 1)
+    ]
+
+
 def reach_of(sync: SyncState) -> Lsn:
     """How far the queue may come by itself: with all that is held, was recovered, or is read of others."""
     recovered = len(sync.recovery.entries) - sync.recovery.done

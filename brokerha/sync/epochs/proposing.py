@@ -28,7 +28,7 @@ from brokerha.sync.modes import NONE, keeps_sides
 from brokerha.sync.splits.choosing import Choosing, allowed, mode_of
 from brokerha.sync.splits.deciding import base_of_split, decide_split, way_to
 from brokerha.sync.state import SyncState
-from brokerha.sync.waiting import culprits
+from brokerha.sync.waiting import beyond_the_log, culprits
 
 MOST_DOUBLINGS = 4
 """Patience doubles with each failure, so many times."""
@@ -204,7 +204,7 @@ class Proposing:
     def _missing(self, sync: SyncState, mono_ms: int) -> list[NodeId]:
         """Members to go on without, as far as a majority is left without them."""
         suspicion, heard = self._suspicion, self._heard(sync, mono_ms)
-        missing = suspicion.missing(sync.peers, culprits(sync, mono_ms), mono_ms)
+        missing = suspicion.missing(sync.peers, culprits(sync, mono_ms), beyond_the_log(sync, mono_ms), mono_ms)
         for some in (missing, suspicion.silent(sync.peers, mono_ms)):
             # Who is heard and holds the queue up may itself wait for one that is silent.
             if not sync.needs_majority or sync.epoch.configuration.is_majority({sync.node, *heard}.difference(some)):

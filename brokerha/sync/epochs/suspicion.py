@@ -6,6 +6,7 @@
                smart and simple, which keep a copy first
     left       its process was stopped in order, and said so last (Leave)
     stuck      the head of the queue has not moved for that long: its culprits count as silent
+    beyond     it lacks what is held here no more, and has got nothing else for `max_peer_lag`: it takes over a state when it is outside (R16)
     lost       the same for `LOST_LAGS` times as long, and it is an entry whose body only a master had that does not belong to the cluster any more
     joining    a master outside says that it hears this one (Join): it is taken back after a short while, with others that come
     on its way a member that was on another side reads what it lacks before it is in this epoch: while it gets on it is waited for, `HELD_LAGS` at most
@@ -228,13 +229,16 @@ class Suspicion:
         missed = {node: self.missed_at_ms(peer) for node, peer in peers.peers.items()}
         return [node for node, at_ms in missed.items() if at_ms is not None and mono_ms >= at_ms]
 
-    def missing(self, peers: PeerTable, culprits: list[NodeId], mono_ms: int) -> list[NodeId]:
-        """Members to go on without: silent, or what the queue has waited for all the time (``culprits``)."""
+    def missing(
+        self, peers: PeerTable, culprits: list[NodeId], beyond: Iterable[NodeId], mono_ms: int
+    ) -> list[NodeId]:
+        """Members to go on without: silent, what the queue has waited for all the time (``culprits``), and what no log reaches (``beyond``)."""
         missing = self.silent(peers, mono_ms)
         for node in self._holding.intersection(missing):
             self._parted_ms.setdefault(node, self._head_ms)
         if self._head is not None and mono_ms - self._head_ms >= self.lag_ms:
             missing += [node for node in culprits if node not in missing]
+        missing += [node for node in beyond if node not in missing]
         if not missing:
             self.missing_ms = None
         elif self.missing_ms is None:

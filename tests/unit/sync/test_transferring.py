@@ -8,12 +8,13 @@ import pytest
 
 from brokerha.model.records import IdsTaken, StateTaken
 from brokerha.model.wire.epoch_messages import State, StateWanted, Tail
-from brokerha.model.wire.messages import Bodies, Outgoing
+from brokerha.model.wire.messages import Bodies, Outgoing, Post
 from brokerha.sync import transferring
 from brokerha.sync.round import RoundResult
 from brokerha.sync.transferring import StateReader
 from tests.unit.log.turns import fingerprint_after
-from tests.unit.sync.epoch_table import STEP_MS
+from tests.unit.paper.masters import Choice
+from tests.unit.sync.epoch_table import LAG_MS, STEP_MS
 from tests.unit.sync.state_table import StateTable, about_states
 
 OLD = 3
@@ -23,7 +24,26 @@ OLD = 3
 @pytest.fixture
 def table(monkeypatch: pytest.MonkeyPatch) -> StateTable:
     monkeypatch.setattr(transferring, "PAGE_IDS", 10)
-    table = StateTable()
+    return table_of()
+
+
+@pytest.fixture
+def majority(monkeypatch: pytest.MonkeyPatch) -> StateTable:
+    """The same where an entry is added as soon as a majority holds it."""
+    monkeypatch.setattr(transferring, "PAGE_IDS", 10)
+    return table_of("majority")
+
+
+def write_each(table: StateTable, txids: list[str], choice: Choice) -> None:
+    """Write transactions at m1, each in a record of its own, while some messages get through only."""
+    for txid in txids:
+        table.write("m1", txid)
+        table.live(3 * STEP_MS, choice)
+
+
+def table_of(acknowledge: str = "all") -> StateTable:
+    """Three masters with three transactions, executed."""
+    table = StateTable(acknowledge=acknowledge)
     table.make_queue("a", "b", "c")
     table.execute(*table.names)
     return table
@@ -73,6 +93,53 @@ def test_nothing_is_taken_over_while_anybody_still_holds_what_comes_next(table: 
     assert not table.messages(StateWanted)
     assert table.queue("m3") == table.queue("m2")
     assert len(table.queue("m3")) == OLD + 30
+
+
+@pytest.mark.parametrize("are_restarted", [False, True])
+def test_a_member_that_lacks_what_nobody_holds_is_left_out_and_comes_back_by_state(
+    majority: StateTable, are_restarted: bool
+) -> None:
+    """Nothing waits for it, as it confirms nothing and a majority is enough: nobody would ever miss it."""
+
+    # Given m3, which promises all the time and never gets a body, so that the others synchronise without it
+    def without_bodies(_sender: str, out: Outgoing) -> bool:
+        return out.to != "m3" or not isinstance(out.message, Bodies)
+
+    txids = [f"t{n}" for n in range(30)]
+    write_each(majority, txids, without_bodies)
+    assert [majority.cores[name].lsn for name in majority.names] == [OLD + 30, OLD + 30, OLD]
+    # And who keep the end of their log only
+    majority.execute("m1", "m2")
+    majority.trim("m1", "m2")
+    if are_restarted:
+        majority.restart("m1")
+        majority.restart("m2")
+    assert majority.members("m1") == ("m1", "m2", "m3")
+    # When it gets everything again
+    majority.live_until(lambda: majority.members("m1") == ("m1", "m2"))
+    majority.come_back("m3")
+    # Then it has all of it
+    assert majority.pages("m3")
+    assert majority.lsns("m3", *txids) == [*range(OLD + 1, OLD + 31)]
+
+
+def test_a_member_that_still_gets_on_is_not_left_out(majority: StateTable) -> None:
+    # Given m3, to which m1 sends no body, and m1 that holds the end of its log only
+    def not_from_m1(sender: str, out: Outgoing) -> bool:
+        return (sender, out.to) != ("m1", "m3") or not isinstance(out.message, Bodies)
+
+    def posts_only(_sender: str, out: Outgoing) -> bool:
+        return out.to != "m3" or isinstance(out.message, Post)
+
+    write_each(majority, [f"t{n}" for n in range(12)], posts_only)
+    majority.execute("m1", "m2")
+    majority.trim("m1")
+    assert (majority.cores["m1"].lsn, majority.cores["m3"].lsn) == (OLD + 12, OLD)
+    # When it reads from m2
+    majority.live(4 * LAG_MS, not_from_m1)
+    # Then nobody leaves it out
+    assert majority.cores["m3"].lsn == OLD + 12
+    assert majority.cores["m1"].epoch == majority.first()
 
 
 def test_without_a_state_to_give_a_master_stays_behind_until_there_is_one(table: StateTable) -> None:

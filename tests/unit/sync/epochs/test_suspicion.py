@@ -55,8 +55,8 @@ class Watch:
         peer.heard_ms = self.ms - silent_ms
         self.suspicion.on_silence_over(peer, self.ms)
 
-    def missing(self, *culprits: NodeId) -> list[NodeId]:
-        return self.suspicion.missing(self.peers, list(culprits), self.ms)
+    def missing(self, *culprits: NodeId, beyond: tuple[NodeId, ...] = ()) -> list[NodeId]:
+        return self.suspicion.missing(self.peers, list(culprits), beyond, self.ms)
 
     def since(self) -> int | None:
         return self.suspicion.missing_ms
