@@ -80,11 +80,6 @@ class Line:
         return self._entries + self._ahead_entries
 
     @property
-    def bytes_ahead(self) -> int:
-        """Bytes that wait after a gap."""
-        return self._ahead_bytes
-
-    @property
     def has_room(self) -> bool:
         """Whether an answer would find room."""
         return self._entries < self.limits.entries and self._bytes < self.limits.bytes

@@ -273,13 +273,14 @@ class ProcessRunner:
 
     def _start_again(self) -> None:
         """Role and follower believed what is not durable: begin from the journal."""
-        state = self.copy.journal.state()
+        state, trouble = self.copy.journal.state(), self.failure
         self.failure = ""
         for queue in self._followed:
             self.transport.tx_queue(LeaveTxQueue(queue))
         self._followed.clear()
         self.role = Role(self.config.role, state.journal, state.promised_view, position_of(state), self.clock.now())
         self._stand_by()
+        self.standby.follower.trouble = trouble
 
     # ---- orders and questions
 

@@ -4,7 +4,7 @@
     gap --> REQUEST --> RecordsWanted            missing everywhere, another journal, a tail that parted --> LOAD
 
 It is the policy of a `Follower` (following/follower.py). Its holder calls `take` once in each turn, and again when `deadline_ms` says; writes the records with `Journal.follow` and
-says `followed` or `follow_failed`; carries out the decisions on the `JournalCopy` and gives the answers back.
+says `followed`, or begins anew from the journal when its disk fails; carries out the decisions on the `JournalCopy` and gives the answers back.
 
 Invariants: records are handed over in order, one batch at a time, none while a load is under way; one primary is obeyed at a time, the
 one of the highest view; what is confirmed is durable and never moves backwards within a copy; what waits is bounded.
@@ -41,6 +41,8 @@ class JournalFollower:
         self.config = config
         self.reason = WAITS
         """Why it does not simply follow; empty when it does."""
+        self.trouble = ""
+        """What its disk failed with before it began anew, told to the primary until a batch is durable."""
         self.last_load = ""
         """What became of the last load, and why it was necessary."""
         self.view = state.promised_view
@@ -67,7 +69,7 @@ class JournalFollower:
         self._wanted: list[tuple[NodeId, RecordsWanted]] = []
         self._outgoing: list[Outgoing] = []
         line = self._open(log, state)
-        follow = FollowConfig(config.process, config.heartbeat_ms, config.retry_ms, config.ask, config.load)
+        follow = FollowConfig(config.process, config.heartbeat_ms, ask=config.ask, load=config.load)
         self.follower = Follower(follow, line, self._on_left, pending_load)
 
     @property
@@ -264,13 +266,7 @@ class JournalFollower:
         invariant(last_number == written, "the disk has written what it was asked", last_number=last_number)
         self.last = self._line.views.position(last_number)
         self.follower.must_tell = True
-
-    def follow_failed(self, reason: str, now: Instant) -> None:
-        """Nothing of the batch was written, for want of space for instance; it is tried again."""
-        self.follower.finish()
-        self._restart()
-        self.reason = reason
-        self.follower.retry(now)
+        self.trouble = ""
 
     def on_damaged(self, reason: str, now: Instant) -> None:
         """The own journal was found to be damaged."""
@@ -344,8 +340,6 @@ class JournalFollower:
 
     def take(self, now: Instant) -> FollowerReady:
         """What is to be written, done and sent now."""
-        if self.follower.wake(now) and self.state is State.BASIC:
-            self.reason = ""
         if self.follower.is_following and self.primary:
             self._look_for_bodies(now)
             self._ask(now)
@@ -376,7 +370,7 @@ class JournalFollower:
         """What it says of itself, at any time."""
         loading = self.loading
         return Confirmed(
-            self.view, self.journal, self.last, PAUSED if self.is_resting else self.state.value, self.reason,
+            self.view, self.journal, self.last, PAUSED if self.is_resting else self.state.value, self.trouble or self.reason,
             loading.done_bytes if loading else 0, loading.total_bytes if loading else 0, self.free_bytes,
         )  # fmt: skip
 

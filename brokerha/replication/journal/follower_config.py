@@ -23,8 +23,6 @@ class JournalFollowerConfig:
     fail_over_after_ms: int = 3000
     fill_wait_ms: int = 500
     """A record whose body was left out and is not here after this long is asked for in full."""
-    retry_ms: int = 2000
-    """After a failure of the disk records are taken again after this long."""
     coin_again_ms: int = 30_000
     """A backup that failed to load tries it again after this long, as long as it hears its primary."""
     batch_bytes: int = 8 * 1024 * 1024
@@ -47,6 +45,6 @@ class FollowerReady:
     """What a backup wants of the world: records written in one commit, then the rest, in this order."""
 
     records: tuple[tuple[int, Record], ...] = ()
-    """For `Journal.follow`; answered by `followed` or `follow_failed` before there are more."""
+    """For `Journal.follow`; answered by `followed` before there are more."""
     decisions: tuple[CopyDecision, ...] = ()
     messages: tuple[Outgoing, ...] = ()

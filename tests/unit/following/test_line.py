@@ -57,7 +57,7 @@ def test_with_bounds_nothing_is_out_of_order_and_never_too_much_is_kept(
         assert sum(len(each.numbers) for each in line.pieces) <= limit
         assert sum(each.size for each in line.pieces) <= max(2 * limit, size)
         assert len(line) <= 2 * limit + 8
-        assert line.bytes_ahead <= 2 * limit + 8 * size
+        assert line._ahead_bytes <= 2 * limit + 8 * size
         gap = line.gap()
         if first > line.end + 1:
             # What came too early always shows that something is missing before it, whether there was room for it or not.

@@ -143,6 +143,23 @@ def test_a_backup_that_begins_anew_after_a_full_disk_leaves_the_queues_that_it_f
     assert bench.wire.queues == [FollowTxQueue("q1"), LeaveTxQueue("q1")]
 
 
+def test_a_backup_tells_its_primary_what_its_disk_failed_with() -> None:
+    # Given a backup that cannot write
+    bench = Bench()
+    bench.hear(Replicate(1001, (0, 0), (), 0, "journal-of-m1"))
+    disk_of(bench.journal).is_full = True
+    bench.hear(Candidate(2001, "journal-of-m1", (1001, 99), is_by_hand=True))
+    # When it begins anew and hears its primary
+    bench.ms += 2_000
+    bench.turn()
+    bench.wire.sent.clear()
+    bench.hear(Replicate(2001, (0, 0), (), 0, "journal-of-m1"))
+    # Then its primary can say why
+    said = [each.message.reason for each in bench.wire.sent if isinstance(each.message, Confirmed)]
+    assert said
+    assert all(reason.startswith("disk-full: ") for reason in said)
+
+
 def test_a_primary_with_a_full_disk_waits_instead_of_turning_round_and_round() -> None:
     bench = Bench()
     bench.confirm()
