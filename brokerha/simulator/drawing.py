@@ -311,7 +311,7 @@ def _journal_feed(rng: Random) -> dict[str, Any]:
 def _journal_follower(rng: Random) -> dict[str, Any]:
     return {
         "fill_wait_ms": rng.choice((20, 500)),
-        "retry_ms": rng.choice((100, 2_000)),
+        "bodies_bytes": rng.choice((2_000, 1_000_000)),
         "coin_again_ms": rng.choice((300, 5_000)),
         "ask": AskConfig(patience_ms=rng.choice((500, 10_000))),
         "batch_bytes": rng.choice((2_000, 1_000_000)),

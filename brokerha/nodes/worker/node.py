@@ -29,8 +29,10 @@ from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.outside.levels import LATEST_LSN
 from brokerha.model.ready import (
     CopyDecision,
+    CopyKept,
     Damaged,
     Decision,
+    KeepCopy,
     LoadFailed,
     SnapshotMade,
     StoreAnswer,
@@ -137,7 +139,11 @@ class CopyThreads:
         try:
             answer = carry_out_copy(self._copy, decision)
         except Exception as error:  # noqa: BLE001  (a fault in a load ends the load, not the worker)
-            answer = LoadFailed(f"{type(error).__name__}: {error}")
+            reason = f"{type(error).__name__}: {error}"
+            # Writing waits for the end of a copy that is kept.
+            answer = (
+                CopyKept(decision.number, -1, 0, reason) if isinstance(decision, KeepCopy) else LoadFailed(reason)
+            )
         if answer is not None:
             self._answer(answer)
         if isinstance(answer, SnapshotMade) and answer.files:

@@ -432,7 +432,8 @@ class WorkerCore:
 
     def take_ready(self, now: Instant) -> Ready:
         """What to send and what to have done."""
-        decision = self._next_decision() if self.follower.may_write else None
+        may_write = self.follower.may_write and not self.kept.is_making
+        decision = self._next_decision() if may_write else None
         if decision is not None:
             self.follower.begin(decision)
             self._decisions.append(decision)

@@ -6,8 +6,8 @@
                                       ... LoadFailed    the old one still is; nothing is kept that could be restored
 
 Orders are given again until they are followed, and an older one may come late: of two orders to keep the one with the higher number
-counts, and one to restore counts only for a copy that is beyond what it says. Invariants: one order at a time is with the disk; what is
-kept is told only when it is durable.
+counts, and one to restore counts only for a copy that is beyond what it says. Invariants: one order at a time is with the disk; what came
+after the order is written after the copy; what is kept is told only when it is durable.
 """
 
 from __future__ import annotations
@@ -46,6 +46,11 @@ class KeptHere:
         self._making = 0
         """Number under which a copy is being kept now; 0 when none is."""
         self._decisions: list[CopyDecision] = []
+
+    @property
+    def is_making(self) -> bool:
+        """Whether a copy is being kept: nothing is written meanwhile, as it is to be the content at the moment of the order."""
+        return bool(self._making)
 
     def on_keep(self, order: Keep, refusal: str) -> None:
         """The master wants a copy kept, or none; ``refusal`` says why this content is not worth it, or is empty."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from brokerha.model.ready import ApplyBatch, MakeSnapshot, StoreDone
+from brokerha.model.ready import ApplyBatch, CopyKept, KeepCopy, MakeSnapshot, StoreDone
 from brokerha.nodes.worker import work_thread
 from brokerha.nodes.worker.node import CopyThreads
 from brokerha.ports.store import Applied
@@ -65,3 +65,17 @@ def test_whoever_wants_to_know_hears_of_a_snapshot_that_was_made() -> None:
     threads.begin(MakeSnapshot("n"))
     assert given.wait(WAIT_S)
     threads.close(WAIT_S)
+
+
+def test_a_fault_while_a_copy_is_kept_is_told_as_its_end_because_writing_waits_for_it() -> None:
+    class Source:
+        def keep(self, _number: int) -> None:
+            raise ValueError("a fault")
+
+    copy: Any = Source()
+    woken = threading.Semaphore(0)
+    threads = CopyThreads(copy, "w1", woken.release)
+    threads.begin(KeepCopy(7))
+    assert woken.acquire(timeout=WAIT_S)
+    threads.close(WAIT_S)
+    assert threads.finished() == [CopyKept(7, -1, 0, "ValueError: a fault")]

@@ -71,10 +71,23 @@ def test_an_order_to_keep_is_followed_once_and_told_when_it_is_durable() -> None
     assert bench.take(WANTED).decisions == ()
 
 
-def test_writing_goes_on_while_a_copy_is_kept() -> None:
+def test_what_comes_after_the_order_is_written_after_the_copy() -> None:
+    """What is kept is the content at the moment of the order, and a split may have begun right after it (R14)."""
     bench = WorkerBench(applied=4)
-    bench.take(WANTED)
-    assert bench.take(lines(5, 6)).decisions == (ApplyBatch(5, lines(5, 6).items),)
+    # Lines that come together with the order, and later
+    assert bench.take(WANTED, lines(5, 6)).decisions == (KeepCopy(7),)
+    assert bench.take(lines(7, 8)).decisions == ()
+    assert bench.answer(CopyKept(7, 4, 0)).decisions == (ApplyBatch(5, (*lines(5, 6).items, *lines(7, 8).items)),)
+
+
+def test_writing_goes_on_when_no_copy_could_be_kept() -> None:
+    bench = WorkerBench(applied=4)
+    bench.take(WANTED, lines(5, 6))
+    assert bench.answer(CopyKept(7, -1, 0, "no space")).decisions == (ApplyBatch(5, lines(5, 6).items),)
+    # Or it is not wanted any more
+    bench = WorkerBench(applied=4)
+    bench.take(WANTED, lines(5, 6))
+    assert set(bench.take(Keep(1, 9, is_wanted=False)).decisions) == {DropKept(), ApplyBatch(5, lines(5, 6).items)}
 
 
 def test_an_order_with_a_higher_number_has_another_copy_kept() -> None:
