@@ -29,6 +29,7 @@ from brokerha.replication.worker.core import WorkerCore
 from brokerha.sync import identity as identity_module
 from brokerha.sync.bodies import BodyExchange
 from brokerha.sync.core import Posting, SyncCore
+from brokerha.sync.epochs import proposing as proposing_module
 from brokerha.sync.peers import Peer, PeerTable
 from brokerha.sync.round import RoundResult
 from brokerha.sync.state import HybridClock, SyncState
@@ -190,6 +191,10 @@ def _overtaking(self: IncomingQueue, up_to: int, held: dict[NodeId, int]) -> lis
     return ready
 
 
+def _nobody(*_arguments: object) -> list[NodeId]:
+    return []
+
+
 def _never_stuck(_self: Peer, _origin: NodeId, _mono_ms: int) -> int:
     return 0
 
@@ -229,6 +234,7 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     ],
     "emptied disk stamps at once": lambda: [(identity_module, "is_known", _always)],
     "entries not sent again": lambda: [(Peer, "stuck_ms", _never_stuck)],
+    "one beyond the log is not missed": lambda: [(proposing_module, "beyond_the_log", _nobody)],
     "nothing relayed": lambda: [(Posting, "_is_relayed", _own_only), (Posting, "_relayed", _no_rows)],
     "parked forgotten at a restart": lambda: [(LogHistory, "state", _forget_parked)],
     "results taken with a gap": lambda: [(Feed, "on_executed", _take_with_gap)],

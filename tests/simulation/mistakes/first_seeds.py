@@ -58,6 +58,7 @@ FIRST_SEEDS: Final[Mapping[str, int]] = {
     "majority of the new masters not required": 20,
     "merged while frozen": 2,
     "messages not held for backups": 1,
+    "one beyond the log is not missed": 3_629_926,
     "what others changed is not made in a draft": 4,
     "what a large transaction says is not looked for": 15,
     "the pieces of a message go with the commit": 1,
@@ -120,4 +121,5 @@ FIRST_SEEDS: Final[Mapping[str, int]] = {
     "what lingers waits for more for ever": 31,
     "next probe has no turn": 29,
     "older view obeyed": 15,
+    "written while a copy is kept": 918_539,
 }

@@ -18,6 +18,7 @@ from brokerha.model.records import Rewound
 from brokerha.model.wire.epoch_messages import EpochReport
 from brokerha.replication.site.feed import Feed
 from brokerha.replication.site.splits import Splits
+from brokerha.replication.worker.kept_here import KeptHere
 from brokerha.sync import core as core_module
 from brokerha.sync.epochs import epochs as epochs_module
 from brokerha.sync.round import RoundResult
@@ -79,6 +80,7 @@ MODE_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "second head stays": lambda: [(split_deciding_module, "heads_of", _last_first)],
     "void results kept": lambda: [(MasterCore, "forget_results", _nothing)],
     "workers not told of going back": lambda: [(Feed, "rewind", _nothing)],
+    "written while a copy is kept": lambda: [(KeptHere, "is_making", False)],
     "void copy restored": lambda: [(Splits, "is_usable", _always)],
     "executed again after a split": lambda: [(parting_module, "executed_before", _nothing_before)],
     "executed again after many splits": lambda: [(split_book_module, "SPLITS_KEPT", 1), (Content, "_is_open", _never)],
@@ -90,6 +92,7 @@ MODE_OF: dict[str, str] = {
     "executed again after many splits": "none",
     "void copy restored": "simple",
     "void results kept": "none",
+    "written while a copy is kept": "simple",
     "back one too far": "simple",
 }
 """Strategy in which a mistake is looked for; smart without it."""
