@@ -241,7 +241,6 @@ class TxClients:
         run, rng = step.run, self.world.rng
         match step.action:
             case "begin":
-                run.has_begun = True
                 self._next(run)
             case "pending":
                 self._look(run, reply.answer)

@@ -49,7 +49,6 @@ class Run:
     """Calls that were answered."""
     is_two_phase: bool = False
     is_done: bool = False
-    has_begun: bool = False
     is_asking: bool = False
     """Whether the client does not know what became of it, and asks."""
     questions: int = 0
