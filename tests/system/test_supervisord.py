@@ -177,10 +177,11 @@ def test_a_program_that_cannot_start_is_never_given_up(site: Supervised) -> None
     site.path.write_text(right.replace("[[backup]]", "[[nonsense]]"), encoding="utf-8")
     site.start()
     deadline = time.monotonic() + PATIENCE_S
-    while not (states := site.states()) or "BACKOFF" not in states.values():
+    while not site.states():
         assert time.monotonic() < deadline, site.log_tail()
         time.sleep(0.1)
-    # More tries than supervisord has by default, after which it would say FATAL.
+    # More tries than supervisord has by default, after which it would say FATAL. On a busy machine a start may take so long that it counts as
+    # running.
     while site.log.read_text(encoding="utf-8").count("exited: m1 ") < 4:
         assert set(site.states().values()) <= NOT_GIVEN_UP
         assert time.monotonic() < deadline, site.log_tail()
