@@ -15,7 +15,7 @@ import msgpack
 from brokerha.client.results import ACCEPT, Solutions, Triples, parsed
 from brokerha.model.errors import InvalidRequest, NotFound, UnknownSnapshot, UnknownTransaction
 from brokerha.model.ids import Lsn
-from brokerha.model.reserved.pieces import PREFIX, pieces_of
+from brokerha.model.reserved.pieces import pieces_of, plain_type
 from brokerha.ports.front import ReadOutcome
 
 Result = TypeVar("Result")
@@ -179,7 +179,7 @@ def message_of(row: Sequence[Any]) -> QueueMessage:
     message_id, content_type, body = row
     if (pieces := pieces_of(content_type, body)) is None:
         return QueueMessage(message_id, content_type, body)
-    return QueueMessage(message_id, content_type[len(PREFIX) :], b"", pieces.size_bytes)
+    return QueueMessage(message_id, plain_type(content_type), b"", pieces.size_bytes)
 
 
 def as_bytes(value: str | bytes) -> bytes:

@@ -21,7 +21,7 @@ from brokerha.model.errors import InvalidRequest, NotFound, OutcomeUnknown, Read
 from brokerha.model.ids import TxId, is_tx_id
 from brokerha.model.outside.isolation import READ_COMMITTED
 from brokerha.model.requests import APPLIED_LEVEL
-from brokerha.model.reserved.pieces import PREFIX, pieces_of
+from brokerha.model.reserved.pieces import pieces_of, plain_type
 from brokerha.nodes.front.checking import is_plain
 
 SESSION: Final = b"brokerha-session"
@@ -116,7 +116,7 @@ def message_type(call: Call) -> str:
 
 def _body(content_type: str, body: bytes) -> dict[str, str | int]:
     if (pieces := pieces_of(content_type, body)) is not None:
-        return {"content_type": content_type[len(PREFIX) :], "size": pieces.size_bytes}
+        return {"content_type": plain_type(content_type), "size": pieces.size_bytes}
     try:
         return {"content_type": content_type, "body": body.decode()}
     except UnicodeDecodeError:

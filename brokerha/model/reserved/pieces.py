@@ -62,6 +62,11 @@ def pieces_of(content_type: str, body: bytes) -> Pieces | None:
     return Pieces(*msgpack.unpackb(body)) if content_type.startswith(PREFIX) else None
 
 
+def plain_type(content_type: str) -> str:
+    """The content type that was given, of a message of either kind."""
+    return content_type.removeprefix(PREFIX)
+
+
 def packed_bodies(bodies: Iterable[Body]) -> bytes:
     """The row of number 0."""
     row: bytes = msgpack.packb(list(bodies))

@@ -19,7 +19,7 @@ from brokerha.model.invariants import invariant
 from brokerha.model.operation_checks import QUEUE, name_problem
 from brokerha.model.reserved import staging
 from brokerha.model.reserved.claims import EMPTY, claims_in
-from brokerha.model.reserved.pieces import PREFIX, pieces_of
+from brokerha.model.reserved.pieces import pieces_of, plain_type
 from brokerha.stores.reads.pending import Pending
 from brokerha.stores.tables.key_range import RANGE_LIMIT_DEFAULT, row_key_of
 from brokerha.stores.tables.queue_change import Message
@@ -109,7 +109,7 @@ def piece_of(message: Message, number: int, stored: Callable[[bytes], bytes | No
         row = stored(row_key_of(staging.TABLE, staging.part_key(place.name, place.first + number)))
         invariant(row is not None, "pieces go with their message", message=message.id, number=number)
         data = staging.part_in(row or b"").operations[0][1]
-        found = message.content_type[len(PREFIX) :], place.size_bytes, count, data
+        found = plain_type(message.content_type), place.size_bytes, count, data
     packed: bytes = msgpack.packb(found)
     return packed
 
