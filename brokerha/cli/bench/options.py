@@ -52,6 +52,11 @@ class BenchOptions(Options):
         str, typer.Option("--steps", metavar="STEP,…", help="For pipeline: only some steps.", show_default=False)
     ] = ""
 
+    spark: Annotated[
+        str,
+        typer.Option("--spark", metavar="N|URL,…", help="For pipeline: with so many cores of this machine, or by this master, as spark://host:7077."),
+    ] = "1,2"
+
     @property
     def is_embedded(self) -> bool:
         """Whether no RabbitMQ was named."""

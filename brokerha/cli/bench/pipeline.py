@@ -1,10 +1,10 @@
 """How fast the pipeline reads, archives, audits and rebuilds, beside one simple loop over the same entries (``brokerha bench pipeline``).
 
     folder/log ──generated──┬─> plain loop, one process                 each step in a process of its own (pipeline_steps.py):
-                            └─> Spark with 1 core, with 2 cores         seconds, until Spark was there, processor time, memory
+                            └─> Spark with 1 core, with 2 cores, or by a master       seconds, until Spark was there, processor time, memory
 
 **Memory** is the sum of all processes of a step: driver, JVM, Python workers, each with its share of what they have in common (PSS), looked at
-every quarter of a second. **Processor time** says more than seconds do where other programs run on the same cores.
+every quarter of a second; of a cluster's executors nothing is known here. **Processor time** says more than seconds do where other programs run on the same cores.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -35,8 +34,6 @@ COLUMNS = columns(
     "step", "where", "seconds", "start_s=START", "entries_per_s=ENTRIES/S", "rows_per_s=ROWS/S", "cpu_s",
     "peak_mb=MB MOST", "jvm_mb=OF JVM", "times_plain", "times_plain_with_start=WITH START", "load_average=LOAD",
 )  # fmt: skip
-WHERE: Final = ("1", "2")
-"""Spark with so many cores."""
 LOOK_S: Final = 0.25
 STEP_WITHIN_S: Final = 3600.0
 _PLAIN_OF: Final = {"read-tuples": "read"}
@@ -92,7 +89,7 @@ def _share(pid: int) -> int:
     return 0
 
 
-def pipeline(options: BenchOptions, where: Sequence[str] = WHERE) -> Answer:
+def pipeline(options: BenchOptions) -> Answer:
     """Measure. With a folder given the log in it is used again, and everything stays there.
 
     Raises NotReady when a step fails, StoreError.
@@ -100,7 +97,7 @@ def pipeline(options: BenchOptions, where: Sequence[str] = WHERE) -> Answer:
     steps = options.steps.split(",") if options.steps else STEPS
     if unknown := sorted(set(steps) - set(STEPS)):
         raise typer.BadParameter(f"there is no step {unknown[0]!r}; there are {', '.join(STEPS)}")
-    entries = options.entries
+    entries, where = options.entries, options.spark.split(",")
     with contextlib.ExitStack() as stack:
         place = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="brokerha-bench-")))
         place.mkdir(parents=True, exist_ok=True)
@@ -119,6 +116,11 @@ def pipeline(options: BenchOptions, where: Sequence[str] = WHERE) -> Answer:
     rows = [{**row, "rows": log_rows, "rows_per_s": round(log_rows / row["seconds"])} for row in rows]
     data = {"entries": entries, "rows": log_rows, "generate_s": round(generate_s, 2), "steps": rows}
     return Answer(data, rows, COLUMNS)
+
+
+def _name_of(where: str) -> str:
+    cores = f"{where} core{'s' * (where != '1')}" if where.isdecimal() else where
+    return "plain loop" if where == "plain" else f"Spark, {cores}"
 
 
 def _generated(place: Path, entries: int) -> float:
@@ -167,7 +169,7 @@ def _measured(place: Path, step: str, where: str, entries: int, plain_s: float |
     seconds, start_s = found["seconds"], found["start_s"]
     row = {
         "step": step,
-        "where": {"plain": "plain loop", "1": "Spark, 1 core"}.get(where, f"Spark, {where} cores"),
+        "where": _name_of(where),
         "rows": found["rows"],
         "seconds": round(seconds, 2),
         "start_s": round(start_s, 2),

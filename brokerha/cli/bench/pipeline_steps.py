@@ -6,7 +6,7 @@
     rebuild              its content at the last LSN, sorted, to the driver
     export               the same into Delta tables
 
-WHERE is ``plain``, the simple loop, or ``1``, ``2``: Spark with so many cores. Writes one line of JSON: rows, seconds, seconds until Spark was
+WHERE is ``plain``, the simple loop, or ``1``, ``2``: Spark with so many cores, or the URL of a Spark master. Writes one line of JSON: rows, seconds, seconds until Spark was
 there. The folder holds ``log/``, a backup, and ``archive/``. A process of its own, because a job is one: with a JVM that has just begun, and
 memory that is its own.
 """
@@ -138,7 +138,8 @@ def measured(place: Place, step: str, where: str) -> dict[str, Any]:
         return {"rows": rows, "seconds": time.perf_counter() - begun, "start_s": 0.0}
     from brokerha.spark.session import SparkOptions, session
 
-    with session(f"bench {step}", SparkOptions(f"local[{where}]", MEMORY)) as spark:
+    master = f"local[{where}]" if where.isdecimal() else where
+    with session(f"bench {step}", SparkOptions(master, MEMORY)) as spark:
         started = time.perf_counter()
         rows = ON_SPARK[step](spark, place)
         return {"rows": rows, "seconds": time.perf_counter() - started, "start_s": started - begun}

@@ -37,8 +37,8 @@ def test_the_plain_loop_reads_and_writes_all_rows(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_each_step_is_a_process_that_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     steps = ("archive",)
-    options = BenchOptions(entries=3_000, folder=tmp_path, steps=",".join(steps))
-    found = bench_pipeline.pipeline(options, ("1",)).data
+    options = BenchOptions(entries=3_000, folder=tmp_path, steps=",".join(steps), spark="1")
+    found = bench_pipeline.pipeline(options).data
     assert [(row["step"], row["where"]) for row in found["steps"]] == [
         (step, where) for step in steps for where in ("plain loop", "Spark, 1 core")
     ]
@@ -47,11 +47,11 @@ def test_each_step_is_a_process_that_is_measured(tmp_path: Path, capsys: pytest.
         assert min(row["seconds"], row["rows_per_s"], row["entries_per_s"]) > 0
     assert len(capsys.readouterr().err.splitlines()) == 1 + len(found["steps"])
     with pytest.raises(NotReady, match="holds 3000 entries"):
-        bench_pipeline.pipeline(replace(options, entries=4_000), ("1",))
+        bench_pipeline.pipeline(replace(options, entries=4_000))
 
 
 def test_a_step_that_fails_says_why(tmp_path: Path) -> None:
     write_backup(tmp_path / "log", 1_000)
     (tmp_path / "log" / "log" / "1-1000.lines").write_bytes(b"no lines")
     with pytest.raises(NotReady, match=r"the step archive \(plain\) failed: .*does not begin as lines of the log do"):
-        bench_pipeline.pipeline(BenchOptions(entries=1_000, folder=tmp_path, steps="archive"), ("1",))
+        bench_pipeline.pipeline(BenchOptions(entries=1_000, folder=tmp_path, steps="archive", spark="1"))
