@@ -273,6 +273,13 @@ class LoadFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyFrozen:
+    """Input to a worker's core: what is being kept under this number is settled, whatever is written from now on; `CopyKept` follows."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class CopyKept:
     """Input to a worker's core: a copy is kept now at this LSN; with a reason there is none under this number."""
 
@@ -290,7 +297,7 @@ class Damaged:
 
 
 OfferAnswer = RangeRead | SnapshotMade | ChunksRead
-CopyAnswer = OfferAnswer | LoadBegun | ChunkKept | LoadOpened | LoadFailed | CopyKept
+CopyAnswer = OfferAnswer | LoadBegun | ChunkKept | LoadOpened | LoadFailed | CopyFrozen | CopyKept
 StoreAnswer = StoreDone | StoreFailed | CopyAnswer | Damaged
 
 

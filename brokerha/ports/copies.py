@@ -18,6 +18,7 @@ A worker may also keep a copy of its own, at most one, and put it in the place o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from brokerha.model.ids import Lsn
@@ -110,8 +111,8 @@ class WorkerCopy(Store, Snapshots, Protocol):
     def kept(self) -> Kept | None:
         """The copy that is kept; None when there is none. Any thread."""
 
-    def keep(self, number: int) -> Kept:
-        """Keep the content of now under a number; durable on return, over restarts. Writers wait for a moment only.
+    def keep(self, number: int, frozen: Callable[[], None] = ...) -> Kept:
+        """Keep the content of now under a number; durable on return, over restarts. Writers wait for a moment only: until ``frozen`` is called.
 
         What has the number already stays as it is. Another one goes when the new one is whole. Raises StoreError: no space, damage.
         """

@@ -395,7 +395,7 @@ class SimDoor:
                 return SnapshotMade(decision.snapshot, 0, "", 0, 0, (), "the disk is full")
             return LoadFailed("the disk is full")
         process.reach("copy absent", (decision,))
-        answer = carry_out_copy(self.copy, decision)
+        answer = carry_out_copy(self.copy, decision, self._answers.append)
         if isinstance(answer, LoadOpened):
             process.world.faults_seen["snapshot loaded"] += 1
             process.world.checkers.on_loaded(process, self.copy)

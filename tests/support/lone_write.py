@@ -91,7 +91,7 @@ class _Door:
     def begin(self, decision: Any) -> None:
         name = type(decision).__name__
         in_store = name in {"ExecuteBatch", "ApplyBatch", "BeginLineage", "ReadBatch"}
-        answer: Any = carry_out(self._copy, decision) if in_store else carry_out_copy(self._copy, decision)
+        answer: Any = carry_out(self._copy, decision) if in_store else carry_out_copy(self._copy, decision, self.answers.append)
         if answer is not None:
             self.answers.append(answer)
 

@@ -19,6 +19,13 @@ def _checked(text: str) -> str:
     return text
 
 
+def _spark_checked(text: str) -> str:
+    """Numbers of cores and URLs of masters, separated by commas. Raises typer.BadParameter."""
+    if not all((part.isdecimal() and int(part) > 0) or "://" in part for part in text.split(",")):
+        raise typer.BadParameter(f"{text!r}: write numbers of cores from 1 on, or URLs of Spark masters, such as 1,2,spark://host:7077")
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class BenchOptions(Options):
     """What the command line says."""
@@ -51,10 +58,14 @@ class BenchOptions(Options):
     steps: Annotated[
         str, typer.Option("--steps", metavar="STEP,…", help="For pipeline: only some steps.", show_default=False)
     ] = ""
-
     spark: Annotated[
         str,
-        typer.Option("--spark", metavar="N|URL,…", help="For pipeline: with so many cores of this machine, or by this master, as spark://host:7077."),
+        typer.Option(
+            "--spark",
+            metavar="N|URL,…",
+            callback=_spark_checked,
+            help="For pipeline: with so many cores of this machine, or by this master, as spark://host:7077.",
+        ),
     ] = "1,2"
 
     @property

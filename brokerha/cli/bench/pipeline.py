@@ -1,10 +1,11 @@
 """How fast the pipeline reads, archives, audits and rebuilds, beside one simple loop over the same entries (``brokerha bench pipeline``).
 
     folder/log ──generated──┬─> plain loop, one process                 each step in a process of its own (pipeline_steps.py):
-                            └─> Spark with 1 core, with 2 cores, or by a master       seconds, until Spark was there, processor time, memory
+                            └─> Spark with 1 core, with 2, by a master      seconds, until Spark was there, processor time, memory
 
 **Memory** is the sum of all processes of a step: driver, JVM, Python workers, each with its share of what they have in common (PSS), looked at
-every quarter of a second; of a cluster's executors nothing is known here. **Processor time** says more than seconds do where other programs run on the same cores.
+every quarter of a second; of the executors of a cluster nothing is known here. **Processor time** says more than seconds do where other programs
+run on the same cores.
 """
 
 from __future__ import annotations

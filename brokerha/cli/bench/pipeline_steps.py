@@ -6,8 +6,8 @@
     rebuild              its content at the last LSN, sorted, to the driver
     export               the same into Delta tables
 
-WHERE is ``plain``, the simple loop, or ``1``, ``2``: Spark with so many cores, or the URL of a Spark master. Writes one line of JSON: rows, seconds, seconds until Spark was
-there. The folder holds ``log/``, a backup, and ``archive/``. A process of its own, because a job is one: with a JVM that has just begun, and
+WHERE is ``plain``, the simple loop, or ``1``, ``2``: Spark with so many cores, or the URL of a Spark master. Writes one line of JSON:
+rows, seconds, seconds until Spark was there. The folder holds ``log/``, a backup, and ``archive/``. A process of its own, because a job is one: with a JVM that has just begun, and
 memory that is its own.
 """
 

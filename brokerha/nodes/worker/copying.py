@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from brokerha.model.errors import BrokerhaError, StoreDamaged, StoreError
@@ -13,6 +14,7 @@ from brokerha.model.ready import (
     Condemn,
     CopyAnswer,
     CopyDecision,
+    CopyFrozen,
     CopyKept,
     Damaged,
     DropKept,
@@ -49,8 +51,10 @@ def state_of(copy: WorkerCopy) -> CopyState:
     )
 
 
-def carry_out_copy(copy: WorkerCopy, decision: CopyDecision) -> CopyAnswer | Damaged | None:
-    """Do what a decision says; the answer for the core, None where there is none."""
+def carry_out_copy(
+    copy: WorkerCopy, decision: CopyDecision, tell: Callable[[CopyAnswer], None]
+) -> CopyAnswer | Damaged | None:
+    """Do what a decision says; the answer for the core, None where there is none. ``tell`` gets what is to be known before it is done."""
     match decision:
         case ReadRange():
             return _read_range(copy, decision)
@@ -68,7 +72,7 @@ def carry_out_copy(copy: WorkerCopy, decision: CopyDecision) -> CopyAnswer | Dam
             _condemn(copy, decision)
             return None
         case KeepCopy():
-            return _keep(copy, decision)
+            return _keep(copy, decision, tell)
         case DropKept():
             # What stays on the disk is told by the next process, and the order comes again.
             with suppress(StoreError):
@@ -129,9 +133,9 @@ def load_chunks(copy: Snapshots, decision: BeginLoad | KeepChunk) -> LoadBegun |
     return LoadBegun(offer.snapshot, tuple(sorted(copy.begin_load(offer.snapshot, snapshot))))
 
 
-def _keep(copy: WorkerCopy, decision: KeepCopy) -> CopyKept | Damaged:
+def _keep(copy: WorkerCopy, decision: KeepCopy, tell: Callable[[CopyAnswer], None]) -> CopyKept | Damaged:
     try:
-        kept = copy.keep(decision.number)
+        kept = copy.keep(decision.number, lambda: tell(CopyFrozen(decision.number)))
     except StoreDamaged as error:
         return Damaged(str(error))
     except StoreError as error:

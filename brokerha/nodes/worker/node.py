@@ -137,10 +137,10 @@ class CopyThreads:
 
     def _on_copy(self, decision: CopyDecision) -> None:
         try:
-            answer = carry_out_copy(self._copy, decision)
+            answer = carry_out_copy(self._copy, decision, self._answer)
         except Exception as error:  # noqa: BLE001  (a fault in a load ends the load, not the worker)
             reason = f"{type(error).__name__}: {error}"
-            # Writing waits for the end of a copy that is kept.
+            # Writing waits while a copy that is kept is frozen.
             answer = (
                 CopyKept(decision.number, -1, 0, reason) if isinstance(decision, KeepCopy) else LoadFailed(reason)
             )

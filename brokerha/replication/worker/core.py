@@ -32,6 +32,7 @@ from brokerha.model.ready import (
     ChunkKept,
     Condemn,
     CopyDecision,
+    CopyFrozen,
     CopyKept,
     Damaged,
     Decision,
@@ -225,6 +226,8 @@ class WorkerCore:
                 self._on_failed(item, now)
             case Damaged():
                 self._on_damaged(item.reason)
+            case CopyFrozen():
+                self.kept.on_frozen(item)
             case CopyKept():
                 self.kept.on_kept(item)
                 self.follower.must_tell = True
@@ -281,7 +284,7 @@ class WorkerCore:
             case LoadFrom() if self.replacing.on_load_from(message, now):
                 self.follower.change(Event.TOLD)
             case Keep():
-                self.kept.on_keep(message, self._refusal(message))
+                self.kept.on_keep(message, self._refusal(message), now)
             case Restore() if self.replacing.on_restore(message, self.lineage, self.applied):
                 self.follower.change(Event.TOLD)
         return True
@@ -425,14 +428,15 @@ class WorkerCore:
 
     def deadline_ms(self) -> int | None:
         """When the core wants to be woken; None before the first turn."""
-        waits = (self.follower.heartbeat_at_ms(), self.follower.deadline_ms(), self.offering.deadline_ms())
+        follower = self.follower
+        waits = (follower.heartbeat_at_ms(), follower.deadline_ms(), self.offering.deadline_ms(), self.kept.freezes_until_ms)
         return min((at for at in waits if at is not None), default=None)
 
     # ---- output
 
     def take_ready(self, now: Instant) -> Ready:
         """What to send and what to have done."""
-        may_write = self.follower.may_write and not self.kept.is_making
+        may_write = self.follower.may_write and not self.kept.is_freezing(now)
         decision = self._next_decision() if may_write else None
         if decision is not None:
             self.follower.begin(decision)

@@ -73,11 +73,11 @@ class Snapshots:
                 self._making = ""
             return snapshot
 
-    def write(self, store: WorkerStore, directory: Path) -> Kept:
-        """Write the content of a store into a new directory that nothing here deletes. Raises StoreError."""
+    def write(self, store: WorkerStore, directory: Path, begun: Callable[[], None]) -> Kept:
+        """Write the content of a store into a new directory that nothing here deletes; ``begun`` is called once it is settled. Raises StoreError."""
         with self._one_at_a_time, store_errors("cannot keep a copy"):
             self._making, self._is_wanted = "", True
-            state, lineage = self._written(store, directory, "keep")
+            state, lineage = self._written(store, directory, "keep", begun)
             return Kept(0, state.lsn, lineage, text_of(packed(state.fingerprint)), state.items)
 
     def read(self, name: str, number: int) -> bytes | None:
@@ -118,7 +118,7 @@ class Snapshots:
             raise StoreError("the snapshot is not wanted any more")
 
     def _made(self, store: WorkerStore, directory: Path) -> Snapshot:
-        state, _ = self._written(store, directory, "snapshot")
+        state, _ = self._written(store, directory, "snapshot", lambda: None)
         paths = sorted(path for path in directory.rglob("*") if path.is_file())
         files = []
         for path in paths:
@@ -126,8 +126,11 @@ class Snapshots:
             files.append((path.relative_to(directory).as_posix(), path.stat().st_size, sums))
         return Snapshot(state.lsn, text_of(packed(state.fingerprint)), state.items, self._chunk_bytes, tuple(files))
 
-    def _written(self, store: WorkerStore, directory: Path, doing: str) -> tuple[StoreState, int]:
+    def _written(
+        self, store: WorkerStore, directory: Path, doing: str, begun: Callable[[], None]
+    ) -> tuple[StoreState, int]:
         with store.frozen(directory / "repositories") as frozen:
+            begun()
             self._crash_point(f"{doing}: engines backed up")
             write_tables(frozen, directory / "data", self._check_wanted, self._tail_lsns)
             self._crash_point(f"{doing}: tables written")

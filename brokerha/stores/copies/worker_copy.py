@@ -374,15 +374,17 @@ class WorkerCopy:
             self._forget_load()
             delete_tree(self._directory.path(generation))
 
-    def keep(self, number: int) -> Kept:
-        """Keep the content of now under a number; durable on return. Raises StoreError; what was kept before stays then."""
+    def keep(self, number: int, frozen: Callable[[], None] = lambda: None) -> Kept:
+        """Keep the content of now under a number; durable on return. Raises StoreError; what was kept before stays then.
+
+        ``frozen`` is called when what is written from then on is not in it.
+        """
         kept = self.kept
         if kept is not None and kept.number == number:
             return kept
         with self._held() as generation:
             self._directory.check_space("the copy to keep", generation.store.tables_bytes(), self._free_bytes)
-
-            return self._kept.keep(number, lambda directory: self._snapshots.write(generation.store, directory))
+            return self._kept.keep(number, lambda directory: self._snapshots.write(generation.store, directory, frozen))
 
     def drop_kept(self) -> None:
         """Delete the copy that is kept. Idempotent. Raises StoreError."""

@@ -80,7 +80,7 @@ MODE_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "second head stays": lambda: [(split_deciding_module, "heads_of", _last_first)],
     "void results kept": lambda: [(MasterCore, "forget_results", _nothing)],
     "workers not told of going back": lambda: [(Feed, "rewind", _nothing)],
-    "written while a copy is kept": lambda: [(KeptHere, "is_making", False)],
+    "written while a copy is kept": lambda: [(KeptHere, "is_freezing", _never)],
     "void copy restored": lambda: [(Splits, "is_usable", _always)],
     "executed again after a split": lambda: [(parting_module, "executed_before", _nothing_before)],
     "executed again after many splits": lambda: [(split_book_module, "SPLITS_KEPT", 1), (Content, "_is_open", _never)],

@@ -162,13 +162,14 @@ class MemoryCopy:
         """The copy that is kept; None when there is none."""
         return self._kept[0] if self._kept is not None else None
 
-    def keep(self, number: int) -> Kept:
+    def keep(self, number: int, frozen: Callable[[], None] = lambda: None) -> Kept:
         """Keep the content of now under a number."""
         if self._kept is None or self._kept[0].number != number:
             image, (lsn, fingerprint, items) = self._store.image(), self._store.applied()
             size_bytes = sum(len(content) for _, content in _written(cast("Any", image)))
             self._check_space("the copy to keep", size_bytes)
             self._kept = Kept(number, lsn, self._store.lineage, fingerprint, items, size_bytes), image
+            frozen()
         return self._kept[0]
 
     def drop_kept(self) -> None:

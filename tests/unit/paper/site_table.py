@@ -126,7 +126,7 @@ class SiteTable:
             for decision in ready.decisions:
                 if isinstance(decision, StoreDecision):
                     core.step(carry_out(copy, decision), self.now())
-                elif (answer := carry_out_copy(copy, decision)) is not None:
+                elif (answer := carry_out_copy(copy, decision, lambda early: core.step(early, self.now()))) is not None:
                     core.step(answer, self.now())
 
     def _post(self, sender: NodeId, ready: Ready) -> None:

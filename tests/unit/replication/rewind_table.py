@@ -205,7 +205,7 @@ class RewindTable:
         for decision in ready.decisions:
             if isinstance(decision, StoreDecision):
                 core.step(carry_out(self.copies[node], decision), self.now())
-            elif (answer := carry_out_copy(self.copies[node], decision)) is not None:
+            elif (answer := carry_out_copy(self.copies[node], decision, lambda early: core.step(early, self.now()))) is not None:
                 core.step(answer, self.now())
 
     def post(self, sender: NodeId, messages: list[Outgoing]) -> None:

@@ -109,3 +109,9 @@ def test_what_travels_through_a_broker_is_not_measured_without_one(run: Any, mea
 def test_windows_that_are_no_numbers_are_refused(run: Any, text: str) -> None:
     ran = run("bench", "--windows", text)
     assert (ran.code, "write numbers from 1 to 100000" in ran.err) == (64, True)
+
+
+@pytest.mark.parametrize("text", ["0", "a", "1,,2", ""])
+def test_what_is_no_spark_is_refused(run: Any, text: str) -> None:
+    ran = run("bench", "pipeline", "--spark", text)
+    assert (ran.code, "write numbers of cores from 1 on" in ran.err) == (64, True)

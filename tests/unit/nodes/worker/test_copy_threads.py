@@ -67,9 +67,9 @@ def test_whoever_wants_to_know_hears_of_a_snapshot_that_was_made() -> None:
     threads.close(WAIT_S)
 
 
-def test_a_fault_while_a_copy_is_kept_is_told_as_its_end_because_writing_waits_for_it() -> None:
+def test_a_fault_while_a_copy_is_kept_is_told_as_its_end() -> None:
     class Source:
-        def keep(self, _number: int) -> None:
+        def keep(self, _number: int, _frozen: Any) -> None:
             raise ValueError("a fault")
 
     copy: Any = Source()

@@ -9,6 +9,7 @@ from brokerha.model.ready import (
     ApplyBatch,
     BeginLineage,
     BeginLoad,
+    CopyFrozen,
     CopyKept,
     Damaged,
     DropKept,
@@ -34,7 +35,7 @@ from brokerha.model.wire.messages import (
     SnapshotOffered,
 )
 from brokerha.model.wire.split_messages import Keep, Restore
-from brokerha.replication.worker.kept_here import KeptState
+from brokerha.replication.worker.kept_here import FREEZE_MS, KeptState
 from tests.unit.replication.benches import WorkerBench, lines, results, text, told, transactions
 
 WANTED = Keep(1, 7, is_wanted=True)
@@ -71,13 +72,26 @@ def test_an_order_to_keep_is_followed_once_and_told_when_it_is_durable() -> None
     assert bench.take(WANTED).decisions == ()
 
 
-def test_what_comes_after_the_order_is_written_after_the_copy() -> None:
+def test_what_comes_after_the_order_is_written_when_the_copy_is_frozen() -> None:
     """What is kept is the content at the moment of the order, and a split may have begun right after it (R14)."""
     bench = WorkerBench(applied=4)
     # Lines that come together with the order, and later
     assert bench.take(WANTED, lines(5, 6)).decisions == (KeepCopy(7),)
     assert bench.take(lines(7, 8)).decisions == ()
-    assert bench.answer(CopyKept(7, 4, 0)).decisions == (ApplyBatch(5, (*lines(5, 6).items, *lines(7, 8).items)),)
+    assert bench.answer(CopyFrozen(7)).decisions == (ApplyBatch(5, (*lines(5, 6).items, *lines(7, 8).items)),)
+    # What is told of another one changes nothing
+    bench = WorkerBench(applied=4)
+    bench.take(WANTED, lines(5, 6))
+    assert bench.answer(CopyFrozen(6)).decisions == ()
+
+
+def test_writing_does_not_wait_for_a_busy_disk_for_ever() -> None:
+    bench = WorkerBench(applied=4)
+    bench.take(WANTED, lines(5, 6))
+    bench.ms += FREEZE_MS - 1
+    assert bench.take().decisions == ()
+    bench.ms += 1
+    assert bench.take().decisions == (ApplyBatch(5, lines(5, 6).items),)
 
 
 def test_writing_goes_on_when_no_copy_could_be_kept() -> None:
