@@ -9,6 +9,7 @@
     load          what is being loaded
     kept, kept.<n>/ the copy that is kept (kept.py)
     snapshots/    what is given to others (snapshots.py); deleted by a start
+    room          is there for a moment, to see whether files can grow
 
 A number is never used twice while anything of it is there. What neither the pointer nor `load` names is left over from a kill
 and is deleted. Damage is told from mistakes: a copy that cannot be read is moved aside and the worker begins empty; a
@@ -21,6 +22,7 @@ written down before it begins, and one that began `OPENINGS_LIMIT` times without
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +37,8 @@ FORMAT: Final = 1
 POINTER: Final = "present"
 OPENING: Final = "opening"
 CONDEMNED: Final = "condemned"
+ROOM: Final = "room"
+ROOM_BYTES: Final = 1024 * 1024
 OPENINGS_LIMIT: Final = 3
 SPARE_BYTES: Final = 16 * 1024 * 1024
 """Space that a load leaves free: opening writes a little, and the present copy goes on."""
@@ -172,6 +176,16 @@ class CopyDirectory:
             raise StoreError(
                 f"no space for {what}: it needs {needed_bytes:,} bytes beside the present copy, {free:,} are free"
             )
+
+    def check_room(self) -> None:
+        """Raise StoreError when no file can grow here. What the system says of free space does not tell quotas and limits of a process."""
+        room = self.home / ROOM
+        with store_errors("there is no room"):
+            try:
+                with room.open("wb") as file:
+                    os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)
+            finally:
+                room.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let the next process in. Idempotent."""

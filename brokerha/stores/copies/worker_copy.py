@@ -190,6 +190,9 @@ class WorkerCopy:
             raise
         self._replaced: list[Generation] = []
         self._is_stuck = False
+        """Whether nothing can be written before the present copy is opened anew."""
+        self._is_shut = False
+        """Whether it is closed for that: nothing can be read meanwhile."""
 
     @property
     def journal(self) -> str:
@@ -247,10 +250,12 @@ class WorkerCopy:
 
     def _open_anew(self) -> None:
         """Open the present copy again, after a write that left it stuck. Raises StoreError; then the next write tries it."""
-        # Reads end with it: they cannot go on either.
+        # Opening needs room; and as long as there is none, what is open can still be read.
+        self._directory.check_room()
+        self._is_shut = True
         self._generation.store.close()
         self._generation = self._generation_of(self._opened(self._directory.present))
-        self._is_stuck = False
+        self._is_stuck = self._is_shut = False
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
         """Lines of the log that the copy keeps; none from before it was loaded. Raises StoreError."""
@@ -273,12 +278,11 @@ class WorkerCopy:
         generation = self._taken()
         try:
             answer = generation.store.read(kind, name, arguments, may_go_on)
-        except StoreStuck as error:
+        except BaseException as error:
             generation.give_back()
-            # Nothing is wrong with what was asked, nor with the copy: another worker answers, or this one a little later.
-            raise NotReady(str(error)) from error
-        except BaseException:
-            generation.give_back()
+            if isinstance(error, StoreStuck) or (self._is_shut and type(error) is StoreError):
+                # Nothing is wrong with what was asked, nor with the copy: another worker answers, or this one a little later.
+                raise NotReady(str(error)) from error
             raise
         return answer._replace(pieces=HeldPieces(answer.pieces, generation))
 

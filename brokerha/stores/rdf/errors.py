@@ -8,6 +8,9 @@ Found by flipping, cutting and deleting in its files:
     end of its own log damaged     none: it opens with what was before it; its position tells (execution/recovery.py)
     lock, full disk                OSError          IO error: While lock file ..., IO error: No space left on device ...
 
+After a write that failed the engine says the same of each later one, also when there is room again; it goes on reading. Opened anew it
+holds what was written before, and takes more.
+
 Two things are worse than an error. A query or an update that counts, groups, sorts or subtracts, a path with + or *, and an ASK
 that has to search never come back from a damaged table, because the engine asks it for the next quad again and again, and
 takes memory with each. And a flush waits for ever when putting damaged tables together has failed behind it. Nothing can stop
@@ -23,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from brokerha.model.errors import StoreDamaged, StoreError
+from brokerha.model.errors import StoreDamaged, StoreError, StoreStuck
 
 
 def is_of_files(error: Exception) -> bool:
@@ -48,3 +51,15 @@ def engine_errors(doing: str) -> Iterator[None]:
         if type(error) is not RuntimeError and not isinstance(error, OSError):
             raise
         raise store_error(error, doing) from error
+
+
+@contextmanager
+def writing_errors(doing: str) -> Iterator[None]:
+    """As `engine_errors`, around a write. Raises StoreDamaged, StoreStuck."""
+    try:
+        with engine_errors(doing):
+            yield
+    except StoreDamaged:
+        raise
+    except StoreError as error:
+        raise StoreStuck(f"{error}; the store is opened anew") from error.__cause__

@@ -45,7 +45,7 @@ from brokerha.stores.rdf.change import (
     change_text,
     parse_lines,
 )
-from brokerha.stores.rdf.errors import engine_errors, is_of_files, store_error
+from brokerha.stores.rdf.errors import engine_errors, is_of_files, store_error, writing_errors
 from brokerha.stores.rdf.query import CANNOT_READ, RESULT_LIMIT_BYTES, Answer, readable
 from brokerha.stores.rdf.question import Question
 from brokerha.stores.rdf.stream import in_one_thread
@@ -172,7 +172,7 @@ class RdfRepository:
     def commit(self, removed: Iterable[str], added: Iterable[str], lsn: Lsn) -> None:
         """Remove and add these lines and set the position, all or nothing. Doing it twice is the same as once.
 
-        A commit below the position is in the store already and is left out. Raises StoreError; then nothing was changed.
+        A commit below the position is in the store already and is left out. Raises StoreStuck, StoreDamaged; then nothing was changed.
         Not durable before `flush`.
         """
         if lsn < self.position:
@@ -181,7 +181,7 @@ class RdfRepository:
         going, coming = parse_lines(removed), parse_lines(added)
         # Before the write: a query that sees the quads must know the graph. One known too early has nothing to show.
         self._graphs.update(dict.fromkeys(_named_graphs(coming)))
-        with self._gate, engine_errors(f"the repository in {self._directory} cannot be written"):
+        with self._gate, writing_errors(f"the repository in {self._directory} cannot be written"):
             self._commits_begun += 1
             try:
                 self._write(store, going, coming, lsn)
@@ -198,7 +198,7 @@ class RdfRepository:
         Not durable before `flush`.
         """
         store = self._engine()
-        with engine_errors(f"the repository in {self._directory} cannot be written"):
+        with writing_errors(f"the repository in {self._directory} cannot be written"):
             changed = {line: quad for line, quad in zip(lines, parse_lines(lines), strict=True) if (quad in store) is not is_added}
             if is_added:
                 self._graphs.update(dict.fromkeys(_named_graphs(list(changed.values()))))
@@ -210,7 +210,7 @@ class RdfRepository:
     def move_to(self, lsn: Lsn) -> None:
         """Set the position to this LSN, also a lower one; the content stays. Raises StoreError. Not durable before `flush`."""
         store = self._engine()
-        with self._gate, engine_errors(f"the repository in {self._directory} cannot be written"):
+        with self._gate, writing_errors(f"the repository in {self._directory} cannot be written"):
             text = change_text([_position_quad(old) for old in self._positions if old != lsn], [_position_quad(lsn)])
             store.update(text, custom_functions=AS_BLANK_FUNCTIONS)
             self._positions = (lsn,)
@@ -380,7 +380,7 @@ class RdfRepository:
 
     def flush(self) -> None:
         """Make all commits so far durable (fsync)."""
-        with engine_errors(f"the repository in {self._directory} cannot be written"):
+        with writing_errors(f"the repository in {self._directory} cannot be written"):
             self._engine().flush()
 
     def backup(self, directory: Path) -> None:

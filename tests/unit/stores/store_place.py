@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from brokerha.model.operations import Operation
@@ -10,6 +13,17 @@ from tests.unit.stores.line_engine import Engines
 
 COUNT: Operation = ("update", "main", "COUNT")
 """An operation that reads everything (line_engine.py)."""
+
+
+@contextmanager
+def files_limited_to(size_bytes: int) -> Iterator[None]:
+    """Let no file of this process grow beyond a size, as a full disk would."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 class Place:

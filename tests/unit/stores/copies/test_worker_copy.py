@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from brokerha.ports.copies import Snapshot
 from brokerha.stores.copies.worker_copy import WorkerCopy
 from brokerha.stores.execution.worker_store import StoreOptions
 from brokerha.stores.files.durable import replace_file
+from brokerha.stores.rdf.repository import RdfRepository
 from brokerha.stores.reads.together import packed_reads
 from tests.contracts.copy_contract import carry, content, filled
 from tests.contracts.store_contract import lines, quads, read, rows, run
+from tests.unit.stores.store_place import files_limited_to
 
 OPTIONS = StoreOptions(map_size_bytes=256 * 1024 * 1024)
 LIMIT_S = 30.0
@@ -295,3 +298,57 @@ def test_a_store_that_is_stuck_and_cannot_be_opened_yet_is_opened_later(
                 write(copy, 2)
     write(copy, 2)
     assert [key for key, _ in rows(copy, "t")] == [b"1", b"2"]
+
+
+class Bounded(RdfRepository):
+    """An engine on a disk of its own, which is full for a while."""
+
+    is_full = False
+
+    def commit(self, removed: Iterable[str], added: Iterable[str], lsn: int) -> None:
+        with files_limited_to(16) if Bounded.is_full else nullcontext():
+            super().commit(removed, added, lsn)
+
+
+def test_an_engine_that_could_not_write_is_opened_anew_when_files_can_grow_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = WorkerCopy(tmp_path / "w1", cluster="orders", node="w1", options=OPTIONS, open_engine=Bounded)
+    write(copy, 1)
+    monkeypatch.setattr(Bounded, "is_full", True)
+    with pytest.raises(StoreStuck, match="the store is opened anew"):
+        write(copy, 2)
+    with files_limited_to(4096), pytest.raises(StoreError, match="there is no room: the disk is full"):
+        write(copy, 2)
+    # What is open can still be read.
+    assert lines(copy) == ["<urn:s> <urn:p> <urn:1>"]
+    monkeypatch.setattr(Bounded, "is_full", False)
+    for number in (2, 3):
+        write(copy, number)
+    assert [key for key, _ in rows(copy, "t")] == [b"1", b"2", b"3"]
+    assert len(lines(copy)) == 3
+    assert copy.applied() == copy.recompute()
+    copy.close()
+
+
+def test_a_copy_that_is_opened_anew_and_closed_meanwhile_is_not_ready(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = copies.source
+    write(copy, 1)
+    store: Any = copy._generation.store
+    store._environment = replace(store._environment, lmdb=Stuck(store._environment.lmdb))
+    with pytest.raises(StoreStuck):
+        write(copy, 2)
+    with monkeypatch.context() as held:
+
+        def in_use(*_: object, **__: object) -> None:
+            raise StoreError("in use")
+
+        held.setattr(copy, "_opened", in_use)
+        with pytest.raises(StoreError, match="in use"):
+            write(copy, 2)
+        with pytest.raises(NotReady, match="closed"):
+            read(copy, "get", "t", key=b"1")
+    write(copy, 2)
+    assert len(rows(copy, "t")) == 2

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import lmdb
@@ -17,7 +14,7 @@ from brokerha.model.operations import APPLIED, REJECTED, Result
 from brokerha.stores.execution import batch, presence, recovery
 from tests.contracts.store_contract import A, B, C, logged, quads, rows, run, transaction
 from tests.unit.stores.line_engine import lose_power
-from tests.unit.stores.store_place import COUNT, Place
+from tests.unit.stores.store_place import COUNT, Place, files_limited_to
 
 
 def test_the_record_is_durable_before_any_engine_hears_of_it(place: Place) -> None:
@@ -280,17 +277,6 @@ def test_when_the_record_is_full_nothing_of_the_batch_is_kept(place: Place) -> N
     run(store, [("create-repository", "r"), ("add", "main", quads(C))])
     assert store.applied().lsn == 2
     assert store.recompute() == store.applied()
-
-
-@contextmanager
-def files_limited_to(size_bytes: int) -> Iterator[None]:
-    """Let no file of this process grow beyond a size, as a full disk would."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_costs_the_batch_and_nothing_else(place: Place) -> None:

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from pyoxigraph import NamedNode, Quad, Store
 
-from brokerha.model.errors import StoreDamaged, StoreError
+from brokerha.model.errors import StoreDamaged, StoreError, StoreStuck
 from brokerha.model.invariants import InvariantBroken
 from brokerha.stores.rdf.change import PendingQuads, QuadChange, canonical, change_text, parse_lines
 from brokerha.stores.rdf.errors import is_of_files
 from brokerha.stores.rdf.repository import RdfRepository
 from brokerha.stores.rdf.terms import SYSTEM_GRAPH
 from tests.unit.stores.rdf_site import Site, on_quads
+from tests.unit.stores.store_place import files_limited_to
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -271,3 +272,28 @@ def test_the_system_graph_holds_few_positions(tmp_path: Path) -> None:
     engine = Store(str(tmp_path / "r"))
     positions: list[Quad] = list(engine.quads_for_pattern(None, None, None, SYSTEM_GRAPH))
     assert 1 <= len(positions) <= 65
+
+
+@pytest.mark.parametrize("doing", ["commit", "flush", "move"])
+def test_after_a_write_that_failed_the_engine_reads_and_takes_more_only_when_it_is_opened_anew(
+    tmp_path: Path, doing: str
+) -> None:
+    repository = RdfRepository(tmp_path / "r")
+    repository.commit((), [line(1)], 1)
+    write = {
+        "commit": lambda: repository.commit((), [line(2)], 2),
+        "flush": repository.flush,
+        "move": lambda: repository.move_to(0),
+    }[doing]
+    with files_limited_to(16), pytest.raises(StoreStuck, match=r"cannot be written: .*the store is opened anew"):
+        write()
+    with pytest.raises(StoreStuck):
+        write()
+    assert list(repository.lines()) == [line(1)]
+    repository.close()
+
+    repository = RdfRepository(tmp_path / "r")
+    assert repository.position == 1
+    repository.commit((), [line(2)], 2)
+    repository.flush()
+    assert sorted(repository.lines()) == [line(1), line(2)]
