@@ -10,7 +10,7 @@ It stands beside the MasterCore of the same process and knows nothing of it but 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from brokerha.following.offering import OfferConfig, Offering
@@ -221,6 +221,11 @@ class Primary:
         """When `take` has something to do."""
         due = (self.role.deadline_ms(), self.feed.deadline_ms(), self.gate.deadline_ms())
         return min((at for at in due if at is not None), default=None)
+
+    def lose(self, silent: Mapping[NodeId, str]) -> None:
+        """Backups were lost in a transaction, each for a reason: they are not ready before they join anew, and then have its record."""
+        for backup, reason in silent.items():
+            self.feed.part(backup, reason)
 
     def take_part(self) -> tuple[NodeId, ...]:
         """Backups that take part in transactions from now on. Asked between two turns: whatever is closed has its record in the feed."""

@@ -115,6 +115,12 @@ class Transacting:
         if backups != book.backups or self._view != book.view or self._backups is not None:
             self._backups = backups
 
+    def take_silent(self) -> dict[NodeId, str]:
+        """Backups that did not answer a prepare in time since the last call, with the reason: they are not ready before they join anew."""
+        book = self.coordinator.book
+        silent, book.silent_backups = book.silent_backups, {}
+        return silent
+
     def _tell_backups(self, now: Instant) -> None:
         if self._backups is not None:
             backups, self._backups = self._backups, None

@@ -84,7 +84,7 @@ class Book:
         self.counts: Counter[str] = Counter()
         """Since the start: begun, committed, aborted, timed-out, lost participants, ignored answers."""
         self.silent_backups: dict[NodeId, str] = {}
-        """Backups that took part and did not answer a prepare in time, with what they were asked."""
+        """Backups that took part and did not answer a prepare in time, with what they were asked; until the primary takes them out."""
         self.dirty: dict[TxId, None] = {}
         """Whose feed may have something to send, and whose next moment has to be found anew."""
         self.records: list[Record] = []

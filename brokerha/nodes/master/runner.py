@@ -186,6 +186,7 @@ class MasterRunner:
         for item in items:
             if isinstance(item, Envelope) and primary.takes(item):
                 primary.step(item, now)
+        primary.lose(self.core.transacting.take_silent())
         self.core.transacting.set_backups(primary.take_part())
         self.core.withheld = primary.withheld(now)
 

@@ -8,12 +8,13 @@ from brokerha.master.core import MasterConfig
 from brokerha.model.ids import Instant
 from brokerha.model.operations import pack_operations
 from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, TxQueueDecision
-from brokerha.model.requests import ACCEPTED, SYNCHRONISED, Reply, Submit
+from brokerha.model.requests import ACCEPTED, SYNCHRONISED, Reply, Submit, TxCommand, TxReply
 from brokerha.model.wire.messages import Envelope, Outgoing
 from brokerha.model.wire.process_messages import Candidate, Confirmed, Replicate, TxJoin, Vote
 from brokerha.nodes.master.address_book import AddressBook, AddressedTransport
 from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner
 from brokerha.nodes.master.runner import MasterRunner
+from brokerha.replication.journal.backups import READY, BackupRow
 from brokerha.replication.role.config import RoleConfig
 from brokerha.sync.config import SyncConfig
 from tests.support.logs import disk_of, memory_copy
@@ -86,9 +87,14 @@ class Bench:
         self.wire.arrived.append(Envelope("orders", "m1-b", 0, message))
         self.turn()
 
-    def turn(self, *submits: Submit) -> None:
+    def turn(self, *submits: Submit | TxCommand) -> None:
         self.ms += 1
         self.runner.turn(submits)
+
+    def row(self) -> BackupRow:
+        """What the primary says of the backup."""
+        assert self.master.primary is not None
+        return self.master.primary.feed.rows()[0]
 
     def confirm(self) -> None:
         """The backup holds everything."""
@@ -194,3 +200,22 @@ def test_a_write_that_waits_for_another_master_is_unknown_once_no_backup_has_con
     bench.confirm()
     bench.turn()
     assert len(bench.replies) == 1
+
+
+def test_a_backup_that_does_not_answer_a_prepare_is_not_ready_before_it_has_joined_anew() -> None:
+    bench = Bench()
+    told: list[TxReply] = []
+    bench.master.on_tx_reply = told.append
+    bench.confirm()
+    bench.turn(TxCommand(1, "begin", "1.t"))
+    bench.turn(TxCommand(2, "operations", "1.t", {"operations": [["publish", "q", "text/plain", b"x"]]}))
+    bench.turn(TxCommand(3, "commit", "1.t", {"level": ACCEPTED}))
+    states = []
+    for _ in range(12):
+        bench.ms += 1_000
+        bench.confirm()
+        states.append((bench.row().state, bench.row().reason))
+    assert (told[-1].ticket, told[-1].error) == (3, "")
+    lost = ("joining", "no answer to the prepare of 1.t for 10000 ms")
+    assert (states.count(lost), states.count((READY, ""))) == (1, 11)
+    assert states[-1] == (READY, "")
