@@ -300,14 +300,18 @@ class AuditedLog:
         first_rows = self._archived(head.last_lsn, ["lsn", "operation", "part", "entry_hash"], head.first_lsn).filter(
             _IS_FIRST
         )
-        hashes = f.transform(
-            f.array_sort(f.collect_list(f.struct("lsn", f.hex("entry_hash").alias("hex")))), lambda each: each.hex
-        )
         block = f.floor((f.col("lsn") - head.first_lsn) / BLOCK).alias("block")
-        blocks = first_rows.groupBy(block).agg(
-            f.count("*").alias("entries"),
-            f.countDistinct("lsn").alias("lsns"),
-            f.sha2(f.array_join(hashes, "").cast("binary"), 256).alias("digest"),
+        # One aggregate holds all that is asked of a block: a count of distinct LSNs beside it would be a second one over all rows.
+        in_order = f.array_sort(f.collect_list(f.struct("lsn", f.hex("entry_hash").alias("hex")))).alias("entries")
+        blocks = (
+            first_rows.groupBy(block)
+            .agg(in_order)
+            .select(
+                "block",
+                f.size("entries").alias("entries"),
+                f.size(f.array_distinct("entries.lsn")).alias("lsns"),
+                f.sha2(f.array_join("entries.hex", "").cast("binary"), 256).alias("digest"),
+            )
         )
         found = {row.block: row for row in blocks.collect()}
         chain = ""
