@@ -40,14 +40,8 @@ class BackupRow:
     confirmed: int
     guard: int
     lag_records: int
-    lag_bytes: int
-    """About, for records that are not in memory any more."""
-    follows: str
-    """State of its follower machine, as it said; empty when it was never heard."""
     trackers: int
     """Transactions that it has to get before it is ready."""
-    done_bytes: int
-    total_bytes: int
     free_bytes: int
 
 

@@ -66,8 +66,6 @@ class Reader:
 class _Kept:
     data: bytes
     is_turn_end: bool
-    end_bytes: int
-    """Bytes of all records up to this one, since the beginning."""
     participants: tuple[NodeId, ...] = ()
     without_body: bytes = b""
     """Of a `TxPrepared` with participants."""
@@ -98,8 +96,6 @@ class Recent:
         self.limit_bytes = limit_bytes
         self.first = last_number + 1
         self.last = last_number
-        self.noted_bytes = 0
-        """Bytes of all records that were ever noted."""
         self._kept: dict[int, _Kept] = {}
         self._held_bytes = 0
         self._prepared: OrderedDict[TxId, _Prepared] = OrderedDict()
@@ -112,8 +108,6 @@ class Recent:
             self.first = first_number
         for number, record in enumerate(records, first_number):
             kept = self._keep(number, record)
-            self.noted_bytes += len(kept.data)
-            kept.end_bytes = self.noted_bytes
             self._held_bytes += len(kept.data)
             self._kept[number] = kept
             self.last = number
@@ -124,7 +118,7 @@ class Recent:
             self.first += 1
 
     def _keep(self, number: int, record: Record) -> _Kept:
-        kept = _Kept(encode_record(record), is_turn_end=False, end_bytes=0)
+        kept = _Kept(encode_record(record), is_turn_end=False)
         match record:
             case TxPrepared():
                 self._prepared[record.txid] = _Prepared(number, sha256(record.body).digest())
@@ -154,13 +148,6 @@ class Recent:
         """Number of the record that prepared a transaction, as long as it is not decided."""
         prepared = self._prepared.get(txid)
         return prepared.number if prepared is not None else None
-
-    def bytes_after(self, number: int) -> int | None:
-        """Bytes of the records after this number; None when they are not all held."""
-        if number >= self.last:
-            return 0
-        kept = self._kept.get(number + 1)
-        return self.noted_bytes - kept.end_bytes + len(kept.data) if kept is not None else None
 
     def read(self, first: int, last: int, limit_bytes: int, reader: Reader | None = None) -> list[Item] | None:
         """Records ``first`` to ``last``, as many as the limit allows, at least one; None when they are not all held.
@@ -503,16 +490,10 @@ class JournalFeed:
         heard = backup.heard
         number = backup.applied if backup.is_fed else backup.confirmed
         lag = max(0, self.last_number - number)
+        free_bytes = heard.free_bytes if heard else 0
         return BackupRow(
-            backup.node, state, reason, backup.confirmed, backup.guard, lag, self._bytes_behind(number, lag),
-            heard.follows if heard else "", len(backup.trackers), heard.done_bytes if heard else 0,
-            heard.total_bytes if heard else 0, heard.free_bytes if heard else 0,
-        )  # fmt: skip
-
-    def _bytes_behind(self, number: int, lag: int) -> int:
-        exact = self._recent.bytes_after(number)
-        noted = self.last_number - self._start
-        return exact if exact is not None else lag * self._recent.noted_bytes // max(noted, 1)
+            backup.node, state, reason, backup.confirmed, backup.guard, lag, len(backup.trackers), free_bytes
+        )
 
     def deadline_ms(self) -> int | None:
         """When the next heartbeat, resending or silence is due; None without backups."""

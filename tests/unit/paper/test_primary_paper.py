@@ -103,7 +103,7 @@ def test_heartbeats_are_evaluated_by_the_accounting_of_slaves() -> None:
     bench = FeedBench()
     bench.say((10, 7), follows="request", free_bytes=5)
     row = bench.row()
-    assert (row.confirmed, row.lag_records, row.follows, row.free_bytes) == (7, 4, "request", 5)
+    assert (row.confirmed, row.lag_records, row.free_bytes) == (7, 4, 5)
 
 
 def test_missing_entries_are_sent_back_when_they_are_there() -> None:
@@ -202,8 +202,8 @@ def test_a_backup_that_cannot_synchronise_is_idle_and_the_primary_shows_it() -> 
     table.settle(3000, lambda _sender, out: not isinstance(out.message, SnapshotOffered))
     assert table.follower("p1").state is State.IDLE
     (row,) = table.feed.rows()
-    assert (row.state, row.follows) == ("joining", "idle")
-    assert "no source gave a snapshot" in row.reason
+    assert row.state == "joining"
+    assert row.reason.startswith("it is in idle: no source gave a snapshot")
 
 
 @pytest.mark.parametrize("state", ["idle", "basic", "request", "load"])
