@@ -337,11 +337,6 @@ class JournalFeed:
                 self._judge(backup)
         return self.ready()
 
-    def part(self, node: NodeId, reason: str) -> None:
-        """A backup was lost in the middle of a transaction: it is not ready before it has joined anew."""
-        if node in self._backups:
-            self._backups[node].part(reason)
-
     # ---- output
 
     def messages(self, now: Instant) -> list[Outgoing]:
@@ -448,20 +443,9 @@ class JournalFeed:
         """Number up to which each backup has our records durably, as it confirmed for this view."""
         return {node: backup.confirmed for node, backup in self._backups.items()}
 
-    def confirmed(self, copies: int) -> int:
-        """Highest number that at least so many backups have; our own last one for 0, 0 when there are not that many."""
-        if copies <= 0:
-            return self.last_number
-        numbers = sorted(self.confirmations().values(), reverse=True)
-        return numbers[copies - 1] if copies <= len(numbers) else 0
-
     def ready(self) -> tuple[NodeId, ...]:
         """Backups that are ready, in the order of the configuration."""
         return tuple(node for node, backup in self._backups.items() if backup.is_ready)
-
-    def alive(self) -> tuple[NodeId, ...]:
-        """Backups that were heard lately."""
-        return tuple(node for node, backup in self._backups.items() if backup.is_alive)
 
     def needs(self, disposable: Lsn) -> dict[NodeId, Lsn]:
         """Lowest LSN whose records each live backup still needs, those that come after the snapshot that it loads included; 0: unknown.

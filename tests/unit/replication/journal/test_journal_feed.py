@@ -141,7 +141,7 @@ def test_a_process_without_backups_sends_nothing_and_confirms_itself() -> None:
     feed.note(log.append([filler(1)]), [filler(1)])
     assert feed.messages(Instant(0, 0)) == []
     assert feed.deadline_ms() is None
-    assert (feed.confirmed(0), feed.confirmed(1), feed.needs(1)) == (1, 0, {})
+    assert (feed.confirmations(), feed.needs(1)) == ({}, {})
 
 
 # ---- records that are asked for

@@ -167,7 +167,8 @@ class Chaos:
             for each in range(max(log.kept_from, process.log.kept_from, number - 30), number + 1):
                 right = process.log.items.get(each)
                 assert right is None or log.items.get(each) in (right, None), (name, each)
-        for each in range(max(1, process.feed.confirmed(1) - 40), process.feed.confirmed(1) + 1):
+        confirmed = max(process.feed.confirmations().values(), default=0)
+        for each in range(max(1, confirmed - 40), confirmed + 1):
             if each in process.log.items:
                 self.acknowledged[each] = process.log.items[each]
 
