@@ -259,5 +259,5 @@ class Primary:
         }
         for row in self.feed.rows():
             numbers["backup_lag_records", row.node] = row.lag_records
-            numbers["backup_ready", row.node] = row.state == "ready"
+            numbers["backup_ready", row.node] = row.state == READY
         return numbers

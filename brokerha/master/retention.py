@@ -99,8 +99,8 @@ class Retention:
         self._is_busy = False
         self._target: Lsn = 1
         """Forgetting goes on up to here, in as many steps as it takes, and then waits until it is worth it again."""
-        self._old_below: Lsn = 1
-        """Everything below this LSN was too old at the last look."""
+        self.old_below: Lsn = 1
+        """Everything below this LSN was too old at the last look: ids there may have been forgotten."""
 
     def is_due(self, now: Instant) -> bool:
         """Whether it is time to look, or the last step left more to do."""
@@ -114,19 +114,14 @@ class Retention:
         if is_due:
             self._look_at_ms = now.mono_ms + LOOK_MS
             old_lsn = history.lsn_before(now.wall_us - self._config.max_depth_us)
-            self._old_below = max(self._old_below, old_lsn + 1)
+            self.old_below = max(self.old_below, old_lsn + 1)
         first_lsn = history.first_lsn()
         below, dropped = self._below(facts, first_lsn)
         if is_due and below - first_lsn >= self._config.least:
             self._target = below
         # A peer that is behind may hold transactions that were synchronised without it: their ids have to be found.
-        ids_below = min([self._old_below, *facts.peers.values()])
+        ids_below = min([self.old_below, *facts.peers.values()])
         return Step(max(first_lsn, min(below, self._target)), ids_below, dropped)
-
-    @property
-    def old_below(self) -> Lsn:
-        """LSN below which ids may have been forgotten."""
-        return self._old_below
 
     def done(self, *, more: bool) -> None:
         """Say whether the step left more to do at once."""
@@ -135,7 +130,7 @@ class Retention:
     def _below(self, facts: Facts, first_lsn: Lsn) -> tuple[Lsn, tuple[str, ...]]:
         """The LSN below which everything may go, and the pins that do not count for it."""
         end = facts.lsn + 1
-        wanted = max(end - self._config.max_size, self._old_below)
+        wanted = max(end - self._config.max_size, self.old_below)
         firm = min(wanted, facts.executed_lsn + 1)
         pins = dict(facts.pins)
         if facts.peers_give_way:

@@ -9,7 +9,7 @@ Doing one twice is the same as doing it once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from brokerha.master.belonging import no_command
 from brokerha.master.command_arguments import AT_NODES, check_command
@@ -23,9 +23,6 @@ from brokerha.model.records import WorkersChanged
 from brokerha.replication.site.config import Standing, Trust, WorkerFeed
 from brokerha.sync.membership import DONE, Wish
 from brokerha.sync.peers import NEVER
-
-if TYPE_CHECKING:
-    from brokerha.master.core import MasterCore
 
 MEMBER, EXCLUDED, INVITED, JOINER, RETIRED = "member", "excluded", "invited", "joiner", "retired"
 """What a row is to the epoch of the master that is asked."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from brokerha.following.machine import FOLLOWING, State
 from brokerha.model import states
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
-from brokerha.model.ready import CopyAnswer, CopyDecision, LoadFailed, LoadOpened, TxQueueDecision
+from brokerha.model.ready import CopyAnswer, CopyDecision, LoadOpened, TxQueueDecision
 from brokerha.model.records import MasterState, Record, Rest, TxDecided, TxPrepared
 from brokerha.model.wire.messages import Chunk, ChunksWanted, Envelope, Outgoing, SnapshotOffered, SnapshotWanted
 from brokerha.model.wire.process_messages import (
@@ -80,20 +80,13 @@ class StandbyReady:
 class Standby:
     """Role, follower and participant of a process that is not primary."""
 
-    def __init__(
-        self,
-        role: Role,
-        log: NumberedLog,
-        state: MasterState,
-        pending_load: str = "",
-        participant: ParticipantConfig | None = None,
-    ) -> None:
+    def __init__(self, role: Role, log: NumberedLog, state: MasterState, pending_load: str = "") -> None:
         config = role.config
         self.role = role
         follower = JournalFollowerConfig(config.process, config.others, fail_over_after_ms=config.fail_over_after_ms)
         self.follower = JournalFollower(follower, log, state, pending_load)
         self.follower.refuse_below(role.promised)
-        self.participant = Participant(participant or ParticipantConfig(), role.view)
+        self.participant = Participant(ParticipantConfig(), role.view)
         for txid in state.prepared:
             self.participant.on_record_durable(txid)
         self.resting = Resting(role, self.follower, state.rest)
@@ -172,7 +165,7 @@ class Standby:
                 self.participant.on_record_durable(txid)
             last = (state.views[-1][0] if state.views else FIRST_VIEW, state.last_number)
             self.role.moved(last, state.journal)
-        elif isinstance(answer, LoadFailed) or not isinstance(answer, LoadOpened):
+        elif not isinstance(answer, LoadOpened):
             self.follower.on_copy_answer(answer, now)  # type: ignore[arg-type]
 
     def followed(self, records: Sequence[tuple[int, Record]]) -> None:
@@ -240,9 +233,7 @@ class Standby:
             if txid not in self._given and (body := self.participant.bodies(txid)) is not None:
                 self._given.add(txid)
                 self.follower.on_prepared_body(txid, body)
-        gone = [txid for txid in self._given if txid not in self.participant.joined]
-        for txid in gone:
-            self._given.discard(txid)
+        self._given.intersection_update(self.participant.joined)
 
     def _floor(self) -> tuple[Lsn, Lsn] | None:
         floor = self.follower.floor
