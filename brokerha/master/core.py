@@ -22,13 +22,14 @@ from brokerha.master import belonging
 from brokerha.master.admission import Waiters, is_other_body, is_other_origin
 from brokerha.master.apart import apart_reason
 from brokerha.master.deferring import DeferConfig, Deferring
-from brokerha.master.parting import Parting, rewinds_of
+from brokerha.master.parting import Parting
 from brokerha.master.pins import DurablePins, pins_of
 from brokerha.master.retention import Facts, Retention, RetentionConfig, Step
 from brokerha.master.state_words import state_of
 from brokerha.master.transacting import Transacting
 from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
+from brokerha.model.log_lineages import rewinds_of
 from brokerha.model.operations import APPLIED, REJECTED, ResultRow
 from brokerha.model.ready import Ready
 from brokerha.model.records import History, MasterState, Outcomes, Rebased, Record, Started
@@ -150,7 +151,7 @@ class MasterCore:
         workers = state.workers if state.workers is not None else named
         self.view = state.views[-1][0] if state.views else 1
         """Of this primary; workers obey the highest one that they know."""
-        self.site = Site(config.feed, history, workers, self.view, rewinds_of(history))
+        self.site = Site(config.feed, history, workers, self.view, rewinds_of(history.splits()))
         self.site.lsn, self.site.executed, self.site.reach = state.lsn, state.executed_lsn, self.deferring.reach()
         self.sync.content = self._posted_fingerprint
         self.feed = Feed(config.feed, history, self.site, state.lsn, state.executed_lsn)

@@ -26,7 +26,7 @@ from brokerha.model.records import ContentTaken, History, Rebased, Record
 from brokerha.replication.site.config import WorkerFeed
 from brokerha.replication.site.feed import Feed
 from brokerha.replication.site.judging import SiteComparison
-from brokerha.replication.site.lineages import Lineages, Rewind, executed_before
+from brokerha.replication.site.lineages import executed_before
 from brokerha.replication.site.site import Site
 from brokerha.sync.core import SyncCore
 from brokerha.sync.modes import NONE, keeps_copies
@@ -51,14 +51,6 @@ class Parts(Protocol):
 
     def forget_results(self, lsn: Lsn) -> None:
         """Results after ``lsn`` are void."""
-
-
-def rewinds_of(history: History) -> tuple[Rewind, ...]:
-    """Every going back that the split book still has, as a site wants them."""
-    lineages = Lineages()
-    for split in history.splits():
-        lineages.rewind(split.lsn, split.lineage)
-    return lineages.rewinds
 
 
 class Parting:

@@ -18,15 +18,14 @@ from __future__ import annotations
 
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.invariants import invariant
+from brokerha.model.log_lineages import Rewinds, after, agreed, newest
+from brokerha.model.operations import APPLIED
 from brokerha.model.ready import BeginLineage
 from brokerha.model.records import History
 from brokerha.model.wire.messages import Coin
 
-APPLIED = "applied"
 PAGE_ENTRIES = 1_000
 """Entries read at once."""
-Rewind = tuple[int, Lsn]
-"""(lineage that began with it, LSN after which the one before is void)"""
 
 
 class GoingOver:
@@ -105,31 +104,27 @@ def _has_result(history: History, txid: TxId, executed: Lsn) -> bool:
 
 
 class Lineages:
-    """Every going back that can still matter, the oldest first; both numbers grow."""
+    """Every going back that can still matter (model/log_lineages.py), and what it says of copies."""
 
-    def __init__(self, rewinds: tuple[Rewind, ...] = ()) -> None:
+    def __init__(self, rewinds: Rewinds = ()) -> None:
         self.rewinds = rewinds
-
-    @property
-    def number(self) -> int:
+        self.number = newest(rewinds)
         """The lineage of now; 0 if nobody ever went back."""
-        return self.rewinds[-1][0] if self.rewinds else 0
 
     def rewind(self, lsn: Lsn, number: int) -> None:
         """A lineage begins: after ``lsn`` the one before is void."""
         invariant(number > self.number, "lineages grow", number=number)
-        # What is void after a higher LSN by an earlier one is void after this one as well.
-        self.rewinds = (*(each for each in self.rewinds if each[1] < lsn), (number, lsn))
+        self.rewinds, self.number = after(self.rewinds, (number, lsn)), number
 
     def agreed(self, lineage: int) -> Lsn | None:
         """Up to where a copy of this lineage followed the log of now; None for all of it, also of one that nobody here knows."""
-        return next((lsn for number, lsn in self.rewinds if number > lineage), None)
+        return agreed(self.rewinds, lineage)
 
     def problem(self, lineage: int, applied: Lsn, vouched: Lsn = 0) -> str:
         """What is wrong with a copy of this lineage at ``applied``; ``vouched`` is up to where somebody said that it is right."""
         if lineage > self.number:
             return f"it followed lineage {lineage} of the log, the last one here is {self.number}"
-        agreed = self.agreed(lineage)
-        if agreed is None or applied <= max(agreed, vouched):
+        place = agreed(self.rewinds, lineage)
+        if place is None or applied <= max(place, vouched):
             return ""
-        return f"it is at LSN {applied}, and what it followed is void after {agreed}"
+        return f"it is at LSN {applied}, and what it followed is void after {place}"

@@ -19,13 +19,13 @@ from brokerha.following.leader import NEVER
 from brokerha.model import states
 from brokerha.model.fingerprints import from_text
 from brokerha.model.ids import Instant, Lsn, NodeId
+from brokerha.model.log_lineages import Rewinds
 from brokerha.model.records import History
 from brokerha.model.wire.messages import Idle, LoadFrom, Message, Outgoing, Progress
 from brokerha.replication.site.adopting import adopts
 from brokerha.replication.site.config import FeedConfig, Filling, Named, Standing, Trust, WorkerFeed
 from brokerha.replication.site.healing import behind, should_copy, sources_for
 from brokerha.replication.site.judging import Ruling, Verdict, Votes, cut_off, verdict
-from brokerha.replication.site.lineages import Rewind
 from brokerha.replication.site.splits import NO_CONTENT, Splits
 
 
@@ -44,9 +44,9 @@ class Site:
     """All workers of one master."""
 
     def __init__(
-        self, config: FeedConfig, history: History, workers: Named, view: int = 1, rewinds: tuple[Rewind, ...] = ()
+        self, config: FeedConfig, history: History, workers: Named, view: int = 1, rewinds: Rewinds = ()
     ) -> None:
-        """``rewinds`` are those from before this master started, as `lineages.rewinds` had them."""
+        """``rewinds`` are those from before this master started."""
         self.config = config
         self.history = history
         self.view = view

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable
 from brokerha.following.leader import NEVER
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId
+from brokerha.model.log_lineages import Rewinds
 from brokerha.model.records import History
 from brokerha.model.wire.messages import Coin, Outgoing
 from brokerha.model.wire.split_messages import Keep, Restore
 from brokerha.replication.site.config import FeedConfig, WorkerFeed
-from brokerha.replication.site.lineages import Lineages, Rewind
+from brokerha.replication.site.lineages import Lineages
 
 NO_CONTENT: tuple[Lsn, str] = (-1, "")
 """Nothing is on its way into the log: what is said at any LSN, 0 as well, is in it."""
@@ -133,7 +134,7 @@ class Keeping:
 class Splits:
     """Lineages and kept copies of one site."""
 
-    def __init__(self, config: FeedConfig, history: History, rewinds: tuple[Rewind, ...]) -> None:
+    def __init__(self, config: FeedConfig, history: History, rewinds: Rewinds) -> None:
         self.history = history
         self.lineages = Lineages(rewinds)
         self.keeping = Keeping(config)

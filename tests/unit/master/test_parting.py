@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.master.parting import rewinds_of
 from brokerha.model.fingerprints import text_of
+from brokerha.model.log_lineages import rewinds_of
 from brokerha.model.records import Added, Outcomes, Rebased, Record, Rewound
 from brokerha.model.requests import APPLIED_LEVEL, Submit
 from brokerha.model.wire.messages import Executed
@@ -204,4 +204,4 @@ def test_a_book_of_several_splits_says_up_to_where_each_lineage_agrees() -> None
     bench = OneMaster(split_recovery="smart")
     go_back(bench, 4, 7)
     go_back(bench, 3, 9)
-    assert rewinds_of(bench.journal) == ((9, 3),)
+    assert rewinds_of(bench.journal.splits()) == ((9, 3),)

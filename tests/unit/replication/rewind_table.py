@@ -11,6 +11,7 @@ from itertools import count
 
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId
+from brokerha.model.log_lineages import Rewinds
 from brokerha.model.operations import pack_operations
 from brokerha.model.ready import Ready, StoreDecision
 from brokerha.model.records import Accepted, Added, Appended, Outcomes, Rebased, Rewound, Started
@@ -30,7 +31,7 @@ from brokerha.nodes.worker.runner import carry_out
 from brokerha.ports.store import Applied
 from brokerha.replication.site.config import FeedConfig, Standing, WorkerFeed
 from brokerha.replication.site.feed import Feed
-from brokerha.replication.site.lineages import Rewind, executed_before
+from brokerha.replication.site.lineages import executed_before
 from brokerha.replication.site.site import Site
 from brokerha.replication.worker.config import WorkerConfig
 from brokerha.replication.worker.core import WorkerCore
@@ -66,7 +67,7 @@ class RewindTable:
 
     # ---- processes
 
-    def start_master(self, rewinds: tuple[Rewind, ...] = ()) -> None:
+    def start_master(self, rewinds: Rewinds = ()) -> None:
         """A master that knows its journal, and which rewinds there were."""
         named = tuple((node, True, True) for node in self.config.workers)
         self.lsn = len(self.bodies)

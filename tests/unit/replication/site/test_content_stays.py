@@ -6,10 +6,10 @@ import random
 
 import pytest
 
+from brokerha.model.log_lineages import Rewinds
 from brokerha.model.ready import BeginLineage, StoreDone
 from brokerha.model.wire.messages import Coin, LoadFrom
 from brokerha.replication.site.config import Standing
-from brokerha.replication.site.lineages import Rewind
 from tests.unit.replication.benches import WorkerBench, lines, text
 from tests.unit.replication.rewind_table import RewindTable
 from tests.unit.replication.site.test_keeping_workers import of
@@ -78,7 +78,7 @@ def test_a_master_that_starts_anew_gives_the_order_again() -> None:
     table.settle(10)
     table.mail.clear()
     table.is_held = lambda _way: False
-    rewinds: tuple[Rewind, ...] = ((5, 10),)
+    rewinds: Rewinds = ((5, 10),)
     table.start_master(rewinds)
     table.until(lambda: table.are_followed(*WORKERS))
     assert not any(table.sent_to(node, LoadFrom) for node in WORKERS)
