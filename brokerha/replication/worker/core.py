@@ -503,30 +503,22 @@ class WorkerCore:
 
     def word(self) -> tuple[str, str]:
         """State word and reason."""
-        return word_of(self)
-
-
-# ---- what a worker says of itself
-
-
-def word_of(core: WorkerCore) -> tuple[str, str]:
-    """State word and reason."""
-    if core.state is State.LOAD:
-        return states.REPLICATION_CLIENT, (f"{core.trouble}; " if core.trouble else "") + _loading(core)
-    if core.trouble:
-        return states.OUT_OF_SYNC, core.trouble
-    if core.failure:
-        return states.HALTED, core.failure
-    if core.state is State.IDLE:
-        return (states.OFF, core.idle_reason) if core.idle_reason else (states.UNINITIALISED, "waits for its master")
-    followers = core.offering.followers
-    if followers:
-        word = states.WRITING_COPY if core.is_writing else states.REPLICATION_SERVER
-        return word, f"gives its copy to {', '.join(followers)}"
-    if core.master_lsn > core.applied:
-        word = states.WRITING if core.is_writing else states.WAITING_WRITE
-        return word, f"{core.master_lsn - core.applied} to apply"
-    return states.ON, ""
+        if self.state is State.LOAD:
+            return states.REPLICATION_CLIENT, (f"{self.trouble}; " if self.trouble else "") + _loading(self)
+        if self.trouble:
+            return states.OUT_OF_SYNC, self.trouble
+        if self.failure:
+            return states.HALTED, self.failure
+        if self.state is State.IDLE:
+            return (states.OFF, self.idle_reason) if self.idle_reason else (states.UNINITIALISED, "waits for its master")
+        followers = self.offering.followers
+        if followers:
+            word = states.WRITING_COPY if self.is_writing else states.REPLICATION_SERVER
+            return word, f"gives its copy to {', '.join(followers)}"
+        if self.master_lsn > self.applied:
+            word = states.WRITING if self.is_writing else states.WAITING_WRITE
+            return word, f"{self.master_lsn - self.applied} to apply"
+        return states.ON, ""
 
 
 def _loading(core: WorkerCore) -> str:
@@ -542,7 +534,7 @@ def _loading(core: WorkerCore) -> str:
 
 def progress_of(core: WorkerCore) -> Progress:
     """The heartbeat."""
-    word, reason = word_of(core)
+    word, reason = core.word()
     loading = core.replacing.loading
     return Progress(
         journal=core.journal,
