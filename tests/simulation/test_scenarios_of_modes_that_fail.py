@@ -14,8 +14,7 @@ from brokerha.model.epochs import FIRST
 from brokerha.model.ids import NodeId
 from brokerha.model.ready import DropKept, KeepCopy, OpenLoad, RestoreKept
 from brokerha.model.records import EpochInstalled, Rewound
-from brokerha.model.wire.messages import Bodies
-from brokerha.model.wire.split_messages import Keep
+from brokerha.model.wire.messages import Bodies, Keep
 from tests.simulation.mistakes.catalogue import planted
 from tests.simulation.mode_scene import MODES, UK, US, ModeScene, has_all, once, written
 from tests.simulation.split_scene import LAG_MS

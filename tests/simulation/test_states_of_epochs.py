@@ -13,7 +13,7 @@ from brokerha.model import states
 from brokerha.model.ids import NodeId
 from brokerha.model.numbers import Numbers
 from brokerha.model.wire.epoch_messages import EpochInstall, Tail
-from brokerha.model.wire.split_messages import Keep
+from brokerha.model.wire.messages import Keep
 from brokerha.nodes.observing.master_view import MasterView
 from brokerha.nodes.observing.staleness import Staleness
 from brokerha.nodes.observing.status import summary

@@ -6,7 +6,7 @@ transaction. codec.py turns messages into bytes and back and
 checks every field against its annotation. Sender and incarnation travel in the envelope, beside cluster and version.
 
 What the processes of one master tell each other is in process_messages.py, what masters tell each other about epochs in
-epoch_messages.py, what they order their workers around a split in split_messages.py.
+epoch_messages.py.
 
 See brokerha/sync/PROTOCOL.md and brokerha/replication/PROTOCOL.md for who sends what, and when.
 """
@@ -48,7 +48,6 @@ from brokerha.model.wire.process_messages import (
     TxJoin,
     Vote,
 )
-from brokerha.model.wire.split_messages import Keep, Restore
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +379,37 @@ class TaskReport:
     """What went wrong; empty unless ``failed``."""
     answer: dict[str, str | int | bool | None]
     """What came out, when it is ``done``."""
+
+
+# Orders around a split travel with the lines of the log, so that what was sent before an order comes before it.
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Master to worker: keep a copy of your content of now beside it, or drop the one that you keep.
+
+    Of two orders the one with the higher number counts; the same one again changes nothing.
+    """
+
+    CHANNEL: ClassVar[str] = DATA
+    view: int
+    number: int
+    is_wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Master to worker: put the copy that you keep in the place of yours."""
+
+    CHANNEL: ClassVar[str] = DATA
+    view: int
+    number: int
+    """Of the order by which it is kept."""
+    lineage: int
+    """Of the log; only a copy of an older one is replaced,"""
+    agreed_lsn: Lsn
+    """and only one that holds something after this LSN, which is void."""
+    reason: str
 
 
 Message = (

@@ -16,8 +16,7 @@ from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.log_lineages import Rewinds
 from brokerha.model.records import History
-from brokerha.model.wire.messages import Coin, Outgoing
-from brokerha.model.wire.split_messages import Keep, Restore
+from brokerha.model.wire.messages import Coin, Keep, Outgoing, Restore
 from brokerha.replication.site.config import FeedConfig, WorkerFeed
 from brokerha.replication.site.lineages import Lineages
 

@@ -57,6 +57,7 @@ from brokerha.model.wire.messages import (
     Execute,
     Executed,
     Idle,
+    Keep,
     LoadFrom,
     Message,
     Order,
@@ -64,11 +65,11 @@ from brokerha.model.wire.messages import (
     Progress,
     RangeMissing,
     Request,
+    Restore,
     SnapshotAsked,
     SnapshotOffered,
     SnapshotWanted,
 )
-from brokerha.model.wire.split_messages import Keep, Restore
 from brokerha.replication.site.lineages import GoingOver
 from brokerha.replication.worker.config import CopyState, WorkerConfig
 from brokerha.replication.worker.kept_here import KeptHere

@@ -17,7 +17,7 @@ from typing import Final
 
 from brokerha.model.ids import Instant, Lsn
 from brokerha.model.ready import CopyDecision, CopyFrozen, CopyKept, DropKept, KeepCopy, RestoreKept
-from brokerha.model.wire.split_messages import Keep, Restore
+from brokerha.model.wire.messages import Keep, Restore
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from brokerha.model.fingerprints import text_of
 from brokerha.model.log_lineages import rewinds_of
 from brokerha.model.records import Added, Outcomes, Rebased, Record, Rewound
 from brokerha.model.requests import APPLIED_LEVEL, Submit
-from brokerha.model.wire.messages import Executed
-from brokerha.model.wire.split_messages import Keep
+from brokerha.model.wire.messages import Executed, Keep
 from brokerha.replication.site.config import Standing
 from brokerha.sync.round import RoundResult
 from tests.unit.master.one_master import OneMaster

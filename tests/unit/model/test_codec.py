@@ -73,6 +73,7 @@ from brokerha.model.wire.messages import (
     Executed,
     Fetch,
     Idle,
+    Keep,
     LoadFrom,
     Message,
     Post,
@@ -81,6 +82,7 @@ from brokerha.model.wire.messages import (
     Read,
     ReadResult,
     Request,
+    Restore,
     SettingsReport,
     SettingsRequest,
     SnapshotDone,
@@ -106,7 +108,6 @@ from brokerha.model.wire.process_messages import (
     TxJoin,
     Vote,
 )
-from brokerha.model.wire.split_messages import Keep, Restore
 
 FINGERPRINT = bytes((1,)) + bytes(16)
 ROW = Row("m1", "journal", 3, 9, (1, ""), (2, "m2"), 10**15, {"m1": 4, "m2": 0}, 0, 4, ("m2",), 4, "1:ab", {"m3": "j"}, "smart")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokerha.model.wire.split_messages import Keep
+from brokerha.model.wire.messages import Keep
 from tests.unit.replication.site.test_rewinding_sites import begun, kept
 
 

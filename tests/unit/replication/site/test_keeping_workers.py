@@ -29,12 +29,13 @@ from brokerha.model.wire.messages import (
     Execute,
     Executed,
     Idle,
+    Keep,
     LoadFrom,
     Progress,
     Request,
+    Restore,
     SnapshotOffered,
 )
-from brokerha.model.wire.split_messages import Keep, Restore
 from brokerha.replication.worker.kept_here import FREEZE_MS, KeptState
 from tests.unit.replication.benches import WorkerBench, lines, results, text, told, transactions
 

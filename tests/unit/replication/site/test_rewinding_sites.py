@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from brokerha.model.wire.messages import Apply, Coin, Execute, Executed, LoadFrom
-from brokerha.model.wire.split_messages import Restore
+from brokerha.model.wire.messages import Apply, Coin, Execute, Executed, LoadFrom, Restore
 from brokerha.replication.site.config import Standing
 from tests.unit.replication.rewind_table import RewindTable
 
