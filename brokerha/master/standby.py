@@ -32,8 +32,7 @@ from brokerha.model.wire.process_messages import (
     TxJoin,
     Vote,
 )
-from brokerha.replication.journal.follower import JournalFollower
-from brokerha.replication.journal.follower_config import JournalFollowerConfig
+from brokerha.replication.journal.follower import JournalFollower, JournalFollowerConfig
 from brokerha.replication.journal.log import NumberedLog
 from brokerha.replication.role.config import FIRST_VIEW, RoleChange
 from brokerha.replication.role.resting import Resting

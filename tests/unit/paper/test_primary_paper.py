@@ -13,7 +13,7 @@ from brokerha.model.records import ViewStarted
 from brokerha.model.wire.messages import Outgoing, SnapshotOffered
 from brokerha.model.wire.process_messages import Confirmed, Records, RecordsMissing, RecordsWanted
 from brokerha.replication.journal.feed import JournalFeedConfig
-from brokerha.replication.journal.follower_config import JournalFollowerConfig
+from brokerha.replication.journal.follower import JournalFollowerConfig
 from tests.unit.replication.journal_benches import VIEW, FeedBench, FollowerBench
 from tests.unit.replication.journal_table import JournalTable
 from tests.unit.replication.plain_log import PlainLog, filler

@@ -12,8 +12,7 @@ from brokerha.model.wire.messages import Message
 from brokerha.model.wire.process_messages import Confirmed, Records, RecordsWanted, Replicate
 from brokerha.replication.journal.backups import BackupRow
 from brokerha.replication.journal.feed import JournalFeed, JournalFeedConfig
-from brokerha.replication.journal.follower import JournalFollower
-from brokerha.replication.journal.follower_config import FollowerReady, JournalFollowerConfig
+from brokerha.replication.journal.follower import FollowerReady, JournalFollower, JournalFollowerConfig
 from brokerha.replication.journal.log import Position
 from tests.unit.replication.plain_log import PlainLog, filler
 

@@ -41,8 +41,7 @@ from brokerha.model.wire.messages import (
 )
 from brokerha.model.wire.process_messages import Confirmed, Records, RecordsMissing, RecordsWanted, Replicate
 from brokerha.replication.journal.feed import JournalFeed, JournalFeedConfig
-from brokerha.replication.journal.follower import JournalFollower
-from brokerha.replication.journal.follower_config import JournalFollowerConfig
+from brokerha.replication.journal.follower import JournalFollower, JournalFollowerConfig
 from tests.unit.replication.plain_log import PlainLog
 
 CHUNK_BYTES = 200

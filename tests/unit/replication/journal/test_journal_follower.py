@@ -8,8 +8,7 @@ from brokerha.model.ids import Instant
 from brokerha.model.records import Accepted, TxDecided, TxPrepared
 from brokerha.model.wire.codec import encode_record
 from brokerha.model.wire.process_messages import Confirmed, Records, RecordsMissing, Replicate
-from brokerha.replication.journal.follower import JournalFollower
-from brokerha.replication.journal.follower_config import FollowerReady, JournalFollowerConfig
+from brokerha.replication.journal.follower import FollowerReady, JournalFollower, JournalFollowerConfig
 from tests.unit.replication.journal_benches import BODY, PREPARED, VIEW, WITHOUT, FollowerBench
 from tests.unit.replication.plain_log import PlainLog, filler
 

@@ -6,8 +6,7 @@ from brokerha.model.ids import Instant
 from brokerha.model.records import Record, Started, TxDecided, TxPrepared, ViewStarted
 from brokerha.model.wire.process_messages import Confirmed, Records, RecordsWanted, Replicate
 from brokerha.replication.journal.feed import JournalFeed, JournalFeedConfig
-from brokerha.replication.journal.follower import JournalFollower
-from brokerha.replication.journal.follower_config import JournalFollowerConfig
+from brokerha.replication.journal.follower import JournalFollower, JournalFollowerConfig
 from tests.support.logs import memory_log, reopened
 from tests.unit.log.turns import Author
 
