@@ -9,11 +9,10 @@ standby.py         a process that is not primary: follower, participant, role
 pins.py            what of the log is still needed, and by whom
 site_commands.py   operators' commands about the workers of a master
 retention.py       how much of the log is kept
-apart.py           whether a master is apart: whether anything keeps it from agreeing with the others now
 belonging.py       whether a master belongs to the cluster, for writers and for the status
 command_arguments.py what each operator's command takes
 parting.py         what a master does around a split in the strategies none, simple and smart
 split_commands.py  commands about splits: what becomes of them from now on, and what became of those that are over
 split_report.py    what became of the transactions that lost their place when the queue went back
-state_words.py     the state word and the reason of a master, from what its core knows
+state_words.py     the state word and the reason of a master, from what its core knows; whether it is apart from the others
 """

@@ -20,12 +20,11 @@ from typing import Protocol
 
 from brokerha.master import belonging
 from brokerha.master.admission import Waiters, is_other_body, is_other_origin
-from brokerha.master.apart import apart_reason
 from brokerha.master.deferring import DeferConfig, Deferring
 from brokerha.master.parting import Parting
 from brokerha.master.pins import DurablePins, pins_of
 from brokerha.master.retention import Facts, Retention, RetentionConfig, Step
-from brokerha.master.state_words import state_of
+from brokerha.master.state_words import apart_reason, state_of
 from brokerha.master.transacting import Transacting
 from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId

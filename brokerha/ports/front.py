@@ -24,7 +24,7 @@ class ReadOutcome(NamedTuple):
     lsn: Lsn
     body: bytes
     apart: str = ""
-    """State word of the master when it was asked, if it was apart: it could not agree with the others (master/apart.py)."""
+    """State word of the master when it was asked, if it was apart: it could not agree with the others (master/state_words.py)."""
     stale_ms: int | None = None
     """Then: for how long it had not been known to be up to date; None when that was never known, or it was not apart."""
 

@@ -1,6 +1,6 @@
 """Since when what a master's site holds is not known to be up to date: what a read, and the status, say beside the LSN.
 
-While the master agrees with the others its site is up to date, but for what is under way. Once it is apart (master/apart.py), the others
+While the master agrees with the others its site is up to date, but for what is under way. Once it is apart (master/state_words.py), the others
 may go on without it; then the age counts from the moment at which all members had been heard of last. Of a master that has not agreed
 since it was started only the timestamp of its last transaction is known: everything before that is there.
 
@@ -12,9 +12,9 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from brokerha.master.apart import apart_state, news_ms
 from brokerha.master.belonging import State
 from brokerha.master.core import MasterCore
+from brokerha.master.state_words import apart_state, news_ms
 from brokerha.model.errors import NotFound, UnknownRepository
 from brokerha.model.ids import Instant
 from brokerha.ports.front import ReadOutcome

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from brokerha.master import belonging
-from brokerha.master.apart import is_alone
 from brokerha.master.core import MasterCore
 from brokerha.master.pins import NAMED, PEER, SPLIT
-from brokerha.master.state_words import epoch_state
+from brokerha.master.state_words import epoch_state, is_alone
 from brokerha.model import states
 from brokerha.model.epochs import Epoch, EpochId
 from brokerha.model.ids import Instant, NodeId

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from brokerha.master.apart import apart_state, is_alone, news_ms
+from brokerha.master.state_words import apart_state, is_alone, news_ms
 from brokerha.model import states
 from brokerha.model.requests import ACCEPTED, REFUSE, REFUSED, WAIT, Reply
 from brokerha.model.wire.epoch_messages import EpochPrepare
