@@ -1,5 +1,5 @@
 """Operators' commands about the workers of a master: add, remove, on, off, readable, trust, copy, repair, tasks; and about its masters.
-pins.py and split_commands.py have more.
+pins.py and split_report.py have more.
 
 Each returns plain data, or raises InvalidRequest or NotReady with what is wrong and what to do. What has to be remembered
 becomes a record that the next batch writes; until it is durable nothing of it is answered (the caller waits for a turn).
@@ -15,7 +15,7 @@ from brokerha.master.belonging import no_command
 from brokerha.master.command_arguments import AT_NODES, check_command
 from brokerha.master.core import MasterCore
 from brokerha.master.pins import PinCommands
-from brokerha.master.split_commands import SplitCommands
+from brokerha.master.split_report import SplitCommands
 from brokerha.model.epochs import ADD
 from brokerha.model.errors import InvalidRequest, NotFound, NotReady
 from brokerha.model.ids import Instant, NodeId, is_node_id

@@ -1,4 +1,9 @@
-"""What became of the transactions that lost their place when the queue went back: the split book, joined with the log of now.
+"""Commands about splits, and what became of the transactions that lost their place when the queue went back.
+
+    split-recovery {}          what is in force, and where it comes from; what the files of the masters say; what became of the last wish
+    split-recovery {mode}      wish for another strategy (`sync/splits/choosing.py`); answered at once with the state of the wish
+    splits         {}          the split book of this master, joined with the log of now
+    split          {number, from, limit}       one of them, with a page of what was given up
 
 | effect               | before                | now                                                        |
 |----------------------|-----------------------|------------------------------------------------------------|
@@ -14,6 +19,7 @@ Each master has its own book: a side that stayed has nothing in it. All is read 
 do not hold yet is none.
 
 Must never: run in the loop of a master over more than a page. A book may have a million transactions, and each is looked up in the journal.
+Nor change anything of the protocol: a wish is carried out by an epoch of all masters.
 """
 
 from __future__ import annotations
@@ -22,15 +28,24 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from brokerha.model.errors import NotFound
+from brokerha.master.belonging import no_command
+from brokerha.model.errors import InvalidRequest, NotFound, NotReady
 from brokerha.model.given_up import UNKNOWN_OUTCOME, GivenUp, Split
-from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.operations import APPLIED, REJECTED
 from brokerha.model.records import History
+from brokerha.sync.core import SyncCore
+from brokerha.sync.splits.choosing import Choice, differing, files
+
+if TYPE_CHECKING:
+    from brokerha.master.core import MasterCore
 
 Answer = dict[str, Any]
+
+FILE, EPOCH = "file", "epoch"
+"""Where the strategy in force comes from; an epoch has it by command, or because files differed when it was decided."""
 
 WAITS, SAME_PLACE, RE_ORDERED, EXECUTED_AGAIN = "waits", "same place", "re-ordered", "executed again"
 NOT_EXECUTED_AGAIN, REJECTED_NOW, APPLIED_NOW = "not executed again", "rejected now", "applied now"
@@ -161,3 +176,61 @@ def effect_of(entry: GivenUp, lsn: Lsn | None, outcome: str | None, split: Split
     if lsn == entry.lsn:
         return SAME_PLACE
     return EXECUTED_AGAIN if before == APPLIED else RE_ORDERED
+
+
+# ---- commands
+
+
+class SplitCommands:
+    """The commands of one master; see the head of the module, and site_commands.py for what is common to all."""
+
+    def __init__(self, core: MasterCore) -> None:
+        self._core = core
+
+    def split_recovery(self, arguments: Answer, now: Instant) -> Answer:
+        """What is in force, or a wish for something else. Raises InvalidRequest, NotReady."""
+        sync = self._core.sync
+        if "mode" not in arguments:
+            choice = sync.epochs.choosing.choice
+            return {**_in_force(sync), "change": _told(choice) if choice is not None else None}
+        mode = arguments["mode"]
+        if not isinstance(mode, str):
+            raise InvalidRequest(f"mode is none, simple, smart or quorum, not {mode!r}")
+        if refused := no_command(sync):
+            raise NotReady(refused)
+        choice = sync.epochs.choosing.choose(sync, mode, now)
+        return {**_in_force(sync), "change": _told(choice), "changed": choice is sync.epochs.choosing.choice}
+
+    def splits(self, _arguments: Answer, _now: Instant) -> Answer:
+        """The split book."""
+        return listed(self._core.history, facts_of(self._core))
+
+    def split(self, arguments: Answer, _now: Instant) -> Answer:
+        """One split. Raises NotFound, InvalidRequest."""
+        return shown(self._core.history, facts_of(self._core), arguments)
+
+
+def facts_of(core: MasterCore) -> Facts:
+    """What a report has to know of this master; may be asked from any thread."""
+    return Facts(core.sync.node, core.site.lsn, core.site.executed, bool(core.site.workers or core.site.executed))
+
+
+def source_of(sync: SyncCore) -> str:
+    """Where the strategy in force comes from."""
+    return EPOCH if sync.epoch.mode else FILE
+
+
+def _in_force(sync: SyncCore) -> Answer:
+    return {
+        "master": sync.node,
+        "mode": sync.mode,
+        "source": source_of(sync),
+        "epoch": sync.epoch.number,
+        "files": files(sync),
+        "differing": differing(sync),
+    }
+
+
+def _told(choice: Choice) -> Answer:
+    """A wish as plain data."""
+    return {"mode": choice.mode, "state": choice.state, "stage": choice.stage}

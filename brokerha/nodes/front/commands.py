@@ -14,8 +14,7 @@ from typing import Any
 from brokerha.master import split_report
 from brokerha.master.command_arguments import check_command
 from brokerha.master.site_commands import SiteCommands
-from brokerha.master.split_commands import facts_of
-from brokerha.master.split_report import Facts
+from brokerha.master.split_report import Facts, facts_of
 from brokerha.model.errors import BrokerhaError, NotReady, TimedOut
 from brokerha.model.records import History
 from brokerha.nodes.loop import NodeLoop

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from brokerha.master.core import MasterCore
-from brokerha.master.split_commands import source_of
+from brokerha.master.split_report import source_of
 from brokerha.model.given_up import Split
 from brokerha.model.ids import NodeId
 from brokerha.model.numbers import Numbers
