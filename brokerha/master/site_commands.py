@@ -9,13 +9,14 @@ Doing one twice is the same as doing it once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from brokerha.master.belonging import no_command
-from brokerha.master.command_arguments import AT_NODES, check_command
+from brokerha.master.command_arguments import check_command
 from brokerha.master.core import MasterCore
 from brokerha.master.pins import PinCommands
-from brokerha.master.split_report import SplitCommands
+from brokerha.master.split_report import split_recovery
 from brokerha.model.epochs import ADD
 from brokerha.model.errors import InvalidRequest, NotFound, NotReady
 from brokerha.model.ids import Instant, NodeId, is_node_id
@@ -142,7 +143,7 @@ class SiteCommands:
         self._core = core
         self._site = core.site
         self._protects = protect_single_worker
-        pins, peers, splits = PinCommands(core), PeerCommands(core), SplitCommands(core)
+        pins, peers = PinCommands(core), PeerCommands(core)
         self._commands: dict[str, Callable[[Arguments, Instant], Answer]] = {
             "worker-add": self._add,
             "worker-remove": self._remove,
@@ -165,9 +166,7 @@ class SiteCommands:
             "peer-add": peers.add,
             "peer-remove": peers.remove,
             "peers": peers.peers,
-            "split-recovery": splits.split_recovery,
-            "splits": splits.splits,
-            "split": splits.split,
+            "split-recovery": partial(split_recovery, core),
         }
 
     def run(self, name: str, arguments: Arguments, now: Instant) -> Answer:
@@ -177,7 +176,7 @@ class SiteCommands:
             raise InvalidRequest(
                 "this master has no backups, so nothing of it can be promoted: ask a process of the one that is meant"
             )
-        if name in AT_NODES:
+        if name not in self._commands:
             raise InvalidRequest(f"the command {name} is for a node with a cluster file, which this master has not")
         return self._commands[name](arguments, now)
 

@@ -181,33 +181,19 @@ def effect_of(entry: GivenUp, lsn: Lsn | None, outcome: str | None, split: Split
 # ---- commands
 
 
-class SplitCommands:
-    """The commands of one master; see the head of the module, and site_commands.py for what is common to all."""
-
-    def __init__(self, core: MasterCore) -> None:
-        self._core = core
-
-    def split_recovery(self, arguments: Answer, now: Instant) -> Answer:
-        """What is in force, or a wish for something else. Raises InvalidRequest, NotReady."""
-        sync = self._core.sync
-        if "mode" not in arguments:
-            choice = sync.epochs.choosing.choice
-            return {**_in_force(sync), "change": _told(choice) if choice is not None else None}
-        mode = arguments["mode"]
-        if not isinstance(mode, str):
-            raise InvalidRequest(f"mode is none, simple, smart or quorum, not {mode!r}")
-        if refused := no_command(sync):
-            raise NotReady(refused)
-        choice = sync.epochs.choosing.choose(sync, mode, now)
-        return {**_in_force(sync), "change": _told(choice), "changed": choice is sync.epochs.choosing.choice}
-
-    def splits(self, _arguments: Answer, _now: Instant) -> Answer:
-        """The split book."""
-        return listed(self._core.history, facts_of(self._core))
-
-    def split(self, arguments: Answer, _now: Instant) -> Answer:
-        """One split. Raises NotFound, InvalidRequest."""
-        return shown(self._core.history, facts_of(self._core), arguments)
+def split_recovery(core: MasterCore, arguments: Answer, now: Instant) -> Answer:
+    """What is in force, or a wish for something else. Raises InvalidRequest, NotReady."""
+    sync = core.sync
+    if "mode" not in arguments:
+        choice = sync.epochs.choosing.choice
+        return {**_in_force(sync), "change": _told(choice) if choice is not None else None}
+    mode = arguments["mode"]
+    if not isinstance(mode, str):
+        raise InvalidRequest(f"mode is none, simple, smart or quorum, not {mode!r}")
+    if refused := no_command(sync):
+        raise NotReady(refused)
+    choice = sync.epochs.choosing.choose(sync, mode, now)
+    return {**_in_force(sync), "change": _told(choice), "changed": choice is sync.epochs.choosing.choice}
 
 
 def facts_of(core: MasterCore) -> Facts:

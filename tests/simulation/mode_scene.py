@@ -17,6 +17,7 @@ from typing import Any
 import msgpack
 
 from brokerha.master.site_commands import SiteCommands
+from brokerha.master.split_report import facts_of, listed, shown
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import Operation
 from brokerha.model.requests import APPLIED_LEVEL, REFUSED, UNKNOWN, Reply
@@ -119,7 +120,8 @@ class ModeScene(SplitScene):
 
     def splits(self, node: NodeId) -> list[dict[str, Any]]:
         """`splits list` of a master, the newest first."""
-        return list(self.tell(node, "splits")["splits"])
+        core = self.runner(node).core
+        return list(listed(core.history, facts_of(core))["splits"])
 
     def gave_up(self, node: NodeId) -> list[tuple[int, int]]:
         """(LSN to which it went back, how many lost their place) of each split that a master knows, the oldest first."""
@@ -131,7 +133,8 @@ class ModeScene(SplitScene):
 
     def book(self, node: NodeId, place: int = 0) -> list[Row]:
         """`splits show` of a split, the last one first."""
-        entries = self.tell(node, "split", number=self.splits(node)[place]["number"])["entries"]
+        core, number = self.runner(node).core, self.splits(node)[place]["number"]
+        entries = shown(core.history, facts_of(core), {"number": number})["entries"]
         return [(e["lsn"], e["txid"], e["outcome"], e["new_lsn"], e["new_outcome"], e["effect"]) for e in entries]
 
     def outcome(self, node: NodeId, txid: TxId) -> tuple[str, int]:

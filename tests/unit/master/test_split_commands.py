@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from brokerha.master.core import MasterCore
+from brokerha.master.split_report import facts_of, listed, shown
 from brokerha.model import states
 from brokerha.model.epochs import FIRST
 from brokerha.model.errors import InvalidRequest, NotReady
@@ -150,5 +151,7 @@ def test_each_going_back_is_one_line_and_counted() -> None:
     after.note(one.core)
     assert after.metrics()["splits_total"] == 0
     # The book has both
-    assert [split["total"] for split in one.do("splits")["splits"]] == [0, 2]
-    assert [row["txid"] for row in one.do("split", number=one.do("splits")["splits"][1]["number"])["entries"]] == ["t4", "t5"]
+    known, facts = one.core.history, facts_of(one.core)
+    splits = listed(known, facts)["splits"]
+    assert [split["total"] for split in splits] == [0, 2]
+    assert [row["txid"] for row in shown(known, facts, {"number": splits[1]["number"]})["entries"]] == ["t4", "t5"]
