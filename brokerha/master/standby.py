@@ -34,7 +34,7 @@ from brokerha.model.wire.process_messages import (
 )
 from brokerha.replication.journal.follower import JournalFollower, JournalFollowerConfig
 from brokerha.replication.journal.log import NumberedLog
-from brokerha.replication.role.config import FIRST_VIEW, RoleChange
+from brokerha.replication.role.config import RoleChange
 from brokerha.replication.role.resting import Resting
 from brokerha.replication.role.role import Role
 from brokerha.replication.role.table import RoleState
@@ -162,8 +162,7 @@ class Standby:
             self.follower.on_loaded(log, state)
             for txid in state.prepared:
                 self.participant.on_record_durable(txid)
-            last = (state.views[-1][0] if state.views else FIRST_VIEW, state.last_number)
-            self.role.moved(last, state.journal)
+            self.role.moved(self.follower.last, state.journal)
         elif not isinstance(answer, LoadOpened):
             self.follower.on_copy_answer(answer, now)  # type: ignore[arg-type]
 

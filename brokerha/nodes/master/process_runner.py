@@ -44,7 +44,8 @@ from brokerha.nodes.observing.master_view import backup_row
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import JournalCopy
 from brokerha.ports.transport import Inbound
-from brokerha.replication.role.config import FIRST_VIEW, RoleChange, RoleConfig
+from brokerha.replication.journal.log import FIRST_VIEW
+from brokerha.replication.role.config import RoleChange, RoleConfig
 from brokerha.replication.role.role import Role
 from brokerha.replication.role.table import RoleState
 

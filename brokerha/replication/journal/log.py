@@ -23,6 +23,7 @@ Item = tuple[int, bytes]
 """(number, encoded record)"""
 
 FIRST_VIEW = 1
+"""View of a master before any election."""
 MESSAGE_BYTES = 4 * 1024 * 1024
 """Records in one message; a single one that is larger goes alone."""
 

@@ -20,8 +20,6 @@ from brokerha.replication.role.table import RoleState
 
 PLACES = 10
 """Processes that one master may have: places are the last digit of a view."""
-FIRST_VIEW = 1
-"""View of a master before any election."""
 
 
 def view_of(term: int, place: int) -> int:

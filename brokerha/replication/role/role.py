@@ -27,8 +27,8 @@ from brokerha.model.ids import Instant, NodeId
 from brokerha.model.invariants import invariant
 from brokerha.model.wire.messages import Message, Outgoing
 from brokerha.model.wire.process_messages import Candidate, Vote
+from brokerha.replication.journal.log import FIRST_VIEW
 from brokerha.replication.role.config import (
-    FIRST_VIEW,
     PLACES,
     RoleChange,
     RoleConfig,
