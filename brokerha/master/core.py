@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 from brokerha.master import belonging
 from brokerha.master.admission import Waiters, is_other_body, is_other_origin
@@ -61,18 +60,6 @@ from brokerha.transactions.config import TxConfig
 NOTHING = Ready()
 
 
-class Overtaken(Protocol):
-    """What a master has that is told."""
-
-    history: History
-    site: Site
-    transacting: Transacting
-    waiters: Waiters
-
-    def go_on_after(self, lsn: Lsn) -> None:
-        """Results after ``lsn`` are void."""
-
-
 class TakingOver:
     """Follows the rounds of one master.
 
@@ -90,7 +77,7 @@ class TakingOver:
         self._round: RoundResult | None = None
         """That brought a state which is not known to be durable yet."""
 
-    def on_round(self, core: Overtaken, result: RoundResult) -> None:
+    def on_round(self, core: MasterCore, result: RoundResult) -> None:
         """A round is about to be written."""
         if result.state is not None:
             self._round = result
@@ -99,7 +86,7 @@ class TakingOver:
             site.disagreement = ""
             core.go_on_after(result.state.lsn)
 
-    def settle(self, core: Overtaken, now: Instant) -> None:
+    def settle(self, core: MasterCore, now: Instant) -> None:
         """What was returned before is durable."""
         result, self._round = self._round, None
         if result is None or result.state is None:

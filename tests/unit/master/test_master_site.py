@@ -95,9 +95,3 @@ def test_what_a_master_posts_of_its_content_is_durable() -> None:
     master.ms += master.config.outcomes_wait_ms
     master.run()
     assert master.core._posted_fingerprint() == (6, text(6))
-
-
-def test_more_copies_than_a_site_has_are_refused() -> None:
-    master = OneMaster()
-    master.core.step(Submit(1, "new", b"body", copies=3), master.now())
-    assert [reply.error for reply in master.core.take_ready(master.now()).replies] == ["InvalidRequest"]
