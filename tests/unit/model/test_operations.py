@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-
 import msgpack
 import pytest
 
@@ -119,10 +117,6 @@ def test_a_message_is_called_by_its_transaction_and_the_place_of_its_operation()
     assert operations.message_id("order:4711", 3) == "order:4711.3"
     assert operation_checks.is_message_id("order:4711.3")
     assert operation_checks.is_message_id(operations.message_id("x" * 128, operations.OPERATIONS_LIMIT))
-
-
-def test_the_examples_of_etags_are_true() -> None:
-    assert doctest.testmod(etags) == (0, 1)
 
 
 def test_effects_come_back_equal_and_nothing_is_nothing() -> None:

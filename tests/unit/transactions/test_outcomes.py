@@ -8,7 +8,6 @@ import pytest
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.operations import pack_operations
 from brokerha.model.records import MasterState
-from brokerha.model.wire.tx_queues import tx_queue_name
 from brokerha.transactions.config import TxConfig
 from brokerha.transactions.locks import Locks, accepted_in_body
 from brokerha.transactions.outcomes import ABORTED, COMMITTED, Finished, Presumption, word_of
@@ -98,10 +97,6 @@ def test_a_lock_is_held_by_one_and_released_with_all_others_of_it() -> None:
     locks.release("t1")
     locks.release("t1")
     assert (len(locks), locks.holder("q", "a"), locks.has("t1")) == (0, None, False)
-
-
-def test_a_queue_is_named_after_master_transaction_and_backup() -> None:
-    assert tx_queue_name("m1", "t", "b1") == "brokerha.tx.m1.t.b1"
 
 
 @pytest.mark.parametrize(
