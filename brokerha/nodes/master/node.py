@@ -216,7 +216,7 @@ class MasterNode:
         """Workers that may be asked to read now."""
         feed = self.runner.core.feed
         workers = (feed.workers[node] for node in feed.readable(mono_ms))
-        return [WorkerFacts(each.node, each.applied, each.running_reads, each.heard_ms) for each in workers]
+        return [WorkerFacts(each.node, each.applied, each.said.running_reads, each.heard_ms) for each in workers]
 
     def _on_node(self, envelope: Envelope, now: Instant) -> bool:
         message = envelope.message

@@ -247,7 +247,7 @@ class MasterView:
             "seen_s": seen_ms / 1000 if seen_ms < 10**9 else None,
             "probe": worker.node == core.feed.probe,
             "readable": worker.is_readable,
-            "free_bytes": (worker.progress.free_bytes or None) if worker.progress is not None else None,
+            "free_bytes": worker.said.free_bytes or None,
         }
 
     def _standing(self, worker: WorkerFeed, now: Instant) -> tuple[str, str]:

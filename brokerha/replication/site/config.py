@@ -13,6 +13,8 @@ Named = tuple[tuple[NodeId, bool, bool], ...]
 """Workers: name, whether it is read, whether it is switched on."""
 LEAST_GONE_MS = 100
 """The broker is asked for a worker at most this often."""
+SILENT = Progress("", 0, "", 0, "")
+"""What a worker that was not heard says."""
 PAST_JOURNALS = 8
 """Names of earlier copies of a worker that are remembered."""
 
@@ -207,6 +209,11 @@ class WorkerFeed(Followed):
         self.wanted.clear()
 
     @property
+    def said(self) -> Progress:
+        """Its last heartbeat; `SILENT` as long as it was not heard."""
+        return self.progress if self.progress is not None else SILENT
+
+    @property
     def is_giving(self) -> bool:
         """Whether another worker is taking its copy."""
         return self.progress is not None and self.progress.state in ("replication-server", "writing-copy")
@@ -215,31 +222,6 @@ class WorkerFeed(Followed):
     def is_following(self) -> bool:
         """Whether it takes records."""
         return self.progress is not None and self.progress.follows in ("basic", "request")
-
-    @property
-    def lineage(self) -> int:
-        """Of the log that its copy followed."""
-        return self.progress.lineage if self.progress is not None else 0
-
-    @property
-    def kept_lsn(self) -> Lsn:
-        """LSN of the copy that it keeps; -1 when it keeps none, or was not heard."""
-        return self.progress.kept_lsn if self.progress is not None else -1
-
-    @property
-    def kept_lineage(self) -> int:
-        """Lineage of that copy."""
-        return self.progress.kept_lineage if self.progress is not None else 0
-
-    @property
-    def kept_number(self) -> int:
-        """Number of the order by which it keeps it."""
-        return self.progress.kept_number if self.progress is not None else 0
-
-    @property
-    def kept_reason(self) -> str:
-        """Why it could not keep one; empty when it could, or was not told to."""
-        return self.progress.kept_reason if self.progress is not None else ""
 
     @property
     def is_away(self) -> bool:
@@ -268,19 +250,9 @@ class WorkerFeed(Followed):
         return self.executed_fingerprint if self.executed_lsn == self.applied else ""
 
     @property
-    def items(self) -> int:
-        """Quads and keys that it held when it was heard last."""
-        return self.progress.items if self.progress is not None else 0
-
-    @property
     def items_now(self) -> int:
         """At `applied`, as with the fingerprint; of an earlier LSN as long as it has said nothing newer."""
         is_newer = self.executed_lsn == self.applied and (
             self.progress is None or self.progress.applied_lsn != self.applied
         )
-        return self.executed_items if is_newer else self.items
-
-    @property
-    def running_reads(self) -> int:
-        """Reads under way there, of all callers."""
-        return self.progress.running_reads if self.progress is not None else 0
+        return self.executed_items if is_newer else self.said.items

@@ -32,7 +32,7 @@ def sources_for(node: NodeId, workers: Iterable[WorkerFeed]) -> tuple[NodeId, ..
 
 def _load(worker: WorkerFeed) -> tuple[bool, bool, int, NodeId]:
     # Everybody who writes waits for the probe, so that it gives its copy only when nobody else can.
-    return worker.is_giving, worker.is_probe, worker.running_reads, worker.node
+    return worker.is_giving, worker.is_probe, worker.said.running_reads, worker.node
 
 
 def behind(executed: Lsn, applied: Lsn) -> int:

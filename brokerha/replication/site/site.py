@@ -109,7 +109,7 @@ class Site:
         Of a worker that says nothing else any more it is the present, however that came to be.
         """
         is_earlier = progress.journal in worker.past_journals
-        is_less = (progress.lineage, progress.applied_lsn) < (worker.lineage, worker.applied)
+        is_less = (progress.lineage, progress.applied_lsn) < (worker.said.lineage, worker.applied)
         return (is_earlier or (progress.journal == worker.journal and is_less)) and self.is_alive(worker, mono_ms)
 
     def judge(self, worker: WorkerFeed, mono_ms: int) -> None:
@@ -153,7 +153,7 @@ class Site:
             self.stand(
                 worker,
                 Standing.OUT_OF_SYNC,
-                f"goes on from LSN {self.lineages.agreed(worker.lineage)}, with what it has",
+                f"goes on from LSN {self.lineages.agreed(worker.said.lineage)}, with what it has",
             )
             self._order(worker, self.splits.coin(worker, self.view, ()), mono_ms)
             return
@@ -185,7 +185,7 @@ class Site:
         is_elsewhere = progress.lineage != self.lineages.number
         if progress.follows == "idle" or progress.view != self.view or is_elsewhere:
             sources = sources_for(worker.node, self.workers.values())
-            if sources and should_copy(self.config, lag, worker.replay_per_s, self.workers[sources[0]].items):
+            if sources and should_copy(self.config, lag, worker.replay_per_s, self.workers[sources[0]].said.items):
                 self.stand(worker, Standing.OUT_OF_SYNC, f"{lag} transactions behind: takes a snapshot")
                 self._order_load(worker, sources, worker.reason, mono_ms)
                 return

@@ -67,9 +67,9 @@ class Keeping:
     def holders(self, workers: Iterable[WorkerFeed], is_usable: Callable[[WorkerFeed], bool]) -> dict[NodeId, Lsn]:
         """Who keeps a copy that counts, and its LSN."""
         return {
-            each.node: each.kept_lsn
+            each.node: each.said.kept_lsn
             for each in workers
-            if each.kept_lsn >= 0 and each.kept_number > self._dropped and is_usable(each)
+            if each.said.kept_lsn >= 0 and each.said.kept_number > self._dropped and is_usable(each)
         }
 
     def orders(
@@ -84,9 +84,9 @@ class Keeping:
             return []
         if not self.is_wanted:
             return [
-                Outgoing(each.node, Keep(view, max(self._number, each.kept_number), is_wanted=False))
+                Outgoing(each.node, Keep(view, max(self._number, each.said.kept_number), is_wanted=False))
                 for each in alive
-                if each.kept_lsn >= 0 and self._is_due(each.node, mono_ms)
+                if each.said.kept_lsn >= 0 and self._is_due(each.node, mono_ms)
             ]
         if self.holders(alive, is_usable):
             self._chosen = ""
@@ -95,7 +95,7 @@ class Keeping:
         if worker is None or not self._is_due(worker.node, mono_ms):
             return []
         # What it keeps already is of no use: a higher number has it keep another one.
-        self._number = max(self._number, worker.kept_number + (worker.kept_lsn >= 0))
+        self._number = max(self._number, worker.said.kept_number + (worker.said.kept_lsn >= 0))
         return [Outgoing(worker.node, Keep(view, self._number, is_wanted=True))]
 
     def _worker(self, alive: list[WorkerFeed], mono_ms: int) -> WorkerFeed | None:
@@ -103,7 +103,7 @@ class Keeping:
         able = {each.node: each for each in alive if each.is_on and each.is_following}
         chosen = able.get(self._chosen)
         # It may have refused an earlier order, and not have answered this one yet.
-        if chosen is not None and (not chosen.kept_reason or not self._may_order(chosen.node, mono_ms)):
+        if chosen is not None and (not chosen.said.kept_reason or not self._may_order(chosen.node, mono_ms)):
             return chosen
         if self._chosen:
             self._tried.append(self._chosen)
@@ -112,7 +112,7 @@ class Keeping:
             # All of them have failed: from the beginning, at the pace of orders.
             self._tried, fresh = [], list(able.values())
         # The probe has the most to do, and who answers reads has more than who does not.
-        worker = min(fresh, key=lambda each: (each.is_probe, each.is_readable, each.running_reads, each.node), default=None)
+        worker = min(fresh, key=lambda each: (each.is_probe, each.is_readable, each.said.running_reads, each.node), default=None)
         self._chosen = worker.node if worker is not None else ""
         return worker
 
@@ -149,8 +149,7 @@ class Splits:
 
     def may_move(self, worker: WorkerFeed) -> bool:
         """Whether its copy is void and has the content that the log has where it is not: it stands there, under another LSN."""
-        progress = worker.progress
-        return progress is not None and bool(self.void(worker)) and progress.fingerprint == self._content(worker) != ""
+        return bool(self.void(worker)) and worker.said.fingerprint == self._content(worker) != ""
 
     def _content(self, worker: WorkerFeed) -> str:
         agreed = self._agreed(worker)
@@ -158,27 +157,27 @@ class Splits:
 
     def is_usable(self, worker: WorkerFeed) -> bool:
         """Whether what it keeps is the beginning of the log of now, and the log reaches back to it."""
-        lsn = worker.kept_lsn
+        lsn = worker.said.kept_lsn
         is_reached = lsn + 1 >= self.history.results_from()
-        return lsn >= 0 and is_reached and not self.lineages.problem(worker.kept_lineage, lsn)
+        return lsn >= 0 and is_reached and not self.lineages.problem(worker.said.kept_lineage, lsn)
 
     def may_restore(self, worker: WorkerFeed) -> bool:
         """Whether its copy is void and what it keeps is not."""
-        return worker.lineage < self.lineages.number and bool(self.void(worker)) and self.is_usable(worker)
+        return worker.said.lineage < self.lineages.number and bool(self.void(worker)) and self.is_usable(worker)
 
     def restore(self, worker: WorkerFeed, view: int, reason: str) -> Restore:
         """The order to a worker that may restore."""
-        return Restore(view, worker.kept_number, self.lineages.number, self._agreed(worker), reason)
+        return Restore(view, worker.said.kept_number, self.lineages.number, self._agreed(worker), reason)
 
     def coin(self, worker: WorkerFeed, view: int, sources: tuple[NodeId, ...]) -> Coin:
         """The order to follow the log of now."""
         fingerprint = self._content(worker) if self.may_move(worker) else ""
         lineage, agreed = self.lineages.number, self._agreed(worker)
-        return Coin(view, sources, worker.forgiven_lsn, lineage, agreed, fingerprint, worker.lineage)
+        return Coin(view, sources, worker.forgiven_lsn, lineage, agreed, fingerprint, worker.said.lineage)
 
     def _agreed(self, worker: WorkerFeed) -> Lsn:
         """Up to where it may be to go over to the lineage of now; 0 when it is of that one."""
-        agreed = self.lineages.agreed(worker.lineage)
+        agreed = self.lineages.agreed(worker.said.lineage)
         return max(agreed, worker.vouched_lsn) if agreed is not None else 0
 
     def kept(self, workers: list[WorkerFeed]) -> dict[NodeId, Lsn]:

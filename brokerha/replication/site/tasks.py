@@ -87,7 +87,7 @@ class Tasks:
             raise NotReady(
                 f"worker {node} is not in sync, or busy" if node else "no worker of this site is in sync and free"
             )
-        return min(able, key=lambda worker: (worker.is_readable, worker.running_reads, worker.node))
+        return min(able, key=lambda worker: (worker.is_readable, worker.said.running_reads, worker.node))
 
     def on_report(self, sender: NodeId, report: TaskReport, now: Instant) -> None:
         """A worker says how far it is."""

@@ -71,7 +71,7 @@ def test_a_single_worker_that_cannot_is_asked_again_at_the_pace_of_orders() -> N
     table.settle(200)
     asked = table.sent_to("w1", Keep)
     assert 2 <= asked <= 1 + (table.ms - began_ms) // table.config.order_ms
-    assert table.feed_of("w1").kept_reason.startswith("no space")
+    assert table.feed_of("w1").said.kept_reason.startswith("no space")
     free[0] = 1 << 40
     table.until(lambda: table.site.kept() == {"w1": 10})
 
@@ -83,10 +83,10 @@ def test_a_copy_of_the_last_split_does_not_count_for_the_next_one() -> None:
     table.is_held = lambda way: way[1] == node and way[2] == Keep.CHANNEL
     table.site.drop_copies(table.now())
     table.settle(3)
-    before = table.feed_of(node).kept_number
+    before = table.feed_of(node).said.kept_number
     table.site.keep_copy(table.now())
     assert table.site.kept() == {}
     table.is_held = lambda _way: False
     table.until(lambda: bool(table.site.kept()))
     (other,) = table.site.kept()
-    assert table.feed_of(other).kept_number > before
+    assert table.feed_of(other).said.kept_number > before
