@@ -339,11 +339,12 @@ class Deciding:
         asks, transaction.asks = transaction.asks, []
         body = branches.packed(branches.COMMIT, txid) if transaction.is_two_phase else transaction.body
         is_new = not book.log.is_known(txid)
+        reason = "" if is_new else "its id came first with another transaction"
         if is_by_hand:
             book.take(transaction, Step.BY_HAND)
-            self._keep(transaction, f"heuristic commit: {BY_HAND}", is_committed=True)
+            told = f"heuristic commit: {BY_HAND}" if is_new else f"heuristic rollback: {reason}"
+            self._keep(transaction, told, is_committed=is_new)
         elif transaction.is_recorded:
-            reason = "" if is_new else "its id came first with another transaction"
             book.records.append(TxDecided(txid, is_new, reason, False, transaction.xid))
         if is_new:
             book.take(transaction, Step.COMMIT)

@@ -113,6 +113,27 @@ def test_another_transaction_with_the_same_key_that_came_first_ends_this_one() -
     bench.check_clean()
 
 
+def test_a_commit_by_hand_whose_key_another_transaction_had_first_is_no_commit() -> None:
+    bench = TxBench()
+    txid = "my-key"
+    bench.ask("begin", txid, xid=XID)
+    bench.ask("operations", txid, operations=publish("q", "mine"))
+    bench.ask("prepare", txid)
+    bench.core.admit(txid, b"\x91\x94\xa7publish\xa1q\xa1t\xc4\x05other")
+    reply = bench.ask("commit", txid, by_hand=True, one_phase=False)
+    assert (reply.error, "other operations" in reply.reason) == ("Aborted", True)
+    bench.settle()
+    assert [queues.texts("q") for queues in bench.contents()] == [["other"]] * 3
+    (row,) = bench.core.transacting.coordinator.rows(bench.now())
+    assert (row["state"], row["outcome"]) == ("heuristic", "aborted")
+    assert row["reason"] == "heuristic rollback: its id came first with another transaction"
+    decided = [record for _, record in bench.journal.records() if isinstance(record, TxDecided)]
+    assert [(record.is_commit, record.is_heuristic) for record in decided] == [(False, True)]
+    bench.ask("forget", txid)
+    bench.settle()
+    bench.check_clean()
+
+
 def test_locks_of_commits_that_no_worker_executes_are_bounded() -> None:
     bench = TxBench((), finished_limit=3)
     bench.submit(publish("q", *"abcdef"))
