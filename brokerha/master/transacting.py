@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from brokerha.master.admission import is_other_body
 from brokerha.master.retention import Retention, RetentionConfig
 from brokerha.model.errors import aborted
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId, maker_of
@@ -63,6 +64,7 @@ class Committer(Protocol):
     site: Site
     feed: Feed
     retention: Retention
+    bodies: dict[str, bytes]
 
     @property
     def config(self) -> Limits:
@@ -265,6 +267,12 @@ class Transacting:
     def is_known(self, txid: TxId) -> bool:
         """Whether a transaction is accepted or synchronised."""
         return txid in self._core.sync.pending or self._core.history.lsn_of(txid) is not None
+
+    def is_other(self, txid: TxId, body: bytes) -> bool:
+        """Whether a transaction that is known has another body than this one."""
+        core = self._core
+        lsn = core.history.lsn_of(txid) or 0
+        return is_other_body(core.bodies, core.history, core.sync.node, Submit(0, txid, body), lsn)
 
     def ids_from(self, now: Instant) -> Lsn:
         """LSN from which on every id is known: nothing was forgotten that is younger, or whose body is held."""

@@ -40,6 +40,9 @@ class Log(Protocol):
     def is_known(self, txid: TxId) -> bool:
         """Whether a transaction is accepted or synchronised."""
 
+    def is_other(self, txid: TxId, body: bytes) -> bool:
+        """Whether a transaction that is known has another body than this one; what was trimmed can no longer be compared."""
+
     def ids_from(self, now: Instant) -> Lsn:
         """LSN from which on every transaction id is known."""
 

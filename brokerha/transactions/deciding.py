@@ -42,6 +42,7 @@ from brokerha.transactions.tx_feed import COMMIT, PREPARE, ROLLBACK
 IN_USE = frozenset({Phase.OPEN, Phase.PREPARING})
 READ_ONLY = "read-only"
 BY_HAND = "decided by hand"
+TAKEN = "its id came first with another transaction"
 
 
 class Deciding:
@@ -239,9 +240,11 @@ class Deciding:
     def _end_as_in_the_log(self, transaction: Transaction, now: Instant) -> None:
         """The log knows its end, and the journal does not: the primary before this one decided, and its last record was lost."""
         book = self._book
-        is_commit = book.log.is_known(transaction.txid)
-        if not is_commit:
+        if not book.log.is_known(transaction.txid):
             self.abort(transaction, "rolled back by its client")
+            return
+        if book.log.is_other(transaction.txid, branches.packed(branches.COMMIT, transaction.txid)):
+            self.abort(transaction, TAKEN)
             return
         book.records.append(TxDecided(transaction.txid, True, "", False, transaction.xid))
         book.take(transaction, Step.JUDGED)
@@ -339,7 +342,7 @@ class Deciding:
         asks, transaction.asks = transaction.asks, []
         body = branches.packed(branches.COMMIT, txid) if transaction.is_two_phase else transaction.body
         is_new = not book.log.is_known(txid)
-        reason = "" if is_new else "its id came first with another transaction"
+        reason = "" if is_new else TAKEN
         if is_by_hand:
             book.take(transaction, Step.BY_HAND)
             told = f"heuristic commit: {BY_HAND}" if is_new else f"heuristic rollback: {reason}"

@@ -113,6 +113,28 @@ def test_another_transaction_with_the_same_key_that_came_first_ends_this_one() -
     bench.check_clean()
 
 
+def test_another_transaction_with_the_key_of_one_that_is_being_prepared_ends_that_one() -> None:
+    bench = TxBench()
+    txid = "my-key"
+    bench.ask("begin", txid, xid=XID)
+    bench.ask("operations", txid, operations=publish("q", "mine"))
+    bench.worker.is_stopped = True
+    ticket = bench.do("prepare", txid)
+    bench.run(500)
+    bench.core.admit(txid, b"\x91\x94\xa7publish\xa1q\xa1t\xc4\x05other")
+    bench.run(500)
+    bench.worker.is_stopped = False
+    bench.settle()
+    assert (told(bench, ticket).error, told(bench, ticket).reason) == (
+        "Aborted",
+        "its id came first with another transaction",
+    )
+    decided = [record for _, record in bench.journal.records() if isinstance(record, TxDecided)]
+    assert [record.is_commit for record in decided] == [False]
+    assert [queues.texts("q") for queues in bench.contents()] == [["other"]] * 3
+    bench.check_clean()
+
+
 def test_a_commit_by_hand_whose_key_another_transaction_had_first_is_no_commit() -> None:
     bench = TxBench()
     txid = "my-key"
