@@ -337,6 +337,10 @@ class JournalFeed:
                 self._judge(backup)
         return self.ready()
 
+    def part(self, node: NodeId, reason: str) -> None:
+        """A backup was lost in the middle of a transaction: it is not ready before it has joined anew."""
+        self._backups[node].part(reason)
+
     # ---- output
 
     def messages(self, now: Instant) -> list[Outgoing]:
