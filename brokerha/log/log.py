@@ -18,6 +18,7 @@ Must never: go on writing after a sync that failed, or take anything as durable 
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -102,6 +103,8 @@ class Log(LogHistory):
         """The segment at which a start begins."""
         self._named: list[str] = []
         """Files that the checkpoint on the disk names, beside segments."""
+        self._pinned: Counter[str] = Counter()
+        """Files that are being given away, and how many times; reading memory back does not end that."""
         try:
             with self._disk_errors("cannot be opened"):
                 self.folder = folder or self._found(is_new=begin_at is not None)
@@ -351,7 +354,7 @@ class Log(LogHistory):
     def _tidy(self) -> None:
         # What came after the checkpoint is named by the next one.
         ids = self._content.ids
-        self._segments.tidy([*self._named, *ids.files(), *ids.making(), *self._content.book.files()])
+        self._segments.tidy([*self._named, *ids.files(), *ids.making(), *self._content.book.files(), *self._pinned])
 
     def promise(self, view: int) -> None:
         """Remember durably that this process promised to a view; of the process, so beside the log. Raises JournalFull, JournalError."""
@@ -511,18 +514,13 @@ class Log(LogHistory):
             names = [*self._named, *segments.files()]
             active = segments.name(segments.active.place)
             lengths = [segments.active.length if name == active else self.disk.size(name) for name in names]
-            for name in names:
-                segments.pinned[name] = segments.pinned.get(name, 0) + 1
+            self._pinned.update(names)
             return self.last_number, checkpoint, [(name.partition("/")[2], size) for name, size in zip(names, lengths, strict=True)]
 
     def let_go(self, names: list[str]) -> None:
         """End what `hold_files` began; what nobody needs goes with the next checkpoint."""
         with self._lock:
-            pinned = self._segments.pinned
-            for name in names:
-                pinned[name] = pinned.get(name, 1) - 1
-                if not pinned[name]:
-                    del pinned[name]
+            self._pinned -= Counter(names)
 
     def end(self) -> None:
         """Write no more, with what was deferred durable if it can be; the disk stays open. Idempotent."""

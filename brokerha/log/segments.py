@@ -96,8 +96,6 @@ class Segments:
         self._active_name = ""
         self.roll_at = segment_bytes
         """Length at which the active segment is closed."""
-        self.pinned: dict[str, int] = {}
-        """Files that are being given away, and how many times."""
 
     # ------------------------------------------------------------------------- writing
 
@@ -303,10 +301,10 @@ class Segments:
         self.all = [segment for segment in self.all if segment.place not in places]
 
     def tidy(self, files: list[str]) -> None:
-        """Remove what the checkpoint on the disk does not need; ``files`` are those that it names beside segments."""
+        """Remove what the checkpoint on the disk does not need; ``files`` are to stay beside the segments."""
         needed = {f"{self.folder}/{CHECKPOINT}", *files, *self.files()}
         for name in self.disk.names():
-            if name.startswith(f"{self.folder}/") and name not in needed and name not in self.pinned:
+            if name.startswith(f"{self.folder}/") and name not in needed:
                 self.disk.remove(name)
 
     def files(self) -> list[str]:

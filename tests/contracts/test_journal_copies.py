@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -129,6 +130,28 @@ class TestLogCopy(InFiles, JournalCopyContract):
         source.journal._segments.roll_at = 1
         source.journal.append([Started(10)])
         assert "1/00000000.log" not in source.disk.names()
+
+    def test_what_is_given_away_stays_when_a_write_fails_meanwhile(
+        self, opened: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        source, follower = opened("a"), opened("b")
+        author = filled(source.journal, turns=3)
+        snapshot = source.make_snapshot("n")
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(source.disk, "write", refuse)
+            with pytest.raises(JournalFull):
+                source.journal.append([Started(8)])
+        source.journal._segments.roll_at = 1
+        filled(source.journal, turns=3, author=author)
+        source.journal.trim(below=6)
+        source.journal._segments.roll_at = 1
+        source.journal.append([Started(9)])
+        assert carry(source, follower) == snapshot
+        follower.open_load()
 
     def test_appending_goes_on_while_snapshots_are_made(self, opened: Open) -> None:
         # Given a journal that is written all the time
