@@ -17,7 +17,8 @@ A load comes into a folder of its own, beside the present one, and takes its pla
 
 What fails in 2 or 3 lets `current` name the old folder again. The promise of this process lies beside both and stays.
 
-Must never: change the present log before step 2, or believe a chunk after a restart that was not compared with its sum.
+Must never: change the present log before step 2, believe a chunk after a restart that was not compared with its sum, or let go of the
+directory before `close`.
 """
 
 from __future__ import annotations
@@ -150,16 +151,16 @@ class LogCopy:
     ) -> None:
         self.disk = disk
         self._chunk_bytes = chunk_bytes
-        self._opened = partial(self.make, disk, cluster, node, **bounds)
+        self._opened = partial(self.make, disk, cluster, node, keeps_disk=True, **bounds)
         self._given: dict[str, Given] = {}
         self._lock = Lock()
-        self._journal = self._opened(name=name)
         try:
+            self._journal = self._opened(name=name)
             with self._disk_errors("cannot be tidied"):
                 self._load = self._found_load()
                 self._remove_folders({self._journal.folder, self._load.folder if self._load else ""})
         except BaseException:
-            self._journal.close()
+            disk.close()
             raise
 
     make: type[Log] = Log

@@ -69,7 +69,8 @@ class Log(LogHistory):
     """A `ports.Journal` on a disk, for one node of one cluster; both empty where it is only read and the writer does not matter.
 
     ``name`` is that of a new log, random without; ``begin_at`` lets a new one begin after an LSN. The bounds are those of limits.py.
-    Raises JournalForeign, JournalDamaged, JournalError; JournalInUse comes from the disk, which `close` closes.
+    Raises JournalForeign, JournalDamaged, JournalError, and closes the disk then unless it ``keeps_disk``; JournalInUse comes from the
+    disk, which `close` closes.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Log(LogHistory):
         segment_bytes: int = SEGMENT_BYTES,
         cache_bytes: int = CACHE_BYTES,
         ids_held: int = IDS_HELD,
+        keeps_disk: bool = False,
     ) -> None:
         self.disk = disk
         self.cluster, self.node = cluster, node
@@ -115,7 +117,8 @@ class Log(LogHistory):
                 if not is_read_only:
                     self._make_durable()
         except BaseException:
-            disk.close()
+            if not keeps_disk:
+                disk.close()
             raise
 
     # ------------------------------------------------------------------------- opening

@@ -199,6 +199,14 @@ class TestLogCopy(InFiles, JournalCopyContract):
         with pytest.raises(JournalInUse):
             opened("b")
 
+    def test_a_load_that_cannot_be_opened_does_not_let_others_open_the_directory(self, opened: Open) -> None:
+        source, follower = opened("a", "m2"), opened("b")
+        carry(source, follower)
+        with pytest.raises(JournalError, match="belongs to node m2"):
+            follower.open_load()
+        with pytest.raises(JournalInUse):
+            opened("b")
+
     def test_chunks_that_a_power_cut_spoiled_are_asked_for_again(self, opened: Open, tmp_path: Path) -> None:
         source, follower = opened("a"), opened("b")
         used(source)
