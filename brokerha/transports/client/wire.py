@@ -28,7 +28,7 @@ from typing import Any
 
 import pika
 
-from brokerha.model.errors import InvalidRequest, NotReady, Unreachable
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, Unreachable
 from brokerha.model.gathering import Gathering
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.requests import WAIT, Reply
@@ -58,6 +58,8 @@ REFUSED_FIRST_S = 0.05
 REFUSED_MOST_S = 1.0
 """What a master could not answer is asked again after the first pause; it doubles each time."""
 _ASK_MARGIN_S = 5.0
+_SILENT_MS = 4_000
+"""How long one of several masters may take to list its transactions."""
 _PARTING_S = 2.0
 
 
@@ -170,26 +172,33 @@ class AmqpWire:
         """Ask and wait for the answer; see ports.Wire. What names a ``node`` goes to that master."""
         if what == "transactions":
             return self._transactions(timeout_ms)
+        return _awaited(self._asked(what, arguments, timeout_ms), timeout_ms)
+
+    def _asked(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Future[Any]:
         # How long a node waits with others is its own affair, but a step may be told to wait.
         more = {"timeout_ms": timeout_ms} if what == "transact" else {}
         body = client_wire.encode_question(what, {**arguments, **more})
         is_insistent = what not in {"transact", "command"}
-        future = self._question(
-            body, plain_answer, timeout_ms, str(arguments.get("node", "")), is_insistent=is_insistent
-        )
-        try:
-            return future.result(timeout_ms / 1000 + _ASK_MARGIN_S)
-        except FutureTimeoutError:
-            raise Unreachable("the connection does not react") from None
+        return self._question(body, plain_answer, timeout_ms, str(arguments.get("node", "")), is_insistent=is_insistent)
 
     def _transactions(self, timeout_ms: int) -> list[Any]:
-        """Those of all masters that answer."""
-        rows: list[Any] = []
-        for node in self.ask("status", {}, timeout_ms)["nodes"]:
-            if node["role"] == "master" and node["seen_s"] is not None:
-                step = {"action": "list", "txid": "", "arguments": {}, "node": node["id"]}
-                rows += self.ask("transact", step, timeout_ms)["transactions"]
-        return rows
+        """Those of all masters that answer. Raises what the last one said when none does."""
+        nodes = self.ask("status", {}, timeout_ms)["nodes"]
+        masters = [node["id"] for node in nodes if node["role"] == "master" and node["seen_s"] is not None]
+        if len(masters) > 1:
+            timeout_ms = min(timeout_ms, _SILENT_MS)
+        step = {"action": "list", "txid": "", "arguments": {}}
+        asked = [self._asked("transact", {**step, "node": master}, timeout_ms) for master in masters]
+        answers: list[Any] = []
+        problem: BrokerhaError | None = None
+        for future in asked:
+            try:
+                answers.append(_awaited(future, timeout_ms))
+            except BrokerhaError as error:
+                problem = error
+        if not answers and problem is not None:
+            raise problem
+        return [row for answer in answers for row in answer["transactions"]]
 
     def close(self, timeout_ms: int = 5000) -> None:
         """Wait for what is open as far as the time allows, complete the rest, disconnect. Idempotent."""
@@ -254,7 +263,7 @@ class AmqpWire:
             if self._open_count == 0:
                 self._idle.notify_all()
 
-    # ---------------------------------------------------------------------------- pika_thread.Owner, in the thread
+    # ---------------------------------------------------------------------------- thread.Owner, in the thread
 
     def up(self, channel: Any) -> None:
         """Publish everything that is open: answers to the old connection are lost."""
@@ -421,6 +430,14 @@ class AmqpWire:
         for request in self._open.values():
             request.expire("the connection was closed by this program")
         self._open.clear()
+
+
+def _awaited(future: Future[Any], timeout_ms: int) -> Any:
+    """The answer to a question, which is completed a little after its deadline at the latest."""
+    try:
+        return future.result(timeout_ms / 1000 + _ASK_MARGIN_S)
+    except FutureTimeoutError:
+        raise Unreachable("the connection does not react") from None
 
 
 def _batches(items: Sequence[_Waiting]) -> list[Request]:

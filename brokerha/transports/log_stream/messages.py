@@ -6,7 +6,7 @@
 A message of the stream names the history that it is of: the journal, and the lineage once the log has gone back
 (model/log_lineages.py). From then on it says every going back, so that one message is enough to know which of all before it are void.
 
-Pure: bytes and names only; session.py publishes them.
+Pure: bytes and names only; stream.py publishes them.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -20,7 +21,9 @@ from brokerha.model.errors import (
 from brokerha.model.requests import Reply
 from brokerha.model.wire import client_wire
 from brokerha.ports.front import ReadOutcome
+from brokerha.transports.client import wire as wire_module
 from brokerha.transports.client.requests import Answered, Question, Writes, plain_answer, read_outcome
+from brokerha.transports.client.wire import AmqpWire
 
 
 def writes(*txids: str, attempts: int = 1) -> tuple[Writes, list[Future[Reply]]]:
@@ -187,3 +190,63 @@ def test_how_old_a_read_may_be_comes_with_its_answer():
     answer = client_wire.decode_answer(client_wire.encode_read_answer("", "", "text/plain", 7, b"v"))
     assert set(answer) == {"error", "reason", "content_type", "lsn", "body"}
     assert read_outcome(answer) == ReadOutcome("text/plain", 7, b"v")
+
+
+class NoThread:
+    """In the place of `PikaThread`: what is to be called in the thread is called at once, and no time passes."""
+
+    user = "guest"
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def call(self, what: Callable[[], None]) -> None:
+        what()
+
+    def call_later(self, _delay_s: float, _what: Callable[[], None]) -> None:
+        pass
+
+    def forget(self, _timer: object) -> None:
+        pass
+
+
+class Masters:
+    """In the place of a channel: masters that answer at once, each question by what it is and whom it has to reach."""
+
+    def __init__(self, wire: AmqpWire, transactions: dict[str, Any]) -> None:
+        self._wire = wire
+        self._transactions = transactions
+
+    def basic_publish(self, _exchange: str, to: str, body: bytes, properties: Any, *, mandatory: bool) -> None:
+        nodes = [{"id": node, "role": "master", "seen_s": 0.0} for node in self._transactions]
+        found = self._transactions.get(to, {"nodes": [*nodes, {"id": "m9", "role": "master", "seen_s": None}]})
+        error = found if isinstance(found, str) else ""
+        answer = {"transactions": found} if isinstance(found, list) else found
+        self._wire.answered(properties.correlation_id, client_wire.encode_answer(error, "", answer))
+
+
+class TestTransactionsOfAllMasters:
+    @pytest.fixture
+    def listed(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
+        monkeypatch.setattr(wire_module, "PikaThread", NoThread)
+
+        def ask(**transactions: Any) -> list[Any]:
+            wire = AmqpWire("amqp://127.0.0.1:1/")
+            wire.up(Masters(wire, transactions))
+            rows: list[Any] = wire.ask("transactions", {}, 1000)
+            return rows
+
+        return ask
+
+    def test_those_of_every_master_are_listed(self, listed: Callable[..., list[Any]]):
+        assert listed(m1=[{"txid": "a"}, {"txid": "b"}], m2=[], m3=[{"txid": "c"}]) == [{"txid": each} for each in "abc"]
+
+    def test_a_master_that_does_not_answer_hides_none_of_the_others(self, listed: Callable[..., list[Any]]):
+        assert listed(m1=[{"txid": "a"}], m2="TimedOut", m3=[{"txid": "c"}]) == [{"txid": each} for each in "ac"]
+
+    def test_what_the_last_one_said_is_raised_when_none_answers(self, listed: Callable[..., list[Any]]):
+        with pytest.raises(NotReady):
+            listed(m1="TimedOut", m2="NotReady")
