@@ -175,6 +175,8 @@ class KombuTransport:
         """Take writes and reads of apps, or leave them to another process of this master."""
         if is_open is not self._is_serving:
             self._is_serving = is_open
+            # What came before goes back unlooked at, as in `_messages`.
+            self._left = [message for message in self._left if not isinstance(message, ClientMessage)]
             self._link.serve_clients(is_open)
 
     def tx_queue(self, decision: TxQueueDecision) -> None:

@@ -140,6 +140,17 @@ class TestInProcess(TransportContract):
         world.close()
         assert "short-lived" not in local_broker.namespaces()
 
+    def test_what_came_before_the_door_was_closed_is_not_received_after_it_went_back(self, world: World):
+        sender, receiver = world.node("m1"), world.node("m2")
+        sender.send([Outgoing("m2", fetch(str(n))) for n in range(3)])
+        world.publish("brokerha.writes", "m2", b"write")
+        # Given a write that came with messages of nodes, and more than one turn takes
+        found = receiver.receive(2, 200)
+        receiver.serve_clients(False)
+        assert [text_of(message) for message in [*found, *receiver.receive(9, 0)]] == ["0", "1", "2"]
+        receiver.serve_clients(True)
+        assert [message.body for message in take(receiver, 1)] == [b"write"]
+
     def test_a_deleted_queue_is_declared_again_and_sync_stays_first(self, world: KombuWorld):
         sender, receiver = world.node("m1"), world.node("m2")
         world._app.default_channel.queue_delete(queue="brokerha.m2.sync")
