@@ -350,7 +350,7 @@ def open_connection(
         password=address.password,
         virtual_host=address.vhost,
         transport=RabbitTransport,
-        ssl=_tls_options(address),
+        ssl=tls_options(address),
         heartbeat=config.heartbeat_s,
         connect_timeout=config.connect_timeout_s,
         transport_options={
@@ -387,7 +387,8 @@ def explain(error: BaseException, address: Address) -> str:
     return f"{type(error).__name__}: {error} ({address.host}:{address.port})"
 
 
-def _tls_options(address: Address) -> dict[str, Any] | bool:
+def tls_options(address: Address) -> dict[str, Any] | bool:
+    """What py-amqp takes as ``ssl``: chain and host name are verified; False without TLS."""
     if not address.is_tls:
         return False
     files = {"ca_certs": "cacertfile", "certfile": "certfile", "keyfile": "keyfile"}

@@ -23,6 +23,7 @@ import amqp
 from brokerha.model.errors import Unreachable
 from brokerha.model.wire.tx_queues import tx_queue_name
 from brokerha.transports.rabbitmq.addresses import Address, parse_addresses
+from brokerha.transports.rabbitmq.connecting import tls_options
 from brokerha.transports.rabbitmq.identity import TOOL_ROLE, Identity
 from brokerha.transports.topology import tx_queue_row
 
@@ -46,6 +47,7 @@ def _connect(address: Address) -> amqp.Connection:
         password=address.password,
         virtual_host=address.vhost,
         connect_timeout=10,
+        ssl=tls_options(address),
         client_properties=Identity("brokerha bench", TOOL_ROLE).properties(),
     )
     try:
