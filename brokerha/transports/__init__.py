@@ -11,7 +11,7 @@ Nodes see ports.Transport, client programs ports.Wire.
 
     kombu_transport.py   messages <-> bytes with a label; the URL chooses the link
     config.py            limits and times
-    declaring.py         declares what topology.py lists, through any channel that kombu gives
+    declaring.py         declares what topology.py lists, through a channel of py-amqp
     link.py              a link carries labelled bytes between one node and its broker
     rights.py            the least rights that each user of a broker needs, as the patterns that RabbitMQ takes
     senders.py           whether a message between nodes was published by the node that it names

@@ -1,4 +1,4 @@
-"""Declares what topology.py lists, through any channel that kombu gives: RabbitMQ's or the in-process one.
+"""Declares what topology.py lists, through a channel of py-amqp.
 
 Declaring is idempotent, and every node declares everything that it publishes to or reads from, again and again: so it
 does not matter who starts first, nor what was deleted meanwhile.

@@ -16,7 +16,6 @@ from brokerha.model.wire.messages import Outgoing
 from brokerha.ports.transport import Transport
 from brokerha.transports.config import LaneLimit, TransportConfig
 from brokerha.transports.in_process import local_broker
-from brokerha.transports.in_process.transport import InProcessTransport
 from brokerha.transports.kombu_transport import SMALL_BYTES, KombuTransport
 from tests.contracts.transport_contract import (
     PATIENCE_S,
@@ -35,16 +34,12 @@ from tests.support.served import Served
 _INCARNATION = 7
 
 
-class KombuWorld:
-    """Nodes and an app on one broker; the URL says which."""
+class Nodes:
+    """Nodes on one broker; the URL says which."""
 
-    def __init__(self, url: str, list_queues: Callable[[], list[str]] = list) -> None:
+    def __init__(self, url: str) -> None:
         self.url = url
-        self.list_queues = list_queues
         self._nodes: list[Any] = []
-        in_process = url.startswith("embedded:")
-        options = {"transport": InProcessTransport} if in_process else {"transport_options": {"confirm_publish": True}}
-        self._app = Connection(url, **options)
 
     def node(
         self, name: str, role: str = "master", cluster: str = "orders", master: str = "", **limits: Any
@@ -58,6 +53,53 @@ class KombuWorld:
         wait_until(lambda: transport.status().state == "connected", f"{name} is connected")
         found: Transport = transport
         return found
+
+    def close(self) -> None:
+        """Close the nodes."""
+        for node in self._nodes:
+            node.close()
+
+
+class InProcessWorld(Nodes):
+    """An app beside them that uses the broker of this process as it is."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"embedded://{name}")
+        self.broker = local_broker.enter(name)
+
+    def publish(self, exchange: str, key: str, body: bytes, **properties: Any) -> bool:
+        """Whether it reached a queue."""
+        return self.broker.publish(exchange, key, body, properties).routed > 0
+
+    def make_queue(self, name: str) -> None:
+        """A queue without binding."""
+        self.broker.declare_queue(name, {})
+
+    def get(self, queue: str) -> tuple[bytes, dict[str, Any]] | None:
+        """Look until there is a message."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            if message := self.broker.take(queue):
+                return message.body, message.properties
+        return None
+
+    def tx_queues(self) -> list[str]:
+        """Queues of transactions that are there now."""
+        return sorted(name for name in self.broker._queues if name.startswith("brokerha.tx."))
+
+    def close(self) -> None:
+        """Close the nodes, then the app."""
+        super().close()
+        local_broker.leave(self.broker)
+
+
+class KombuWorld(Nodes):
+    """An app beside them that speaks AMQP."""
+
+    def __init__(self, url: str, list_queues: Callable[[], list[str]] = list) -> None:
+        super().__init__(url)
+        self.list_queues = list_queues
+        self._app = Connection(url, transport_options={"confirm_publish": True})
 
     def publish(self, exchange: str, key: str, body: bytes, **properties: Any) -> bool:
         """Publish and wait until the broker has confirmed or returned it."""
@@ -87,15 +129,13 @@ class KombuWorld:
 
     def close(self) -> None:
         """Close the nodes, then the app."""
-        for node in self._nodes:
-            node.close()
+        super().close()
         self._app.release()
 
 
-def in_process_world() -> KombuWorld:
+def in_process_world() -> InProcessWorld:
     """A world in this process, with a name of its own."""
-    name = f"test-{secrets.token_hex(4)}"
-    return KombuWorld(f"embedded://{name}", lambda: local_broker.queues_of(name))
+    return InProcessWorld(f"test-{secrets.token_hex(4)}")
 
 
 def rabbitmq_world(broker: BrokerSource, url: str) -> KombuWorld:
@@ -126,7 +166,7 @@ class TestInProcess(TransportContract):
         assert [text_of(m) for m in take(receiver, 200 - dropped)] == [f"{n:04}" for n in range(dropped, 200)]
 
     def test_clusters_with_different_names_in_one_process_do_not_meet(self):
-        one, other = KombuWorld("embedded://one"), KombuWorld("embedded://other")
+        one, other = InProcessWorld("one"), InProcessWorld("other")
         sender, namesake = one.node("m1"), other.node("m2")
         sender.send([Outgoing("m2", fetch("t-1"))])
         assert namesake.receive(10, 1) == []
@@ -134,11 +174,22 @@ class TestInProcess(TransportContract):
         other.close()
 
     def test_the_queues_are_gone_when_the_last_connection_is_closed(self):
-        world = KombuWorld("embedded://short-lived")
+        world = InProcessWorld("short-lived")
         world.node("m1")
-        assert "short-lived" in local_broker.namespaces()
+        assert world.publish("brokerha.sync", "m1", b"")
         world.close()
-        assert "short-lived" not in local_broker.namespaces()
+        broker = local_broker.enter("short-lived")
+        assert (broker is world.broker, broker._queues) == (False, {})
+        local_broker.leave(broker)
+
+    def test_unsettled_messages_of_apps_stop_those_after_them(self, world: World):
+        receiver = world.node("m1", prefetch_clients=2)
+        for body in (b"1", b"2", b"3"):
+            world.publish("brokerha.writes", "m1", body)
+        first, second = take(receiver, 2)
+        assert receiver.receive(9, 0) == []
+        receiver.settle([second])
+        assert [message.body for message in (first, second, *take(receiver, 1))] == [b"1", b"2", b"3"]
 
     def test_what_came_before_the_door_was_closed_is_not_received_after_it_went_back(self, world: World):
         sender, receiver = world.node("m1"), world.node("m2")
@@ -151,12 +202,13 @@ class TestInProcess(TransportContract):
         receiver.serve_clients(True)
         assert [message.body for message in take(receiver, 1)] == [b"write"]
 
-    def test_a_deleted_queue_is_declared_again_and_sync_stays_first(self, world: KombuWorld):
+    def test_a_deleted_queue_is_declared_again_and_sync_stays_first(self, world: InProcessWorld):
         sender, receiver = world.node("m1"), world.node("m2")
-        world._app.default_channel.queue_delete(queue="brokerha.m2.sync")
+        world.broker.delete_queue("brokerha.m2.sync")
         assert receiver.receive(10, 1) == []
-        sender.send([Outgoing("m2", fetch("t-1"))])
-        assert text_of(take(receiver, 1)[0]) == "t-1"
+        sender.send([Outgoing("m2", bodies("t-2", bytes(2 * SMALL_BYTES))), Outgoing("m2", fetch("t-1"))])
+        assert [text_of(message) for message in take(receiver, 2)] == ["t-1", "t-2"]
+        assert count_of(receiver, "cancelled") == 1
 
 
 class TestRabbitMQ(TransportContract):

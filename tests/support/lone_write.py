@@ -188,7 +188,7 @@ def _has_arrivals(node: MasterNode | WorkerRunner) -> bool:
     door: Any = node.door if isinstance(node, WorkerRunner) else None
     handed_in = node._inbox if isinstance(node, MasterNode) else door.answers
     wait_ms = node._wait_ms() if isinstance(node, MasterNode) else node.wait_ms()
-    return bool(handed_in) or wait_ms <= 0 or any(channel.has_work() for channel in wire._link._in_process.channels)
+    return bool(handed_in) or wait_ms <= 0 or wire._link.has_ready()
 
 
 @contextmanager

@@ -1,45 +1,43 @@
 """The link of an embedded cluster: no thread, no socket; what the loop calls is done in that call.
 
 Publishing puts a message straight into the queue of the other node, where the limits of that queue count; taking
-sleeps on the bell of this node's own connection. So nine nodes in one process have nine loops and nothing else, and
+sleeps on the bell of this node. So nine nodes in one process have nine loops and nothing else, and
 none of them wakes up without a reason.
 
-The sync inbox is registered first and therefore served first (see transport.py). Messages of nodes are acknowledged
-when they are taken, messages of apps when they are settled.
+As long as a lane has messages, those after it wait: bulk never stands in front of agreement. Messages of nodes are
+acknowledged when they are taken, messages of apps when they are settled.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
-
-from amqp.exceptions import ChannelError
-from kombu import Connection
+from urllib.parse import urlsplit
 
 from brokerha.model.ids import NodeId
 from brokerha.model.wire.tx_queues import TX_QUEUE_PREFIX
 from brokerha.transports.config import TransportConfig
-from brokerha.transports.declaring import LANE_OF_KIND, declare
-from brokerha.transports.in_process.transport import EVENT_DROP, EVENT_NACK, EVENT_RETURN, InProcessTransport
+from brokerha.transports.declaring import LANE_OF_KIND
+from brokerha.transports.in_process import local_broker
+from brokerha.transports.in_process.local_broker import LocalMessage
 from brokerha.transports.lanes.parcels import (
     CLIENT_LANE,
+    DATA_LANE,
+    SYNC_LANE,
     TX_LANE,
     Arrival,
     ClientTag,
     Counters,
     Publication,
     absence_of,
-    arrival_of,
 )
 from brokerha.transports.link import CONNECTED
-from brokerha.transports.rabbitmq.properties import Message
 from brokerha.transports.topology import (
     DEFAULT_EXCHANGE,
     MASTER_ROLE,
     QueueRow,
-    consumer_tag,
     sync_queue,
     topology_of,
     tx_queue_row,
@@ -52,26 +50,22 @@ class DirectLink:
     def __init__(
         self, url: str, node: NodeId, role: str, config: TransportConfig, counters: Counters, master: NodeId = ""
     ) -> None:
-        self._node = node
         self._counters = counters
         self._config = config
         self._topology = topology_of(node, role, master)
         self._is_sharing = True
         self._is_serving = role == MASTER_ROLE
+        self._is_closed = self._is_woken = False
         self._generation = 1
         """Of messages of apps: a new one begins when those that were not settled were given back."""
+        self._last_tag = 0
+        self._unsettled: dict[int, tuple[str, LocalMessage]] = {}
+        """Messages of apps with their queues, by delivery tag."""
         self._arrived: list[Arrival] = []
-        self._connection = Connection(url, transport=InProcessTransport)
-        self._connection.connect()
-        self._in_process: Any = self._connection.connection
-        self._out: Any = self._connection.channel()
-        self._out.events[EVENT_RETURN].add(self._on_return)
-        self._out.events[EVENT_NACK].add(lambda *_facts: counters.add("nacked"))
-        self._out.events[EVENT_DROP].add(lambda count: counters.add("dropped", count))
-        self._inboxes: Any = self._connection.channel()
-        self._tx: Any = self._connection.channel()
-        self._followed: set[str] = set()
-        self._clients: Any = self._client_channel()
+        self._read: dict[str, dict[str, None]] = {lane: {} for lane in (SYNC_LANE, DATA_LANE, TX_LANE, CLIENT_LANE)}
+        """Queues that are read, by lane, in the order in which they are served."""
+        self._broker = local_broker.enter(urlsplit(url).hostname or "")
+        self._bell = threading.Condition(self._broker.lock)
         self._subscribe()
 
     def publish(self, publications: Sequence[Publication]) -> None:
@@ -79,63 +73,62 @@ class DirectLink:
         for publication in publications:
             try:
                 self._publish(publication)
-            except ChannelError:
+            except LookupError:
                 # Somebody deleted the exchange: make everything again, as after a deleted queue.
-                declare(self._out, self._topology)
+                self._broker.declare(self._topology)
                 self._publish(publication)
             if publication.settles is not None:
                 self.settle([publication.settles])
         self._counters.add("sent", sum(not publication.opens for publication in publications))
 
     def take(self, limit: int, timeout_s: float) -> list[Arrival]:
-        """Up to ``limit`` arrivals; waits on the bell of the connection."""
+        """Up to ``limit`` arrivals; waits on the bell."""
         deadline_s = time.monotonic() + timeout_s
-        while not self._arrived:
-            try:
-                self._in_process.drain_events(self._in_process, timeout=deadline_s - time.monotonic())
-            except TimeoutError:
-                break
-        while len(self._arrived) < limit and self._in_process.deliver_one():
+        while not self._arrived and (self._deliver() or self._wait(deadline_s)):
+            pass
+        while len(self._arrived) < limit and self._deliver():
             pass
         taken, self._arrived = self._arrived, []
         return taken
 
     def wake(self) -> None:
         """Ring the bell."""
-        self._in_process.wake()
+        with self._bell:
+            self._is_woken = True
+            self._bell.notify_all()
 
     def settle(self, tags: Iterable[ClientTag]) -> None:
         """Acknowledge messages of apps."""
         for tag in tags:
             if tag.generation == self._generation:
-                self._clients.basic_ack(tag.delivery_tag)
+                self._unsettled.pop(tag.delivery_tag, None)
 
     def serve_shared(self, is_open: bool) -> None:
-        """Begin or end to consume what any master may take."""
+        """Begin or end to read what any master may take."""
         self._is_sharing = is_open
         for row in self._topology.queues_of_apps():
             if row.is_shared_writes:
-                self._clients.basic_cancel(consumer_tag(self._node, row.name))
+                self._stop(CLIENT_LANE, row.name)
                 if self._is_wanted(row):
-                    self._consume_from(row)
+                    self._start(CLIENT_LANE, row.name)
 
     def serve_clients(self, is_open: bool) -> None:
-        """Begin to consume messages of apps, or give them back with their channel."""
+        """Begin to read messages of apps, or give back all that were not settled."""
         self._is_serving = is_open
         if is_open:
             for row in filter(self._is_wanted, self._topology.queues_of_apps()):
-                self._consume_from(row)
+                self._start(CLIENT_LANE, row.name)
             return
-        self._clients.close()
+        self._stop_all(CLIENT_LANE)
+        self._give_back()
         self._arrived = [arrival for arrival in self._arrived if arrival.lane != CLIENT_LANE]
         self._generation += 1
-        self._clients = self._client_channel()
 
     def look(self, masters: Iterable[NodeId]) -> None:
         """Look who reads the inboxes of masters; one that is not there says nothing."""
         for master in masters:
-            with suppress(ChannelError):
-                if not self._inboxes.queue_declare(sync_queue(master), passive=True).consumer_count:
+            with suppress(LookupError):
+                if not self._broker.readers(sync_queue(master)):
                     self._arrived.append(absence_of(master))
 
     has_other_nodes = False
@@ -148,25 +141,18 @@ class DirectLink:
 
     def follow(self, queue: str) -> None:
         """Read the queue of a transaction, made anew when it is not there."""
-        if queue in self._followed:
+        followed = self._read[TX_LANE]
+        if queue in followed:
             return
-        if len(self._followed) >= self._config.followed_tx_queues:
+        if len(followed) >= self._config.followed_tx_queues:
             self._counters.add("tx_queues_too_many")
             return
         self._declare_tx(queue)
-        self._tx.basic_consume(
-            queue=queue,
-            consumer_tag=consumer_tag(self._node, queue),
-            no_ack=True,
-            callback=self._collector(TX_LANE),
-            on_cancel=lambda _tag: self._on_gone(queue),
-        )
-        self._followed.add(queue)
+        self._start(TX_LANE, queue)
 
     def leave(self, queue: str) -> None:
         """Read it no longer."""
-        self._followed.discard(queue)
-        self._tx.basic_cancel(consumer_tag(self._node, queue))
+        self._stop(TX_LANE, queue)
 
     def state(self) -> tuple[str, str]:
         """Always connected: there is nothing that could be lost."""
@@ -178,65 +164,114 @@ class DirectLink:
 
     def close(self, timeout_s: float) -> None:  # The port's signature; nothing takes time here.
         """Bring back what was not settled, and leave. Idempotent."""
-        self._connection.release()
+        if not self._is_closed:
+            self._is_closed = True
+            for lane in self._read:
+                self._stop_all(lane)
+            self._give_back()
+            local_broker.leave(self._broker)
+
+    def has_ready(self) -> bool:
+        """Whether `take` would find something now."""
+        return any(self._broker.has_ready(queue) for lane in self._open_lanes() for queue in self._read[lane])
+
+    # ------------------------------------------------------------------------- reading
+
+    def _open_lanes(self) -> list[str]:
+        """Lanes that take more: messages of apps only up to their prefetch."""
+        is_full = len(self._unsettled) >= self._config.prefetch_clients
+        return [lane for lane in self._read if not (is_full and lane == CLIENT_LANE)]
+
+    def _wait(self, deadline_s: float) -> bool:
+        """Sleep until there may be something; False when woken, or when the time is over."""
+        with self._bell:
+            if self._is_woken:
+                self._is_woken = False
+                return False
+            if not self.has_ready():
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0:
+                    return False
+                self._bell.wait(left_s)
+            return True
+
+    def _deliver(self) -> bool:
+        """Take one message, or note that a queue is gone; False when there is neither."""
+        for lane in self._open_lanes():
+            for queue in self._read[lane]:
+                message = self._broker.take(queue)
+                if message is not None:
+                    self._arrive(lane, queue, message)
+                    return True
+                if not self._broker.has_queue(queue):
+                    self._on_gone(lane, queue)
+                    return True
+        return False
+
+    def _arrive(self, lane: str, queue: str, message: LocalMessage) -> None:
+        self._last_tag += 1
+        if lane == CLIENT_LANE:
+            self._unsettled[self._last_tag] = queue, message
+        tag = ClientTag(self._generation, self._last_tag)
+        _, body, properties, exchange, key, redelivered = message
+        self._arrived.append(Arrival(lane, tag, body, properties, exchange, redelivered, key))
+
+    def _on_gone(self, lane: str, queue: str) -> None:
+        """Somebody deleted a queue: one of a transaction is left, all others are made again."""
+        self._stop(lane, queue)
+        if lane == TX_LANE:
+            self._counters.add("tx_queues_gone")
+        else:
+            self._counters.add("cancelled")
+            self._subscribe()
 
     def _subscribe(self) -> None:
-        """Declare everything and consume from the queues, the sync inbox first."""
-        declare(self._out, self._topology)
+        """Declare everything and read what is wanted."""
+        self._broker.declare(self._topology)
         for row in filter(self._is_wanted, self._topology.queues_to_consume()):
-            self._consume_from(row)
+            self._start(LANE_OF_KIND[row.kind], row.name)
 
     def _is_wanted(self, row: QueueRow) -> bool:
         if not row.is_of_apps:
             return True
         return self._is_serving and (self._is_sharing or not row.is_shared_writes)
 
-    def _client_channel(self) -> Any:
-        channel: Any = self._connection.channel()
-        channel.basic_qos(prefetch_count=self._config.prefetch_clients)
-        return channel
+    def _start(self, lane: str, queue: str) -> None:
+        if queue not in self._read[lane]:
+            self._broker.subscribe(queue, self._bell)
+            self._read[lane][queue] = None
 
-    def _consume_from(self, row: QueueRow) -> None:
-        lane = LANE_OF_KIND[row.kind]
-        channel = self._clients if lane == CLIENT_LANE else self._inboxes
-        tag = consumer_tag(self._node, row.name)
-        channel.basic_cancel(tag)
-        channel.basic_consume(
-            queue=row.name,
-            consumer_tag=tag,
-            no_ack=lane != CLIENT_LANE,
-            callback=self._collector(lane),
-            on_cancel=self._on_cancel,
-        )
+    def _stop(self, lane: str, queue: str) -> None:
+        """Read a queue no longer; what came of it stays unsettled."""
+        if queue in self._read[lane]:
+            del self._read[lane][queue]
+            self._broker.unsubscribe(queue, self._bell)
 
-    def _collector(self, lane: str) -> Callable[[Any], None]:
-        def collect(raw: Any) -> None:
-            self._arrived.append(arrival_of(raw, lane, self._generation))
+    def _stop_all(self, lane: str) -> None:
+        for queue in list(self._read[lane]):
+            self._stop(lane, queue)
 
-        return collect
+    def _give_back(self) -> None:
+        for queue in {queue for queue, _ in self._unsettled.values()}:
+            self._broker.give_back(queue, [message for of, message in self._unsettled.values() if of == queue])
+        self._unsettled.clear()
+
+    # ---------------------------------------------------------------------- publishing
 
     def _publish(self, publication: Publication) -> None:
         if publication.opens:
             self._declare_tx(publication.tx_queue)
             self._counters.add("tx_queues_opened")
             return
-        message = Message(publication.body, **publication.properties)
-        is_mandatory = publication.exchange == DEFAULT_EXCHANGE
+        exchange = publication.exchange
         for key in (publication.routing_key, *publication.also):
-            self._out.basic_publish(message, publication.exchange, key, mandatory=is_mandatory)
+            routed, refused, dropped = self._broker.publish(exchange, key, publication.body, publication.properties)
+            if refused:
+                self._counters.add("nacked")
+            elif not routed and exchange == DEFAULT_EXCHANGE:
+                self._counters.add("returned" if key.startswith(TX_QUEUE_PREFIX) else "returned_replies")
+            self._counters.add("dropped", dropped)
 
     def _declare_tx(self, queue: str) -> None:
         row = tx_queue_row(queue, self._config.tx_queue_expires_ms)
-        self._out.queue_declare(queue=row.name, arguments=row.arguments, auto_delete=True)
-
-    def _on_cancel(self, _tag: str) -> None:
-        self._counters.add("cancelled")
-        self._subscribe()
-
-    def _on_gone(self, queue: str) -> None:
-        self._followed.discard(queue)
-        self._counters.add("tx_queues_gone")
-
-    def _on_return(self, _problem: Exception, exchange: str, key: str, _message: Any) -> None:
-        is_reply = exchange == DEFAULT_EXCHANGE and not key.startswith(TX_QUEUE_PREFIX)
-        self._counters.add("returned_replies" if is_reply else "returned")
+        self._broker.declare_queue(row.name, row.arguments, auto_delete=True)

@@ -24,11 +24,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kombu.exceptions import ChannelError
-
 from brokerha.model.invariants import invariant
+from brokerha.transports.topology import DEFAULT_EXCHANGE, Topology
 
-_NOT_FOUND = 404
 _UNLIMITED = 1 << 62
 
 Bell = threading.Condition
@@ -104,13 +102,6 @@ class LocalQueue:
         for bell in self.bells:
             bell.notify_all()
 
-    def purge(self) -> int:
-        """Drop what is ready; return how many messages that were."""
-        count = len(self.ready)
-        self.ready.clear()
-        self._size_bytes = 0
-        return count
-
     def _is_over(self, more_messages: int, more_bytes: int) -> bool:
         return len(self.ready) + more_messages > self._most_messages or self._size_bytes + more_bytes > self._most_bytes
 
@@ -131,17 +122,20 @@ class LocalBroker:
         """Queue names by (exchange, key); a fanout exchange has the one key ``""``."""
         self._queues: dict[str, LocalQueue] = {}
 
+    def declare(self, topology: Topology) -> None:
+        """Make exchanges, queues and bindings; what is there stays."""
+        for exchange in topology.exchanges:
+            self.declare_exchange(exchange.name, exchange.kind)
+        for row in topology.queues:
+            self.declare_queue(row.name, row.arguments)
+            if row.exchange != DEFAULT_EXCHANGE:
+                self.bind(row.name, row.exchange, row.key)
+
     def declare_exchange(self, name: str, kind: str) -> None:
         """Make an exchange unless it is there."""
         with self.lock:
             known = self._kinds.setdefault(name, kind)
             invariant(known == kind, "an exchange keeps its kind", exchange=name, known=known, asked=kind)
-
-    def delete_exchange(self, name: str) -> None:
-        """Remove an exchange with its bindings."""
-        with self.lock:
-            self._kinds.pop(name, None)
-            self._routes = {route: queues for route, queues in self._routes.items() if route[0] != name}
 
     def declare_queue(self, name: str, arguments: Mapping[str, Any], *, auto_delete: bool = False) -> None:
         """Make a queue unless it is there; queues that have expired go."""
@@ -155,13 +149,8 @@ class LocalBroker:
                     self._expiring.add(name)
             queue.unused_since_s = now_s
 
-    def queues(self) -> list[str]:
-        """Names of all queues."""
-        with self.lock:
-            return sorted(self._queues)
-
     def bind(self, queue: str, exchange: str, key: str) -> None:
-        """Let an exchange route a key to a queue. Raises ChannelError when either is missing."""
+        """Let an exchange route a key to a queue. Raises LookupError when either is missing."""
         with self.lock:
             self._queue(queue)
             kind = self._kind(exchange)
@@ -192,18 +181,8 @@ class LocalBroker:
             queue = self._queues.get(name)
             return queue is None or bool(queue.ready)
 
-    def size(self, name: str) -> int:
-        """How many messages are ready in a queue. Raises ChannelError when it is missing."""
-        with self.lock:
-            return len(self._queue(name).ready)
-
-    def purge(self, name: str) -> int:
-        """Drop what is ready in a queue, and say how many messages. Raises ChannelError when it is missing."""
-        with self.lock:
-            return self._queue(name).purge()
-
     def publish(self, exchange: str, key: str, body: bytes, properties: dict[str, Any]) -> Published:
-        """Route a message to its queues. Raises ChannelError when the exchange is missing, as RabbitMQ does."""
+        """Route a message to its queues. Raises LookupError when the exchange is missing."""
         with self.lock:
             self._published += 1
             message = LocalMessage(self._published, body, properties, exchange, key)
@@ -218,7 +197,7 @@ class LocalBroker:
             return Published(routed, refused, dropped)
 
     def subscribe(self, name: str, bell: Bell) -> None:
-        """Ring this bell whenever the queue gets a message. Raises ChannelError when it is missing."""
+        """Ring this bell whenever the queue gets a message. Raises LookupError when it is missing."""
         with self.lock:
             self._queue(name).bells.append(bell)
 
@@ -233,7 +212,7 @@ class LocalBroker:
                     self.delete_queue(name)
 
     def readers(self, name: str) -> int:
-        """How many read a queue. Raises ChannelError when it is missing."""
+        """How many read a queue. Raises LookupError when it is missing."""
         with self.lock:
             return len(self._queue(name).bells)
 
@@ -265,13 +244,13 @@ class LocalBroker:
         try:
             return self._kinds[exchange]
         except KeyError:
-            raise ChannelError(f"NOT_FOUND - no exchange {exchange!r}", (60, 40), _NOT_FOUND) from None
+            raise LookupError(f"there is no exchange {exchange!r}") from None
 
     def _queue(self, name: str) -> LocalQueue:
         try:
             return self._queues[name]
         except KeyError:
-            raise ChannelError(f"NOT_FOUND - no queue {name!r}", (50, 10), _NOT_FOUND) from None
+            raise LookupError(f"there is no queue {name!r}") from None
 
 
 _namespaces: dict[str, LocalBroker] = {}
@@ -292,16 +271,3 @@ def leave(broker: LocalBroker) -> None:
         broker.connections -= 1
         if broker.connections == 0:
             del _namespaces[broker.name]
-
-
-def namespaces() -> list[str]:
-    """Names of the brokers that are in use now."""
-    with _namespaces_lock:
-        return sorted(_namespaces)
-
-
-def queues_of(name: str) -> list[str]:
-    """Names of the queues of a namespace; none when it is not in use."""
-    with _namespaces_lock:
-        broker = _namespaces.get(name)
-    return broker.queues() if broker is not None else []

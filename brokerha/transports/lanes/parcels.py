@@ -85,7 +85,7 @@ def absence_of(master: str) -> Arrival:
 
 
 def arrival_of(raw: Any, lane: str, generation: int) -> Arrival:
-    """Label a message as py-amqp (or the in-process transport) delivered it."""
+    """Label a message as py-amqp delivered it."""
     info = raw.delivery_info
     tag = ClientTag(generation, info["delivery_tag"])
     # py-amqp gives an empty str for an empty body.

@@ -6,12 +6,11 @@ What comes out is an answer, an error of model/errors.py, or a message in quaran
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Any, Final
 
 import msgpack
 import pytest
-from amqp.basic_message import Message
-from kombu import Connection
 
 from brokerha.master.command_arguments import COMMANDS
 from brokerha.model import errors
@@ -20,7 +19,7 @@ from brokerha.model.wire import client_wire
 from brokerha.nodes.front import questions
 from brokerha.nodes.front.questions import QUESTIONS, check_question
 from brokerha.nodes.front.transacting import _SHAPES, checked_step
-from brokerha.transports.in_process.transport import InProcessTransport
+from brokerha.transports.in_process import local_broker
 from tests.support.wrong_values import NAN, WRONG, without_each
 from tests.unit.master.one_master import OneMaster
 from tests.unit.nodes.test_running_nodes import Site, until
@@ -108,10 +107,8 @@ class App:
     """Publishes to one master and takes its answers, over the broker of this process."""
 
     def __init__(self, url: str) -> None:
-        self._connection = Connection(url, transport=InProcessTransport)
-        self._channel = self._connection.channel()
-        self._channel.queue_declare(queue="answers")
-        self._channel.basic_consume(queue="answers", callback=self._on_answer, no_ack=True)
+        self._broker = local_broker.enter(url.removeprefix("embedded://"))
+        self._broker.declare_queue("answers", {})
         self._answers: dict[str, tuple[str, Any]] = {}
 
     def publish(self, exchange: str, body: bytes, content_type: str, headers: Any = None, **properties: Any) -> str:
@@ -119,20 +116,20 @@ class App:
         properties = {"reply_to": "answers", "correlation_id": name, "content_type": content_type, **properties}
         if headers is not None:
             properties["application_headers"] = headers
-        self._channel.basic_publish(Message(body, **properties), exchange=exchange, routing_key="m1")
+        self._broker.publish(exchange, "m1", body, properties)
         return name
 
     def answer(self, name: str) -> tuple[str, Any]:
         """Content type and body of the answer to a message."""
+        deadline = time.monotonic() + WAIT_S
         while name not in self._answers:
-            self._connection.drain_events(timeout=WAIT_S)
+            assert time.monotonic() < deadline, f"no answer to {name}"
+            if (message := self._broker.take("answers")) is None:
+                time.sleep(0.001)
+                continue
+            properties = message.properties
+            self._answers[properties["correlation_id"]] = properties["content_type"], msgpack.unpackb(message.body)
         return self._answers.pop(name)
-
-    def _on_answer(self, message: Any) -> None:
-        self._answers[message.properties["correlation_id"]] = (
-            message.properties["content_type"],
-            msgpack.unpackb(message.body),
-        )
 
 
 @pytest.fixture(scope="module")
