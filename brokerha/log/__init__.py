@@ -10,10 +10,8 @@ ids.py          transaction id -> LSN, for millions of them
 frames.py       the bytes of a segment, and which of them count after a crash
 disks.py        FileDisk, MemoryDisk: a directory of the machine, and the same without one
 
-current.py      the current state in a few numbers, and the order in which records may come
-decisions.py    prepared transactions and remembered decisions
+current.py      the current state in a few numbers, the order in which records may come, where a restored log begins, decisions
 split_book.py   what was given up when the queue went back, for people
-beginning.py    where the log of a restored cluster begins
 recent.py       records kept unpacked in memory
 limits.py       every bound, with its reason
 

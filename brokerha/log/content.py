@@ -4,7 +4,7 @@
     tail         what has no LSN yet: places of bodies, parked transactions, unused ends of streams
     dropped      places of duplicates, by the LSN with which they go
     rewinds      what trimming needs of each time that the queue went back
-    decisions    prepared transactions, remembered decisions                 decisions.py
+    decisions    prepared transactions, remembered decisions                 current.py
     marks        trimmed LSNs whose timestamp stays known
     index, ids, book     where everything lies; which LSN an id has; what was given up
 
@@ -24,8 +24,7 @@ from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from brokerha.log.current import Current, unpack
-from brokerha.log.decisions import Decision, Decisions
+from brokerha.log.current import Current, Decision, Decisions, unpack
 from brokerha.log.frames import damaged
 from brokerha.log.ids import Ids
 from brokerha.log.index import ADDED, ITEM_BITS, ITEMS_LIMIT, OUTCOMES, Index, Row
@@ -574,12 +573,11 @@ class Content:
         self.rewinds = {n: Rewind(dict(used), {(o, txid): at for o, txid, at in loose}) for n, used, loose in rewinds}
         self.marks = [tuple(mark) for mark in marks]
         self.decisions = Decisions()
-        for txid, number in prepared:
-            self.decisions.load_prepared(number, txid)
+        self.decisions.prepared = dict(prepared)
         for number, encoded in decided:
             record = decode_record(encoded)
             if isinstance(record, TxDecided):
-                self.decisions.load_decided(number, record)
+                self.decisions.remember(number, record)
 
 
 def _first_of(origin: NodeId, record: Added) -> Entry | None:

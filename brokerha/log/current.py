@@ -1,6 +1,6 @@
-"""The current state of a master in a few numbers, moved on by each record: what `meta` keeps in every commit.
+"""The current state of a master in a few numbers, moved on by each record; where it begins after a restore; decisions of transactions.
 
-Both journals use it, so that one place says in which order records may come. A record that breaks the order is a fault
+One place says in which order records may come. A record that breaks the order is a fault
 of the core that made it: `invariant()` stops the node before the fault is written down.
 
 Invariants, with ``used[o] <= counts[o]`` for each origin o:
@@ -14,7 +14,7 @@ get one. The epoch itself may be long, so that only the number of its record is 
 Results below `first_lsn` are not held, so `results_from` follows it as far as there are results. The fingerprint one below
 `results_from` stays known (`base`): any copy at that LSN or later can be compared with the log.
 
-It holds nothing that grows with the log; what is not synchronised yet is in content.py, prepared transactions are in decisions.py.
+`Current` holds nothing that grows with the log; what is not synchronised yet is in content.py, prepared transactions are in `Decisions`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ import msgpack
 
 from brokerha.model.epochs import FIRST, Epoch, EpochId
 from brokerha.model.fingerprints import EMPTY
-from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp
+from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.records import (
+    DECIDED_KEPT,
     STARTS_KEPT,
     VIEWS_KEPT,
     Added,
@@ -46,6 +47,9 @@ from brokerha.model.records import (
     Record,
     Started,
     StateTaken,
+    TxDecided,
+    TxForgotten,
+    TxPrepared,
     ViewStarted,
     WorkersChanged,
 )
@@ -233,7 +237,7 @@ class Current:
         return max(self.results_from, min(first_lsn, self.executed_lsn + 1))
 
     def master_state(self, journal: str) -> MasterState:
-        """Return it as a `MasterState` without the tail: no parked transactions, no streams, no epoch; nothing of decisions.py."""
+        """Return it as a `MasterState` without the tail: no parked transactions, no streams, no epoch, no decisions."""
         return MasterState(
             journal=journal,
             incarnation=self.incarnation,
@@ -286,3 +290,108 @@ def unpack(data: bytes, history: bytes = b"\x80") -> Current:
     """Return what `Current.pack` and `Current.pack_history` were called on; without the second nothing is known of them."""
     values: dict[str, Any] = msgpack.unpackb(data, use_list=False)
     return Current(**values, **msgpack.unpackb(history, use_list=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The last LSN before the first entry of a new journal, and what stays known up to it.
+
+    The backup holds the content at one LSN, so the journal knows nothing before it but what later answers need: the last
+    entry (the next ones are stamped above it), the fingerprint and size of the content, the ids of recent transactions (so
+    that a client who hands one in again is told its LSN) and which of them were rejected.
+
+        beginning = Beginning(lsn=7, last=(10**15, "t-7", "m1"), fingerprint=b"...", items=3)
+        journal = Log(FileDisk(Path("data/m1")), "orders", "m1", begin_at=beginning)
+        journal.first_lsn()                 # 8: the synchronised queue, its bodies and results go on from there
+
+    Invariant: every master of the restored cluster begins with the same values, or they would never agree.
+    """
+
+    lsn: Lsn
+    """Synchronised and executed up to here; at least 1."""
+    last: Ordered
+    """The entry at `lsn`."""
+    fingerprint: bytes
+    """Of the content at `lsn`."""
+    items: int
+    """Quads and keys at `lsn`."""
+    ids: tuple[tuple[TxId, Lsn], ...] = ()
+    """Recent transactions, none above `lsn`."""
+    rejections: tuple[tuple[Lsn, str], ...] = ()
+    """Which of them were rejected, and why."""
+
+    def __post_init__(self) -> None:
+        invariant(self.lsn >= 1, "a journal that begins at 1 needs no beginning", lsn=self.lsn)
+        highest = max([lsn for _, lsn in self.ids] + [lsn for lsn, _ in self.rejections], default=1)
+        invariant(highest <= self.lsn, "nothing after the beginning is known", highest=highest, lsn=self.lsn)
+
+    def current(self) -> Current:
+        """The current state of a journal that begins here."""
+        return Current(
+            high_water=self.last[0],
+            lsn=self.lsn,
+            first_lsn=self.lsn + 1,
+            last=self.last,
+            executed_lsn=self.lsn,
+            fingerprint=self.fingerprint,
+            items=self.items,
+            results_from=self.lsn + 1,
+            base=self.fingerprint,
+        )
+
+
+Decision = TxPrepared | TxDecided | TxForgotten
+
+
+class Decisions:
+    """Prepared transactions that wait for their decision, and decisions that are remembered: what a restart brings back of both.
+
+    The record of a prepared transaction holds its body, which may be megabytes, so nothing here copies it: it stays where it is
+    in the log, and is pinned there until it is decided (trimming leaves it).
+
+        TxPrepared                           -> prepared                       (its number pins its record)
+        TxDecided  commit                    -> forgotten here: it is found by its LSN
+                   rollback                  -> decided, the last `DECIDED_KEPT` of them
+                   by hand, either way       -> decided, until TxForgotten
+
+    Invariants: an id is prepared at most once; both are in order of their numbers; what was decided by hand is never dropped by the
+    bound.
+    """
+
+    def __init__(self) -> None:
+        self.prepared: dict[TxId, int] = {}
+        """Number of the `TxPrepared` of each transaction without a decision, oldest first."""
+        self.decided: dict[TxId, tuple[int, TxDecided]] = {}
+        """Decisions that are remembered, with their numbers, oldest first."""
+        self._droppable: dict[TxId, None] = {}
+        """Those of them that the bound may drop, oldest first."""
+
+    def take(self, number: int, record: Decision) -> None:
+        """Take over what record ``number`` says; InvariantBroken when a transaction is prepared twice."""
+        match record:
+            case TxPrepared(txid):
+                invariant(txid not in self.prepared, "a transaction is prepared once", txid=txid, number=number)
+                self.prepared[txid] = number
+            case TxDecided(txid):
+                self.prepared.pop(txid, None)
+                self._forget(txid)
+                if record.is_heuristic or not record.is_commit:
+                    self.remember(number, record)
+            case TxForgotten(txid):
+                self._forget(txid)
+
+    def remember(self, number: int, record: TxDecided) -> None:
+        """Keep a decision; the bound drops the oldest."""
+        self.decided[record.txid] = (number, record)
+        if not record.is_heuristic:
+            self._droppable[record.txid] = None
+            while len(self._droppable) > DECIDED_KEPT:
+                self._forget(next(iter(self._droppable)))
+
+    def _forget(self, txid: TxId) -> None:
+        self.decided.pop(txid, None)
+        self._droppable.pop(txid, None)
+
+    def remembered(self) -> dict[TxId, TxDecided]:
+        """The decisions by transaction id, oldest first."""
+        return {txid: record for txid, (_, record) in self.decided.items()}

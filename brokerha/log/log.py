@@ -27,8 +27,8 @@ from typing import Any
 
 import msgpack
 
-from brokerha.log.beginning import Beginning
 from brokerha.log.content import Content
+from brokerha.log.current import Beginning
 from brokerha.log.disks import FULL, FileDisk
 from brokerha.log.frames import FORGOTTEN, LAST, RECORD, TRIMMED, Frame, damaged, sealed, unsealed
 from brokerha.log.history import LogHistory

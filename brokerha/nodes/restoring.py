@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from brokerha.log.beginning import Beginning
+from brokerha.log.current import Beginning
 from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log
 from brokerha.model.errors import StoreError

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pytest
 
-from brokerha.log.beginning import Beginning
+from brokerha.log.current import Beginning
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.invariants import InvariantBroken
 from tests.contracts.journal_contract import Disk, around_restart

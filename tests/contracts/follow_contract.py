@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pytest
 
-from brokerha.log import decisions
+from brokerha.log import current
 from brokerha.model.errors import JournalError, JournalFull
 from brokerha.model.invariants import InvariantBroken
 from brokerha.model.records import (
@@ -125,7 +125,7 @@ class DecisionsContract:
     def test_only_the_last_rollbacks_are_remembered_and_all_that_was_decided_by_hand(
         self, disk: Disk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(decisions, "DECIDED_KEPT", 3)
+        monkeypatch.setattr(current, "DECIDED_KEPT", 3)
         by_hand = [rolled_back("h1", by_hand=True), committed("h2", by_hand=True)]
         disk.journal.append([prepared("h1"), prepared("h2"), *by_hand])
         for n in range(6):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from brokerha.log.beginning import Beginning
+from brokerha.log.current import Beginning
 from brokerha.log.disks import FileDisk, MemoryDisk
 from brokerha.log.log import Log
 from tests.contracts.beginning_contract import BeginningContract

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from brokerha.log.beginning import Beginning
 from brokerha.log.copies import LogCopy
+from brokerha.log.current import Beginning
 from brokerha.log.disks import MemoryDisk
 from brokerha.log.log import Log
 
