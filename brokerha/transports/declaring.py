@@ -10,7 +10,7 @@ from typing import Any
 
 from amqp.exceptions import PreconditionFailed, ResourceLocked
 
-from brokerha.transports.lanes.parcels import CLIENT_LANE, DATA_LANE, SYNC_LANE
+from brokerha.transports.lanes import CLIENT_LANE, DATA_LANE, SYNC_LANE
 from brokerha.transports.topology import (
     DATA_KIND,
     DEFAULT_EXCHANGE,

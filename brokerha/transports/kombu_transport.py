@@ -35,7 +35,7 @@ from brokerha.model.wire.process_messages import TxJoin
 from brokerha.ports.transport import ClientMessage, ClientReply, Inbound, TransportStatus
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.in_process.direct_link import DirectLink
-from brokerha.transports.lanes.parcels import (
+from brokerha.transports.lanes import (
     ABSENCE_LANE,
     BULK_LANE,
     CLIENT_LANE,

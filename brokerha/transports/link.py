@@ -14,7 +14,7 @@ from typing import Protocol
 
 from brokerha.model.ids import NodeId
 from brokerha.model.states import BLOCKED, WAITING_FOR_BROKER
-from brokerha.transports.lanes.parcels import Arrival, ClientTag, Publication
+from brokerha.transports.lanes import Arrival, ClientTag, Publication
 
 CONNECTED = "connected"
 

@@ -22,7 +22,7 @@ from brokerha.transports.config import TransportConfig
 from brokerha.transports.declaring import LANE_OF_KIND
 from brokerha.transports.in_process import local_broker
 from brokerha.transports.in_process.local_broker import LocalMessage
-from brokerha.transports.lanes.parcels import (
+from brokerha.transports.lanes import (
     CLIENT_LANE,
     DATA_LANE,
     SYNC_LANE,

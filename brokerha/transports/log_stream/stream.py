@@ -27,7 +27,7 @@ from brokerha.model.log_lineages import Rewinds, agreed, newest
 from brokerha.ports.log_stream import CommittedLog, LogBatch
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.declaring import declare
-from brokerha.transports.lanes.parcels import Counters
+from brokerha.transports.lanes import Counters
 from brokerha.transports.link import LinkState
 from brokerha.transports.log_stream.messages import Post, groups_of, next_lsn, void_after, went_back
 from brokerha.transports.rabbitmq.addresses import parse_addresses

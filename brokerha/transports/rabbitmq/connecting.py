@@ -37,7 +37,7 @@ from kombu.exceptions import KombuError
 from kombu.transport import pyamqp
 
 from brokerha.transports.config import TransportConfig
-from brokerha.transports.lanes.parcels import Publication
+from brokerha.transports.lanes import Publication
 from brokerha.transports.rabbitmq.addresses import Address, explain_os_error
 from brokerha.transports.rabbitmq.identity import Identity
 from brokerha.transports.rabbitmq.properties import Message, install

@@ -31,7 +31,7 @@ from kombu.exceptions import KombuError
 
 from brokerha.model.faults import fault_fields
 from brokerha.transports.config import TransportConfig
-from brokerha.transports.lanes.parcels import Counters
+from brokerha.transports.lanes import Counters
 from brokerha.transports.link import LinkState
 from brokerha.transports.rabbitmq.addresses import Address
 from brokerha.transports.rabbitmq.connecting import LedNowhere, explain, open_connection

@@ -20,9 +20,7 @@ from kombu import Connection
 
 from brokerha.model.ids import NodeId
 from brokerha.transports.config import TransportConfig
-from brokerha.transports.lanes.inbox import Inbox
-from brokerha.transports.lanes.outbox import Outbox
-from brokerha.transports.lanes.parcels import (
+from brokerha.transports.lanes import (
     BULK_LANE,
     DATA_LANE,
     FIRM_LANE,
@@ -32,6 +30,8 @@ from brokerha.transports.lanes.parcels import (
     Arrival,
     ClientTag,
     Counters,
+    Inbox,
+    Outbox,
     Publication,
 )
 from brokerha.transports.link import LinkState

@@ -27,18 +27,18 @@ from kombu import Connection
 from brokerha.model.ids import NodeId
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.declaring import LANE_OF_KIND, declare
-from brokerha.transports.lanes.inbox import Inbox
-from brokerha.transports.lanes.parcels import (
+from brokerha.transports.lanes import (
     CLIENT_LANE,
     DATA_LANE,
     SYNC_LANE,
     TX_LANE,
     Arrival,
     Counters,
+    Inbox,
+    Unsettled,
     absence_of,
     arrival_of,
 )
-from brokerha.transports.lanes.unsettled import Unsettled
 from brokerha.transports.rabbitmq.pulse import Pulse
 from brokerha.transports.rabbitmq.quiet_channel import OpenChannel, QuietChannel
 from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Settled, Sightings

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from threading import Lock
 
 from brokerha.model.ids import NodeId
-from brokerha.transports.lanes.parcels import ClientTag
+from brokerha.transports.lanes import ClientTag
 
 
 class Sightings:

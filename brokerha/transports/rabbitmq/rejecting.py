@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from brokerha.model.ids import NodeId
-from brokerha.transports.lanes.parcels import FIRM_LANE, ClientTag, Publication
+from brokerha.transports.lanes import FIRM_LANE, ClientTag, Publication
 from brokerha.transports.rabbitmq.properties import table
 from brokerha.transports.senders import FOREIGN_USER, NO_USER
 from brokerha.transports.topology import REASON_HEADER, REJECTED_EXCHANGE

@@ -35,8 +35,7 @@ from kombu import Connection
 
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.declaring import declare
-from brokerha.transports.lanes.outbox import Outbox
-from brokerha.transports.lanes.parcels import (
+from brokerha.transports.lanes import (
     BULK_LANE,
     DATA_LANE,
     FIRM_LANE,
@@ -46,9 +45,10 @@ from brokerha.transports.lanes.parcels import (
     TX_LANE,
     ClientTag,
     Counters,
+    Outbox,
     Publication,
+    Unconfirmed,
 )
-from brokerha.transports.lanes.unconfirmed import Unconfirmed
 from brokerha.transports.link import LinkState
 from brokerha.transports.rabbitmq.connecting import RepeatedMessage
 from brokerha.transports.rabbitmq.properties import Message

@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerha.transports.config import LaneLimit
-from brokerha.transports.lanes.inbox import Inbox
-from brokerha.transports.lanes.outbox import Outbox
-from brokerha.transports.lanes.parcels import (
+from brokerha.transports.lanes import (
     BULK_LANE,
     CLIENT_LANE,
     DATA_LANE,
@@ -19,10 +17,12 @@ from brokerha.transports.lanes.parcels import (
     SYNC_LANE,
     Arrival,
     ClientTag,
+    Inbox,
+    Outbox,
     Publication,
+    Unconfirmed,
+    Unsettled,
 )
-from brokerha.transports.lanes.unconfirmed import Unconfirmed
-from brokerha.transports.lanes.unsettled import Unsettled
 
 
 def publication(text: str, lane: str = SYNC_LANE, queued_s: float = 0.0) -> Publication:

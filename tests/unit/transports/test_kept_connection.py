@@ -11,7 +11,7 @@ import pytest
 from amqp.exceptions import ConnectionForced
 
 from brokerha.transports.config import TransportConfig
-from brokerha.transports.lanes.parcels import Counters
+from brokerha.transports.lanes import Counters
 from brokerha.transports.link import LinkState
 from brokerha.transports.rabbitmq import kept_connection
 from brokerha.transports.rabbitmq.addresses import Address, parse_addresses

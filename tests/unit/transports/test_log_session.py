@@ -16,7 +16,7 @@ from brokerha.model.errors import JournalError
 from brokerha.model.log_lineages import Rewinds
 from brokerha.ports.log_stream import LogBatch, PublishedChange
 from brokerha.transports.config import TransportConfig
-from brokerha.transports.lanes.parcels import Counters
+from brokerha.transports.lanes import Counters
 from brokerha.transports.link import LinkState
 from brokerha.transports.log_stream.messages import GROUP_CHANGES, groups_of, next_lsn, rewinds_in, void_after
 from brokerha.transports.log_stream.stream import GAP_S, JOURNAL_PAUSE_S, LogSession, LogStream, News

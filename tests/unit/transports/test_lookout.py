@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from brokerha.transports.lanes.parcels import Arrival
+from brokerha.transports.lanes import Arrival
 from brokerha.transports.rabbitmq.reader import Lookout
 from brokerha.transports.rabbitmq.reader_wishes import Sightings
 

@@ -11,9 +11,7 @@ import pytest
 from amqp.exceptions import ConsumerCancelled, RecoverableConnectionError
 
 from brokerha.transports.config import LaneLimit, TransportConfig
-from brokerha.transports.lanes.inbox import Inbox
-from brokerha.transports.lanes.outbox import Outbox
-from brokerha.transports.lanes.parcels import (
+from brokerha.transports.lanes import (
     BULK_LANE,
     DATA_LANE,
     FIRM_LANE,
@@ -22,6 +20,8 @@ from brokerha.transports.lanes.parcels import (
     SYNC_LANE,
     ClientTag,
     Counters,
+    Inbox,
+    Outbox,
     Publication,
 )
 from brokerha.transports.link import LinkState

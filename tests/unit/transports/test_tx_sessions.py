@@ -11,13 +11,13 @@ import pytest
 from amqp.exceptions import RecoverableConnectionError, ResourceError
 
 from brokerha.transports.config import LaneLimit, TransportConfig
-from brokerha.transports.lanes.inbox import Inbox
-from brokerha.transports.lanes.outbox import Outbox
-from brokerha.transports.lanes.parcels import (
+from brokerha.transports.lanes import (
     PUBLICATION_LANES,
     TX_LANE,
     Arrival,
     Counters,
+    Inbox,
+    Outbox,
     Publication,
 )
 from brokerha.transports.rabbitmq.reader import TxReader
