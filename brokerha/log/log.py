@@ -452,8 +452,8 @@ class Log(LogHistory):
         self._recent.forget_below(last)
         self._lately = {}
 
-    def forget_ids(self, below: Lsn) -> bool:
-        """Forget transaction ids that were synchronised below an LSN, as far as they are trimmed; False: nothing is left to do."""
+    def forget_ids(self, below: Lsn) -> None:
+        """Forget transaction ids that were synchronised below an LSN, as far as they are trimmed."""
         with self._lock:
             self._check_writable()
             below = min(below, self._content.current.first_lsn)
@@ -464,7 +464,6 @@ class Log(LogHistory):
             except BaseException as error:
                 self._recover_from(error)
                 raise
-            return False
 
     def keep(self, below: Lsn, ids_below: Lsn) -> bool:
         """Take one bounded step of forgetting: trim below an LSN, forget ids below another, or give back disk space.

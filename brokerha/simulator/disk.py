@@ -182,10 +182,10 @@ class SimJournal(Log):
         except JournalError:
             return 0
 
-    def forget_ids(self, below: int) -> bool:
+    def forget_ids(self, below: int) -> None:
         """Forget ids, which may fail as a trim does."""
         try:
-            return super().forget_ids(below)
+            super().forget_ids(below)
         except JournalError as error:
             self._failed(error)
             raise

@@ -67,8 +67,7 @@ class BeginningContract:
             assert journal.body("m2", "c") == body_of("c", "m2")
         while disk.journal.trim(below=703):
             pass
-        while disk.journal.forget_ids(below=691):
-            pass
+        disk.journal.forget_ids(below=691)
         for journal in around_restart(disk):
             assert journal.first_lsn() == 703
             assert journal.fingerprint_at(702) == fingerprint_after(702)

@@ -33,7 +33,7 @@ from tests.unit.log.turns import Author, body_of, everything, filled, fingerprin
 class FullJournal(Journal, Protocol):
     """A journal with the one method more that both have."""
 
-    def forget_ids(self, below: Lsn) -> bool: ...
+    def forget_ids(self, below: Lsn) -> None: ...
 
 
 class Disk(Protocol):
