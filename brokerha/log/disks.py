@@ -1,6 +1,7 @@
 """Disks: `FileDisk` is a directory of the machine, `MemoryDisk` the same without one.
 
     <directory>/owner     locked by the one process that has the directory open, or by all that only read it; holds a process id
+    <directory>/<n>/…     files of a log; folders whose names are no numbers are of others, and nobody looks into them
 
 A file is written by one `pwrite` and made durable by one `fdatasync`; space that was reserved before makes the latter cheaper, as the
 length of the file does not change. Descriptors stay open, the last `HANDLES` of them.
@@ -53,9 +54,13 @@ class FileDisk:
 
     def _remove_empty(self) -> None:
         """Remove folders whose last file was removed just before a crash."""
-        for folder in self.path.iterdir():
-            if folder.is_dir() and not list(folder.iterdir()):
+        for folder in self._folders():
+            if not list(folder.iterdir()):
                 folder.rmdir()
+
+    def _folders(self) -> list[Path]:
+        """Folders of logs; others (lost+found) are of others, and cannot even be read by everybody."""
+        return [entry for entry in self.path.iterdir() if entry.name.isdecimal() and entry.is_dir()]
 
     def _opened_owner(self) -> int:
         try:
@@ -86,13 +91,10 @@ class FileDisk:
         return str(self.path)
 
     def names(self) -> list[str]:
-        """All files but the lock, sorted."""
-        found: list[str] = []
-        for entry in self.path.iterdir():
-            if entry.is_dir():
-                found += [f"{entry.name}/{inner.name}" for inner in entry.iterdir() if inner.is_file()]
-            elif entry.name != OWNER:
-                found.append(entry.name)
+        """All files but the lock and those in folders of others, sorted."""
+        found = [entry.name for entry in self.path.iterdir() if entry.name != OWNER and not entry.is_dir()]
+        for folder in self._folders():
+            found += [f"{folder.name}/{inner.name}" for inner in folder.iterdir() if inner.is_file()]
         return sorted(found)
 
     def size(self, name: str) -> int:

@@ -179,3 +179,13 @@ def test_where_there_is_no_log_none_is_made_by_reading(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="there is no journal in"), open_log(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_of_others_in_the_directory_are_left_alone(tmp_path: Path) -> None:
+    for folder in ("lost+found", "notes"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "notes" / "mine").touch()
+    disk = FileDisk(tmp_path)
+    assert disk.names() == []
+    disk.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lost+found", "notes", "owner"]
