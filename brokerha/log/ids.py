@@ -294,8 +294,13 @@ class Ids:
             lsns.append(lsn)
             keys.append(key + why.encode())
         writer, name = self._begun(len(hashes))
-        writer.add(*sorted_rows(hashes, lsns, keys))
-        self.runs.append(self._finished(writer, name))
+        try:
+            writer.add(*sorted_rows(hashes, lsns, keys))
+            self.runs.append(self._finished(writer, name))
+        except OSError:
+            # Each attempt would take more of a disk that is nearly full.
+            self._disk.remove(self._path(name))
+            raise
         self.lsns, self.rejected = {}, {}
 
     def _begun(self, most: int) -> tuple[RunWriter, str]:
@@ -320,6 +325,11 @@ class Ids:
             next(self._merge)
         except StopIteration:
             self._merge = None
+        except Exception:
+            for path in self._making:
+                self._disk.remove(path)
+            self._merge, self._making = None, []
+            raise
         return self._merge is not None or self._crowded() is not None
 
     def _path(self, name: str) -> str:

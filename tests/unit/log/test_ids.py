@@ -134,3 +134,30 @@ def test_two_ids_with_one_hash_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
         while ids.merge_some():
             pass
     assert len(ids.runs) == 1
+
+
+def test_what_a_full_disk_cut_short_takes_no_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ids_module, "MERGED_AT_ONCE", 200)
+    disk = MemoryDisk()
+    ids = Ids(disk, "1")
+    for first in range(1, 1201, 300):
+        ids.add(first, [(0, f"id-{first + n}", "m1") for n in range(300)])
+        ids.flush()
+    whole = disk.names()
+    # When the disk is full in the middle of a merge, and when memory should become a run
+    assert ids.merge_some()
+    disk.is_full = True
+    with pytest.raises(OSError, match="no space"):
+        ids.merge_some()
+    assert disk.names() == whole
+    ids.add(1201, [(0, f"id-{1201 + n}", "m1") for n in range(300)])
+    monkeypatch.setattr(disk, "create", lambda name, _reserve=0: disk.files.update({name: bytearray()}))
+    with pytest.raises(OSError, match="no space"):
+        ids.flush()
+    assert disk.names() == whole
+    # Then all of it is done once there is space
+    disk.is_full = False
+    ids.flush()
+    while ids.merge_some():
+        pass
+    assert [ids.find(f"id-{lsn}") for lsn in range(1, 1501)] == [*range(1, 1501)]
