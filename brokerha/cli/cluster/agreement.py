@@ -116,7 +116,7 @@ def _wait_for_copies(client: Client, lsn: int, on: str, deadline: Deadline) -> t
         answer = client.status(timeout=deadline.left_s)
         copies, hidden = copies_of(answer), hidden_sites(answer)
         done = [copy["id"] for copy in copies if (copy["applied_lsn"] or 0) >= lsn]
-        needed = {ALL: len(copies), QUORUM: len(copies) // 2 + 1}.get(on) or int(on)
+        needed = int(on) if on.isdecimal() else len(copies) if on == ALL else len(copies) // 2 + 1
         if needed > len(copies) and not hidden:
             raise typer.BadParameter(f"--on {on}: the cluster has {len(copies)} copies")
         if copies and len(done) >= needed and (on.isdecimal() or not hidden):
@@ -177,12 +177,15 @@ class _Seen:
 
     def __init__(self) -> None:
         self._by_lsn: dict[int, dict[str, str]] = {}
+        self._homes: dict[str, str] = {}
+        """Master of every copy that was seen: one that differs can be out of sync before the others are at its LSN."""
         self._last: list[dict[str, Any]] = []
         self._skipped: list[dict[str, Any]] = []
         self._hidden: list[str] = []
 
     def take(self, copies: list[dict[str, Any]], hidden: list[str]) -> None:
         self._hidden = hidden
+        self._homes |= {copy["id"]: copy["master"] for copy in copies}
         self._last = [copy for copy in copies if copy["state"] in WAITED_FOR]
         self._skipped = [copy for copy in copies if copy["state"] not in WAITED_FOR]
         for copy in self._last:
@@ -197,8 +200,7 @@ class _Seen:
         for lsn in sorted(self._by_lsn, reverse=True):
             found = self._by_lsn[lsn]
             if len(set(found.values())) > 1 or (names and names <= found.keys() and not self._hidden):
-                homes = {copy["id"]: copy["master"] for copy in self._last}
-                return {**_verdict(lsn, found, homes), "skipped": [_named(copy) for copy in self._skipped]}
+                return {**_verdict(lsn, found, self._homes), "skipped": [_named(copy) for copy in self._skipped]}
         return None
 
     def positions(self) -> str:
@@ -221,7 +223,7 @@ def _verdict(lsn: int, found: Mapping[str, str], homes: Mapping[str, str]) -> di
         "equal": is_equal,
         "fingerprint": None if is_tie else ranking[0][0],
         "differ": [] if is_equal else differ,
-        "copies": [{"id": name, "master": homes.get(name), "fingerprint": found[name]} for name in sorted(found)],
+        "copies": [{"id": name, "master": homes[name], "fingerprint": found[name]} for name in sorted(found)],
     }
 
 

@@ -52,6 +52,14 @@ def test_copies_that_nobody_knows_are_not_taken_for_done(run, cluster):
     assert run("wait", "7", "--on", "2", *URL).code == 0
 
 
+@pytest.mark.parametrize("on", ["all", "quorum"])
+def test_a_cluster_without_workers_has_no_copy_to_wait_for(run, cluster, on):
+    cluster(status=answer(node("m1", "master")))
+    ran = run("wait", "7", "--on", on, *URL, *SHORT)
+    assert ran.code in {2, 64}
+    assert "0 copies" in ran.err
+
+
 def test_the_last_question_leaves_other_sites_time_to_answer():
     deadline = Deadline(0.001)
     while deadline.pause():
@@ -145,6 +153,16 @@ def test_a_site_that_differs_as_a_whole_is_told_how_to_be_repaired(run, cluster)
     ran = run("verify", *URL)
     assert ran.code == 2
     assert "the whole site of m2 differs: brokerha worker repair m2 --from w1" in ran.err
+
+
+def test_a_copy_that_its_master_has_taken_out_meanwhile_is_still_one_of_its_site(run, cluster):
+    # Given a copy that shows another fingerprint at LSN 7, and is out of sync when the others get there
+    before = answer(node("m1", "master"), node("w1", lsn=6), node("w2", fingerprint="f2"), node("w3", lsn=6))
+    after = answer(node("m1", "master"), node("w1"), node("w2", state=states.OUT_OF_SYNC), node("w3"))
+    cluster(status=[before, after])
+    ran = run("verify", *URL)
+    assert ran.code == 2
+    assert "copies differ at LSN 7: w2; replace each by a copy of another worker: brokerha worker copy w2" in ran.err
 
 
 def test_two_copies_that_differ_are_both_named(run, cluster):
