@@ -6,6 +6,7 @@ import bz2
 import gzip
 import lzma
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,7 +70,7 @@ class Source(NamedTuple):
     raw: BinaryIO
     """The file below it: how far it was read says how much is left, also of a compressed one."""
     size_bytes: int | None
-    """Of the file below; None for standard input."""
+    """Of the file below; None for standard input and for pipes."""
 
 
 @contextmanager
@@ -83,8 +84,8 @@ def opened(name: str) -> Iterator[Source]:
         with path.open("rb") as raw:
             decompress = _DECOMPRESSORS.get(path.suffix)
             content = cast("BinaryIO", decompress(raw)) if decompress is not None else raw
-            yield Source(content, raw, path.stat().st_size)
-    except (OSError, EOFError, lzma.LZMAError) as error:
+            yield Source(content, raw, path.stat().st_size if path.is_file() else None)
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise typer.BadParameter(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -104,8 +105,11 @@ def _load_files(
 
 
 def _check_readable(name: str) -> None:
-    """Every file can be opened, before the first of them is sent. Raises typer.BadParameter."""
-    if name != STANDARD_INPUT:
+    """Every file can be opened, before the first of them is sent. Raises typer.BadParameter.
+
+    A pipe is left alone: what is read from it here would be missing in the load.
+    """
+    if name != STANDARD_INPUT and not Path(name).is_fifo():
         with opened(name) as source:
             source.content.read(1)
 

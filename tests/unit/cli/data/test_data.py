@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
@@ -377,6 +379,16 @@ def test_no_file_is_sent_when_one_of_them_cannot_be_read(run, loading, tmp_path)
     ran = run("load", "data.nt", "none.nt", *URL)
     assert (ran.code, loaded.calls) == (64, [])
     assert "none.nt cannot be read: No such file or directory" in ran.err
+
+
+def test_a_pipe_is_sent_as_a_whole(run, loading, tmp_path):
+    os.mkfifo(tmp_path / "data.nt")
+    writer = threading.Thread(target=(tmp_path / "data.nt").write_bytes, args=(b"<urn:a> <urn:b> <urn:c> .\n",))
+    writer.start()
+    loaded = loading()
+    assert run("load", "data.nt", *URL).code == 0
+    writer.join(10)
+    assert [call[1] for call in loaded.calls] == [b"<urn:a> <urn:b> <urn:c> .\n"]
 
 
 def test_progress_follows_how_far_the_file_was_read(run, loading, tmp_path, monkeypatch):
