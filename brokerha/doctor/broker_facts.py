@@ -98,23 +98,24 @@ def _management(address: Address, environ: Mapping[str, str]) -> tuple[Managemen
     given = environ.get(MANAGEMENT_VARIABLE, "")
     if not given and f"{MANAGEMENT_VARIABLE}_FILE" in environ:
         given = read_secret(Path(environ[f"{MANAGEMENT_VARIABLE}_FILE"]))
-    if given:
-        parts = urlsplit(given)
-        login = (unquote(parts.username or address.user), unquote(parts.password or address.password))
-        door = f"{parts.scheme}://{parts.hostname}:{parts.port or MANAGEMENT_PORT}"
-    elif is_loopback(address.host):
-        login, door = (address.user, address.password), f"http://{address.host}:{MANAGEMENT_PORT}"
-    else:
+    if not given and not is_loopback(address.host):
         return None, ""
     try:
+        parts = urlsplit(given or f"http://{_in_url(address.host)}")
+        login = (unquote(parts.username or address.user), unquote(parts.password or address.password))
+        door = f"{parts.scheme}://{_in_url(parts.hostname or '')}:{parts.port or MANAGEMENT_PORT}"
         with httpx2.Client(base_url=f"{door}/api", auth=login, timeout=_WITHIN_S, trust_env=False) as http:
             answer = http.get("/overview")
             if answer.status_code in _FORBIDDEN:
                 return None, f"the management interface refuses {login[0]}: {_how()}"
             answer.raise_for_status()
             return _told(http, answer.json(), address.vhost), ""
-    except (httpx2.HTTPError, ValueError) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
         return None, f"the management interface does not answer ({type(error).__name__}): {_how()}"
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _how() -> str:

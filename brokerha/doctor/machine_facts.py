@@ -63,7 +63,8 @@ def file_system(folder: Path, mounts: str) -> str:
         parts = line.split(" ")
         if len(parts) < 3:
             continue
-        place = Path(parts[1].encode().decode("unicode_escape"))
+        # Blanks and backslashes are written as octal numbers, all other bytes as they are.
+        place = Path(re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), parts[1]))
         # The last of two at one place lies over the other.
         if folder.resolve().is_relative_to(place) and len(place.parts) >= best:
             found, best = parts[2], len(place.parts)

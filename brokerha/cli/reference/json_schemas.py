@@ -331,7 +331,7 @@ OUTPUTS: Final[dict[str, Output]] = {
         },
     ),
     "init": Output(
-        ("init supervisord", "init systemd", "init compose", "init definitions"),
+        ("init supervisord", "init systemd", "init compose", "init definitions", "init certificates"),
         "Files, how each was found (new, up-to-date, differs), and what to do next.",
         {
             "files": [{"path": "text", "found": "text", "written": "boolean"}], "up_to_date": "boolean", "next": ["text"],

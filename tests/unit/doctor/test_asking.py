@@ -1,4 +1,4 @@
-"""Who asks a node for a support bundle is told by the environment, and to nobody who should not hear it."""
+"""How the doctor asks: nodes as who the environment says, the management interface at its address, and the operating system."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from brokerha.doctor import broker_facts
 from brokerha.doctor.cluster_facts import text_of
+from brokerha.doctor.machine_facts import file_system
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry
+from brokerha.transports.rabbitmq.addresses import parse_addresses
 
 CONFIG = ClusterConfig(
     name="c",
@@ -46,3 +49,39 @@ def test_a_secret_is_not_sent_to_another_machine_in_the_open(sent: list[dict[str
     assert text_of(CONFIG, "far", "metrics", {"BROKERHA_TOKEN": "abc", "BROKERHA_PLAIN_HTTP": "allowed"})
     assert text_of(CONFIG, "far", "metrics", {})
     assert sent == [{"Authorization": "Bearer abc"}, {}]
+
+
+@pytest.mark.parametrize(
+    ("address", "environ", "asked"),
+    [
+        ("amqp://[::1]/c", {}, "http://[::1]:15672/api/"),
+        ("amqp://127.0.0.1/c", {"BROKERHA_MANAGEMENT_URL": "https://a:b@[::1]:1443"}, "https://[::1]:1443/api/"),
+        ("amqp://127.0.0.1/c", {"BROKERHA_MANAGEMENT_URL": "http://h"}, "http://h:15672/api/"),
+    ],
+)
+def test_the_management_interface_is_asked_at_addresses_of_both_kinds(
+    monkeypatch: pytest.MonkeyPatch, address: str, environ: dict[str, str], asked: str
+):
+    urls: list[str] = []
+
+    def get(http: httpx2.Client, _path: str) -> httpx2.Response:
+        urls.append(str(http.base_url))
+        return httpx2.Response(403)
+
+    monkeypatch.setattr(httpx2.Client, "get", get)
+    fact, problem = broker_facts._management(parse_addresses(address)[0], environ)
+    assert (fact, urls) == (None, [asked])
+    assert "the management interface refuses" in problem
+
+
+@pytest.mark.parametrize("url", ["http://h:port", "h:15672", "http://"])
+def test_a_management_url_that_is_none_is_told_and_ends_nothing(url: str):
+    environ = {"BROKERHA_MANAGEMENT_URL": url}
+    fact, problem = broker_facts._management(parse_addresses("amqp://127.0.0.1/c")[0], environ)
+    assert (fact, "does not answer" in problem) == (None, True)
+
+
+def test_a_file_system_is_found_whatever_the_name_of_its_place(tmp_path: Path):
+    place = tmp_path / "dätä of m1"
+    mounts = f"/dev/a / ext4 rw 0 0\ntmpfs {str(place).replace(' ', chr(92) + '040')} tmpfs rw 0 0\n"
+    assert file_system(place / "m1", mounts) == "tmpfs"
