@@ -68,7 +68,10 @@ COMMANDS = (
     simulate.simulate,
     bench.bench,
 )
-DEFAULTS: dict[Callable[..., Any], dict[str, Any]] = {status.status: {"timeout_s": 5.0}}
+DEFAULTS: dict[Callable[..., Any], dict[str, Any]] = {
+    status.status: {"timeout_s": 5.0},
+    pipeline_audit.audit: {"timeout_s": 60.0},
+}
 """Options of these commands that have other defaults than in the rest."""
 GROUPS = {
     "init": init.app,
@@ -88,17 +91,21 @@ GROUPS = {
     "tx": tx.app,
     "pipeline": pipeline.app,
 }
+PIPELINE: dict[str, Callable[..., Any]] = {
+    "archive": pipeline_archive.archive,
+    "archive-info": pipeline_archive.archive_info,
+    "audit": pipeline_audit.audit,
+    "export": pipeline_export.export,
+    "load": pipeline_load.load,
+    "rebuild": pipeline_rebuild.rebuild,
+    "report": pipeline_report.report,
+}
 for _command in COMMANDS:
     app.command(defaults=DEFAULTS.get(_command))(_command)
 for _name, _group in GROUPS.items():
     app.add_typer(_group, name=_name)
-pipeline.app.command("archive")(pipeline_archive.archive)
-pipeline.app.command("archive-info")(pipeline_archive.archive_info)
-pipeline.app.command("audit")(pipeline_audit.audit)
-pipeline.app.command("export")(pipeline_export.export)
-pipeline.app.command("load")(pipeline_load.load)
-pipeline.app.command("rebuild")(pipeline_rebuild.rebuild)
-pipeline.app.command("report")(pipeline_report.report)
+for _name, _command in PIPELINE.items():
+    pipeline.app.command(_name, defaults=DEFAULTS.get(_command))(_command)
 
 
 def _show_version(is_wanted: bool) -> None:

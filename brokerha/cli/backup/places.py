@@ -1,10 +1,11 @@
-"""Where a command finds backups: ``--backups DIR``, else the folder of the cluster file; a name with a ``/`` is a directory itself.
+"""Where a command finds backups and logs: ``--backups DIR``, else the folder of the cluster file; a name with a ``/`` is a directory itself.
 
 Backups are made on the machine of a worker, so these commands run there, or wherever the folder was copied to.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brokerha.cli.common.access import cluster_file
-from brokerha.cli.common.options import DEFAULT_CONFIG
+from brokerha.cli.common.options import DEFAULT_CONFIG, Options
 from brokerha.cli.common.progress import MEGABYTE, progress
 
 if TYPE_CHECKING:
@@ -24,6 +25,31 @@ BackupsOption = Annotated[
     Path | None,
     typer.Option("--backups", metavar="DIR", help="Folder of backups; without it the one of the cluster file."),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions(Options):
+    """Which log is read: that of running nodes without any of them."""
+
+    journal: Annotated[
+        Path | None, typer.Option("--journal", metavar="DIR", help="Read the journal of a master that is stopped.")
+    ] = None
+    stream: Annotated[
+        str | None, typer.Option("--stream", metavar="URL", help="Read the log stream of --master at this broker.")
+    ] = None
+    master: Annotated[str, typer.Option("--master", metavar="ID", help="With --stream: whose stream.")] = ""
+    backup: Annotated[
+        str | None,
+        typer.Option("--backup", metavar="NAME", help="Read a backup: its name, or its directory (with a /)."),
+    ] = None
+    backups: BackupsOption = None
+
+    def check(self) -> None:
+        """Raise typer.BadParameter when they do not go together."""
+        if sum(each is not None for each in (self.journal, self.stream, self.backup)) > 1:
+            raise typer.BadParameter("write one of --journal, --stream and --backup")
+        if self.stream is not None and not self.master:
+            raise typer.BadParameter("--stream needs --master ID: each master has a stream of its own")
 
 
 def backup_folder(backups: Path | None, config: Path | None) -> BackupFolder:

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from brokerha.cli.backup.places import BackupsOption, backup_named, size_text
+from brokerha.cli.backup.places import LogOptions, backup_named, size_text
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer
-from brokerha.cli.common.options import Options
 from brokerha.cli.common.progress import Meter, progress
 from brokerha.model.errors import InvalidRequest, StoreDamaged, WentBack
 from brokerha.model.fingerprints import text_of
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
 def replay(
     cluster: Cluster,
-    wanted: SourceOptions,
+    wanted: LogOptions,
     into: Annotated[
         Path, typer.Option("--into", metavar="DIR", help="Directory of a worker that is stopped, or a new one.")
     ],
@@ -59,7 +57,7 @@ def replay(
     is an error that names the first one that there is; exit code 2.
     """
     with ExitStack() as stack:
-        source = wanted.opened(stack, cluster)
+        source = _opened(wanted, stack, cluster)
         last_lsn = source.last_lsn if to_lsn is None else to_lsn
         owner = _owner(into, named or source.cluster, node_id)
         act = _looked_through if dry_run else _applied
@@ -208,38 +206,16 @@ class Source(NamedTuple):
     """How often the log had gone back after splits."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceOptions(Options):
-    """Which log: that of a running master without any of them."""
-
-    journal: Annotated[
-        Path | None,
-        typer.Option("--journal", metavar="DIR", help="Take the lines from the journal of a master that is stopped."),
-    ] = None
-    stream: Annotated[
-        str | None,
-        typer.Option("--stream", metavar="URL", help="Take them from the log stream of --master at this broker."),
-    ] = None
-    master: Annotated[str, typer.Option("--master", metavar="ID", help="With --stream: whose stream.")] = ""
-    backup: Annotated[
-        str | None,
-        typer.Option("--backup", metavar="NAME", help="Take them from a backup: its name, or its directory (with a /)."),
-    ] = None
-    backups: BackupsOption = None
-
-    def opened(self, stack: ExitStack, cluster: Cluster) -> Source:
-        """The source, closed with the stack. Raises typer.BadParameter."""
-        if sum(each is not None for each in (self.journal, self.stream, self.backup)) > 1:
-            raise typer.BadParameter("write one of --journal, --stream and --backup")
-        if self.journal is not None:
-            return _of_journal(stack, self.journal)
-        if self.stream is not None:
-            if not self.master:
-                raise typer.BadParameter("--stream needs --master ID: each master has a stream of its own")
-            return _of_stream(stack, self.stream, self.master)
-        if self.backup is not None:
-            return _of_backup(self.backup, self.backups, cluster.config)
-        return _of_master(cluster)
+def _opened(wanted: LogOptions, stack: ExitStack, cluster: Cluster) -> Source:
+    """The source, closed with the stack. Raises typer.BadParameter."""
+    wanted.check()
+    if wanted.journal is not None:
+        return _of_journal(stack, wanted.journal)
+    if wanted.stream is not None:
+        return _of_stream(stack, wanted.stream, wanted.master)
+    if wanted.backup is not None:
+        return _of_backup(wanted.backup, wanted.backups, cluster.config)
+    return _of_master(cluster)
 
 
 def _of_master(cluster: Cluster) -> Source:

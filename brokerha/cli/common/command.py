@@ -51,6 +51,8 @@ class Answer:
     remarks: Sequence[str] = ()
     """Lines on standard error, whatever the form."""
     code: int = exits.DONE
+    hints: Sequence[str] = ()
+    """Lines on standard error beside a table or a text: programs have them in ``data``, or do not need them."""
 
     def write(self, chosen: Format) -> int:
         """Write it; returns the exit code."""
@@ -61,8 +63,8 @@ class Answer:
             output.write(self.data, rows if self.shown is None else self.shown, chosen, self.columns)
         elif self.text:
             print(self.text)
-        for remark in self.remarks:
-            exits.say(remark)
+        for line in (*self.remarks, *(self.hints if chosen is Format.TABLE else ())):
+            exits.say(line)
         return self.code
 
 

@@ -18,8 +18,7 @@ from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer
 from brokerha.cli.common.inputs import STANDARD_INPUT, opened, plain_suffix, read_progress
-from brokerha.cli.common.options import AckOption, FormatOption, KeyOption, RepositoryOption
-from brokerha.cli.common.output import Format
+from brokerha.cli.common.options import AckOption, KeyOption, RepositoryOption
 from brokerha.model.errors import BrokerhaError
 
 if TYPE_CHECKING:
@@ -50,8 +49,7 @@ def load(
     atomic: Annotated[
         bool, typer.Option("--atomic", help="All files as one transaction: all of it or nothing, up to 512 MiB.")
     ] = False,
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Load RDF files into a repository, as many transactions, or as one with --atomic.
 
     With --key K you can run an interrupted load again: nothing is done twice.
@@ -67,10 +65,7 @@ def load(
         total = total._replace(lsn=large.lsn)
     data = {"transactions": 1 if large else total.transactions, "statements": total.statements, "lsn": total.lsn or None}
     words = f"{total.statements:,} statements in one transaction, at" if large else f"{_words(total)}, up to"
-    code = Answer(data, text=f"{words} LSN {total.lsn:,}").write(chosen)
-    if chosen is Format.TABLE:
-        exits.say(SPELLING)
-    return code
+    return Answer(data, text=f"{words} LSN {total.lsn:,}", hints=[SPELLING])
 
 
 def _load_files(

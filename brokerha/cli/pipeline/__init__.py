@@ -1,7 +1,6 @@
 """``brokerha pipeline``: the jobs that run on Spark.
 
-    command.py   ``brokerha pipeline``: the jobs that run on Spark
-    options.py   options that the commands of ``brokerha pipeline`` share, so that they mean the same in each
+    command.py   which options all of them share, how a job is found, and how it tells how far it is
     archive.py   ``brokerha pipeline archive`` and ``archive-info``
     audit.py     ``brokerha pipeline audit``: is the archive what was archived
     export.py    ``brokerha pipeline export``: any state of the log, from an archive

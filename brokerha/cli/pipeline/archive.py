@@ -7,25 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brokerha.cli.backup.places import BackupsOption, backup_named, size_text
+from brokerha.cli.backup.places import LogOptions, backup_named, size_text
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.access import addresses
-from brokerha.cli.common.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
+from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.command import Answer
+from brokerha.cli.common.options import FormatOption
 from brokerha.cli.common.output import Format, counted
-from brokerha.cli.pipeline.command import job, needed, progress_of, spark_options
-from brokerha.cli.pipeline.options import (
-    DEFAULT_MASTER,
-    DEFAULT_MEMORY,
-    ConfOption,
-    MasterOption,
-    MemoryOption,
-    place_of,
-)
+from brokerha.cli.pipeline.command import Spark, job, needed, place_of, progress_of
 
 if TYPE_CHECKING:
     from brokerha.pipeline.sources import SourceSpec
@@ -36,19 +29,6 @@ FOLLOW_S = 5.0
 BATCH_ENTRIES = 400_000
 KEEP_S = 7 * 24 * 3600.0
 RETRY_S = 30.0
-
-JournalOption = Annotated[
-    Path | None, typer.Option("--journal", metavar="DIR", help="Read the journal of a master that is stopped.")
-]
-StreamOption = Annotated[
-    str | None, typer.Option("--stream", metavar="URL", help="Read the log stream of --master at this broker.")
-]
-OfMasterOption = Annotated[str, typer.Option("--master", metavar="ID", help="With --stream: whose stream.")]
-BackupOption = Annotated[
-    str | None,
-    typer.Option("--backup", metavar="NAME", help="Read a backup: its name, or its directory (with a /)."),
-]
-
 
 _Into = Annotated[
     str,
@@ -91,40 +71,27 @@ _Retry = Annotated[
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; write nothing.")]
 
 
-def source_of(
-    *,
-    journal: Path | None,
-    stream: str | None,
-    master: str,
-    backup: str | None,
-    backups: Path | None,
-    config: Path | None,
-    url: str | None,
-    timeout_s: float,
-) -> SourceSpec:
+def source_of(wanted: LogOptions, cluster: Cluster) -> SourceSpec:
     """The log that is meant: nodes when nothing else is named. Raises typer.BadParameter, ConfigurationError."""
     from brokerha.pipeline.sources import SourceSpec
 
-    if sum(each is not None for each in (journal, stream, backup)) > 1:
-        raise typer.BadParameter("write one of --journal, --stream and --backup")
-    if journal is not None:
-        return SourceSpec(journal=str(journal.absolute()), timeout_s=timeout_s)
-    if stream is not None:
-        if not master:
-            raise typer.BadParameter("--stream needs --master ID: each master has a stream of its own")
-        return SourceSpec(stream=stream, master=master, timeout_s=timeout_s)
-    if backup is not None:
-        return SourceSpec(backup=str(backup_named(backup, backups, config).path.absolute()), timeout_s=timeout_s)
-    return SourceSpec(url=",".join(addresses(config, url).values()), timeout_s=timeout_s)
+    wanted.check()
+    timeout_s = cluster.timeout_s
+    if wanted.journal is not None:
+        return SourceSpec(journal=str(wanted.journal.absolute()), timeout_s=timeout_s)
+    if wanted.stream is not None:
+        return SourceSpec(stream=wanted.stream, master=wanted.master, timeout_s=timeout_s)
+    if wanted.backup is not None:
+        backup = backup_named(wanted.backup, wanted.backups, cluster.config)
+        return SourceSpec(backup=str(backup.path.absolute()), timeout_s=timeout_s)
+    return SourceSpec(url=",".join(addresses(cluster.config, cluster.url).values()), timeout_s=timeout_s)
 
 
 def archive(
+    wanted: LogOptions,
+    cluster: Cluster,
+    spark: Spark,
     into: _Into,
-    journal: JournalOption = None,
-    stream: StreamOption = None,
-    master: OfMasterOption = "",
-    backup: BackupOption = None,
-    backups: BackupsOption = None,
     from_lsn: _FromLsn = None,
     to_lsn: _ToLsn = None,
     follow: _Follow = False,
@@ -136,14 +103,7 @@ def archive(
     batch_entries: _BatchEntries = BATCH_ENTRIES,
     retry_s: _Retry = RETRY_S,
     is_dry_run: _DryRun = False,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    spark_master: MasterOption = DEFAULT_MASTER,
-    spark_memory: MemoryOption = DEFAULT_MEMORY,
-    spark_conf: ConfOption = [],  # noqa: B006  (typer copies it)
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Bring an archive of the log up to date: a Delta table, each transaction once, from where the last run ended.
 
     You can kill it at any time; the next run goes on. Exit code 1: archived, but the masters do not keep their log for the next run.
@@ -153,13 +113,9 @@ def archive(
     program = job("archive")
     from brokerha.spark.archive import ArchiveOptions
 
-    source = source_of(
-        journal=journal, stream=stream, master=master, backup=backup, backups=backups, config=config, url=url,
-        timeout_s=timeout_s,
-    )  # fmt: skip
     options = ArchiveOptions(
         into=into,
-        source=source,
+        source=source_of(wanted, cluster),
         from_lsn=from_lsn or 0,
         to_lsn=to_lsn,
         every_s=every_s if every_s is not None else FOLLOW_S if follow else None,
@@ -171,11 +127,11 @@ def archive(
         batch_entries=batch_entries,
         retry_s=retry_s,
     )
-    spark = spark_options(spark_master, spark_memory, spark_conf)
     with progress_of("archive", "entries") as tell:
-        report: ArchiveReport = program(options, spark, tell)
-    _show(report, chosen)
-    return exits.DEGRADED if report.notes else exits.DONE
+        report: ArchiveReport = program(options, spark.options(), tell)
+    data = {**dataclasses.asdict(report), "notes": list(report.notes)}
+    code = exits.DEGRADED if report.notes else exits.DONE
+    return Answer(data, text=_words(report), hints=report.notes, code=code)
 
 
 def archive_info(
@@ -260,11 +216,7 @@ def _time(time_us: int) -> str:
     return datetime.fromtimestamp(time_us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _show(report: ArchiveReport, chosen: Format) -> None:
-    data = {**dataclasses.asdict(report), "notes": list(report.notes)}
-    if chosen is not Format.TABLE:
-        output.write(data, [data], chosen, {})
-        return
+def _words(report: ArchiveReport) -> str:
     would = "would be" if report.is_dry_run else "were"
     text = f"{report.into}: {counted(report.added_entries, 'transaction')} {would} archived"
     if not report.is_dry_run:
@@ -275,6 +227,4 @@ def _show(report: ArchiveReport, chosen: Format) -> None:
         text += f"; {counted(report.deleted_files, 'file')} {would} deleted"
     if report.last_lsn >= report.first_lsn:
         text += f"; it holds LSN {report.first_lsn:,} to {report.last_lsn:,} in {counted(report.files, 'file')}, {size_text(report.size_bytes)}"
-    print(text)
-    for note in report.notes:
-        exits.say(note)
+    return text

@@ -14,23 +14,15 @@ import typer
 
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.access import addresses, cluster_file, master_urls
-from brokerha.cli.common.options import DEFAULT_CONFIG, ConfigOption, FormatOption, TimeoutOption, UrlOption
+from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.options import DEFAULT_CONFIG, FormatOption
 from brokerha.cli.common.output import Format, counted
-from brokerha.cli.pipeline.command import job, progress_of, spark_options
-from brokerha.cli.pipeline.options import (
-    DEFAULT_MASTER,
-    DEFAULT_MEMORY,
-    ArchiveOption,
-    ConfOption,
-    MasterOption,
-    MemoryOption,
-)
+from brokerha.cli.pipeline.command import ArchiveOption, Spark, job, progress_of
 
 if TYPE_CHECKING:
     from brokerha.nodes.config.cluster import ClusterConfig
     from brokerha.spark.audit import AuditReport
 
-TIMEOUT_S = 60.0
 FINDINGS = {
     "where": "WHERE", "kind": "KIND", "store": "STORE", "name": "NAME", "key": "KEY", "lsn": "LSN", "archived": "IN THE LOG",
     "found": "THERE",
@@ -42,6 +34,8 @@ COPIES = {
 
 
 def audit(
+    cluster: Cluster,
+    spark: Spark,
     archive: ArchiveOption,
     lsn: Annotated[
         int | None,
@@ -55,12 +49,6 @@ def audit(
         bool, typer.Option("--deep", help="Compute every row again, also in files whose bytes are what they were.")
     ] = False,
     is_alone: Annotated[bool, typer.Option("--alone", help="The archive alone, also where a cluster file is.")] = False,
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = TIMEOUT_S,
-    spark_master: MasterOption = DEFAULT_MASTER,
-    spark_memory: MemoryOption = DEFAULT_MEMORY,
-    spark_conf: ConfOption = [],  # noqa: B006  (typer copies it)
     chosen: FormatOption = Format.TABLE,
 ) -> int:
     """Check an archive, and with a cluster every worker against it: what differs is named by node, store, key and LSN.
@@ -73,9 +61,11 @@ def audit(
 
     source = None
     copies: tuple[tuple[str, str], ...] = ()
-    if not is_alone and (config is not None or url is not None or DEFAULT_CONFIG.exists()):
-        source = SourceSpec(url=",".join(addresses(config, url).values()), timeout_s=timeout_s)
-        copies = copies_of(config, url)
+    if not is_alone and (cluster.config is not None or cluster.url is not None or DEFAULT_CONFIG.exists()):
+        urls = addresses(cluster.config, cluster.url)
+        source = SourceSpec(url=",".join(urls.values()), timeout_s=cluster.timeout_s)
+        is_one_address = cluster.url is not None and cluster.config is None
+        copies = tuple(urls.items()) if is_one_address else copies_of(cluster_file(cluster.config))
     options = AuditOptions(
         archive=archive,
         lsn=lsn,
@@ -83,26 +73,19 @@ def audit(
         copies=copies,
         txids=txids,
         is_deep=is_deep,
-        timeout_s=timeout_s,
+        timeout_s=cluster.timeout_s,
     )
     with progress_of("audit", "steps") as tell:
-        report: AuditReport = program(options, spark_options(spark_master, spark_memory, spark_conf), tell)
+        report: AuditReport = program(options, spark.options(), tell)
     _show(report, chosen)
     return {"equal": exits.DONE, "not compared": exits.DEGRADED}.get(report.result, exits.FAILED)
 
 
-def copies_of(config: Path | None, url: str | None) -> tuple[tuple[str, str], ...]:
+def copies_of(cluster: ClusterConfig) -> tuple[tuple[str, str], ...]:
     """(name, URL) of each copy that can be asked: of workers with a door, and of masters none of whose workers has one.
 
-    Raises typer.BadParameter, ConfigurationError.
+    Such a master is asked for the copy of one of its workers.
     """
-    if url is not None and config is None:
-        return ((url, url),)
-    return copies_in(cluster_file(config))
-
-
-def copies_in(cluster: ClusterConfig) -> tuple[tuple[str, str], ...]:
-    """The same of a cluster file; a master is asked for the copy of one of its workers."""
     known, masters = cluster.http_urls(), master_urls(cluster)
     found: list[tuple[str, str]] = []
     for master in cluster.masters:

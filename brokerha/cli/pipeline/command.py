@@ -1,18 +1,20 @@
-"""``brokerha pipeline``: the jobs that run on Spark. How one is found, what Spark it is given, and how it tells how far it is.
+"""``brokerha pipeline``: the jobs that run on Spark. How one is found, which options all share, and how it tells how far it is.
 
-Neither Spark nor pyarrow is imported before a job runs, so that ``--help`` is fast and works without the extra.
+What has a help text of its own in a command, as ``--dry-run`` has, stays with that command. Neither Spark nor pyarrow is imported before a job runs, so that ``--help`` is fast and works without the extra.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from brokerha.cli.common.command import Group
+from brokerha.cli.common.options import Options
 from brokerha.cli.common.progress import progress
-from brokerha.model.errors import ConfigurationError
+from brokerha.model.errors import ConfigurationError, InvalidRequest
 
 if TYPE_CHECKING:
     from brokerha.spark.session import SparkOptions
@@ -21,23 +23,62 @@ JOBS = "brokerha.jobs"
 """Entry point group: name of a job -> function that starts Spark and runs it."""
 NEEDED = "the pipeline needs Spark: pip install 'brokerha[spark]'"
 
-app = typer.Typer(
-    help="Jobs on Spark: archive the log, audit it, rebuild or export any state of it, load files, report.",
+app = Group(
+    "Jobs on Spark: archive the log, audit it, rebuild or export any state of it, load files, report.",
     no_args_is_help=True,
 )
 
 
-def spark_options(master: str, memory: str, conf: list[str]) -> SparkOptions:
-    """The options of Spark together. Raises typer.BadParameter."""
-    from brokerha.spark.session import SparkOptions
+def place_of(text: str) -> str:
+    """A folder or URL, as `brokerha.pipeline.places.place` makes it. Raises typer.BadParameter for one that nobody serves."""
+    from brokerha.pipeline.places import place
 
-    settings = {}
-    for each in conf:
-        key, sign, value = each.partition("=")
-        if not sign or not key:
-            raise typer.BadParameter(f"--spark-conf takes KEY=VALUE, not {each!r}")
-        settings[key] = value
-    return SparkOptions(master, memory, settings)
+    try:
+        return place(text)
+    except InvalidRequest as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+ArchiveOption = Annotated[
+    str, typer.Option("--archive", metavar="PLACE", help="The archive, a folder or a URL.", parser=place_of)
+]
+
+
+class Spark(Options):
+    """Where Spark runs, and what it is given."""
+
+    def __init__(
+        self,
+        # Empty: that of spark-submit or SPARK_REMOTE, else all cores of this machine (brokerha.spark.session).
+        spark_master: Annotated[
+            str,
+            typer.Option(
+                "--spark-master", envvar="BROKERHA_SPARK_MASTER", metavar="URL",
+                help="Where Spark runs: local[N,TRIES], spark://HOST:PORT, yarn, k8s://…, sc://HOST:PORT.",
+            ),
+        ] = "",
+        spark_memory: Annotated[
+            str, typer.Option("--spark-memory", metavar="SIZE", help="Memory of Spark's driver, such as 2g.")
+        ] = "2g",
+        spark_conf: Annotated[
+            list[str], typer.Option("--spark-conf", metavar="KEY=VALUE", help="A setting of Spark; can be repeated.")
+        ] = [],  # noqa: B006  (typer copies it)
+    ) -> None:  # fmt: skip
+        self._master = spark_master
+        self._memory = spark_memory
+        self._conf = spark_conf
+
+    def options(self) -> SparkOptions:
+        """All of them together. Raises typer.BadParameter."""
+        from brokerha.spark.session import SparkOptions
+
+        settings = {}
+        for each in self._conf:
+            key, sign, value = each.partition("=")
+            if not sign or not key:
+                raise typer.BadParameter(f"--spark-conf takes KEY=VALUE, not {each!r}")
+            settings[key] = value
+        return SparkOptions(self._master, self._memory, settings)
 
 
 def job(name: str) -> Callable[..., Any]:

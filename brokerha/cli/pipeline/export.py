@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from brokerha.cli.backup.places import time_us
-from brokerha.cli.common import exits, output
-from brokerha.cli.common.options import FormatOption
-from brokerha.cli.common.output import Format, counted
-from brokerha.cli.pipeline.command import job, progress_of, spark_options
-from brokerha.cli.pipeline.options import (
-    DEFAULT_MASTER,
-    DEFAULT_MEMORY,
-    ArchiveOption,
-    ConfOption,
-    MasterOption,
-    MemoryOption,
-    place_of,
-)
+from brokerha.cli.common.command import Answer
+from brokerha.cli.common.output import counted
+from brokerha.cli.pipeline.command import ArchiveOption, Spark, job, place_of, progress_of
 
 if TYPE_CHECKING:
     from brokerha.spark.export import ExportReport
@@ -35,6 +25,7 @@ class Kind(StrEnum):
 
 
 def export(
+    spark: Spark,
     archive: ArchiveOption,
     into: Annotated[str, typer.Option("--into", metavar="PLACE", help="A new folder or URL.", parser=place_of)],
     kind: Annotated[
@@ -47,11 +38,7 @@ def export(
     to_time: Annotated[
         str, typer.Option("--to-time", metavar="TIME", help="The last transaction at or before this time, in UTC.")
     ] = "",
-    spark_master: MasterOption = DEFAULT_MASTER,
-    spark_memory: MemoryOption = DEFAULT_MEMORY,
-    spark_conf: ConfOption = [],  # noqa: B006  (typer copies it)
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Export the state at an LSN or a time: Delta tables, whose files are Parquet, for Spark, DuckDB, Polars and pandas; or N-Quads.
 
     Exit code 2: something is in the way, or the archive does not lead to the fingerprint that it has for that LSN.
@@ -63,16 +50,12 @@ def export(
 
     options = ExportOptions(archive, into, kind.value, to_lsn, time_us(to_time) if to_time else None)
     with progress_of("export", "parts", STEPS) as tell:
-        report: ExportReport = program(options, spark_options(spark_master, spark_memory, spark_conf), tell)
-    data: dict[str, Any] = dataclasses.asdict(report)
-    if chosen is not Format.TABLE:
-        output.write(data, [data], chosen, {})
-        return exits.DONE
+        report: ExportReport = program(options, spark.options(), tell)
     parts = [counted(report.quads, "quad")]
     if report.format == Kind.DELTA:
         parts += [counted(report.keys, "key"), counted(report.messages, "message")]
-    print(
-        f"{report.into}: LSN {report.lsn:,}, fingerprint {report.fingerprint}; {', '.join(parts)} in {counted(report.files, 'file')}, "
-        f"{report.seconds:,.1f} s"
+    return Answer(
+        dataclasses.asdict(report),
+        text=f"{report.into}: LSN {report.lsn:,}, fingerprint {report.fingerprint}; {', '.join(parts)} in {counted(report.files, 'file')}, "
+        f"{report.seconds:,.1f} s",
     )
-    return exits.DONE

@@ -6,26 +6,18 @@ cluster knows those that it has. With ``--dry-run`` all rows are checked and not
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from brokerha.cli.common import exits, logs, output
-from brokerha.cli.common.access import addresses
-from brokerha.cli.common.options import (
-    DEFAULT_CONFIG,
-    DEFAULT_TIMEOUT_S,
-    AckOption,
-    ConfigOption,
-    FormatOption,
-    RepositoryOption,
-    TimeoutOption,
-    UrlOption,
-)
-from brokerha.cli.common.output import Format
-from brokerha.cli.pipeline.command import job, progress_of, spark_options
-from brokerha.cli.pipeline.options import DEFAULT_MASTER, DEFAULT_MEMORY, ConfOption, MasterOption, MemoryOption
+from brokerha.cli.common.access import addresses, cluster_file
+from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.command import Answer
+from brokerha.cli.common.options import AckOption, RepositoryOption
+from brokerha.cli.pipeline.command import Spark, job, progress_of
 from brokerha.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -87,6 +79,8 @@ PatienceOption = Annotated[
 
 
 def load(
+    cluster: Cluster,
+    spark: Spark,
     files: FilesArgument,
     syntax: SyntaxOption = None,
     mapping: MappingOption = None,
@@ -101,14 +95,7 @@ def load(
     split_mib: SplitOption = 32,
     patience_s: PatienceOption = 300.0,
     ack: AckOption = "applied",
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    spark_master: MasterOption = DEFAULT_MASTER,
-    spark_memory: MemoryOption = DEFAULT_MEMORY,
-    spark_conf: ConfOption = [],  # noqa: B006  (typer copies it)
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Load large files by Spark, as many transactions.
 
     Start an interrupted load again with the same command; nothing is done twice.
@@ -117,17 +104,17 @@ def load(
     from brokerha.pipeline.loading import LoadOptions
 
     options = LoadOptions(
-        files=tuple(files), url="" if is_dry_run else _address(config, url), repository=repository, syntax=syntax, graph=graph, mapping=mapping,
-        id=id_, ack=ack, timeout_s=timeout_s, window=window, patience_s=patience_s, max_rejects=max_rejects, rejects=rejects,
+        files=tuple(files), url="" if is_dry_run else _address(cluster), repository=repository, syntax=syntax, graph=graph, mapping=mapping,
+        id=id_, ack=ack, timeout_s=cluster.timeout_s, window=window, patience_s=patience_s, max_rejects=max_rejects, rejects=rejects,
         split_bytes=split_mib * MIB, is_ordered=is_ordered, is_dry_run=is_dry_run,
     )  # fmt: skip
     _check(options)
-    spark = spark_options(spark_master, spark_memory, spark_conf)
+    given = spark.options()
     logs.to_stderr(logs.COMMAND)
     with progress_of("load", "bytes") as tell:
-        report = program(options, spark, tell)
-    _show(report, chosen)
-    return exits.DONE if report.is_good else exits.FAILED
+        report: LoadReport = program(options, given, tell)
+    code = exits.DONE if report.is_good else exits.FAILED
+    return Answer(_answer(report), text="\n".join(_words(report)), hints=list(_hints(report)), code=code)
 
 
 def _check(options: LoadOptions) -> None:
@@ -150,40 +137,38 @@ def _check(options: LoadOptions) -> None:
         load_mapping(Path(options.mapping))
 
 
-def _address(config: Path | None, url: str | None) -> str:
+def _address(cluster: Cluster) -> str:
     """Where tasks publish: the broker of a cluster file, as long as no other address is given, else HTTP."""
-    found = ",".join(addresses(config, url).values())
-    if url is not None and config is None:
+    found = ",".join(addresses(cluster.config, cluster.url).values())
+    if cluster.url is not None and cluster.config is None:
         return found
-    from brokerha.cli.common.access import cluster_file
-
-    cluster = cluster_file(config or DEFAULT_CONFIG)
-    return found if cluster.is_embedded else cluster.broker
+    file = cluster_file(cluster.config)
+    return found if file.is_embedded else file.broker
 
 
-def _show(report: LoadReport, chosen: Format) -> None:
+def _words(report: LoadReport) -> Iterator[str]:
+    """Lines for people."""
     result = report.result
-    if chosen is not Format.TABLE:
-        answer = _answer(report)
-        output.write(answer, [answer], chosen, {})
-        return
     done = f"{output.counted(result.items, report.unit)} in {output.counted(result.transactions, 'transaction')}"
     if report.is_dry_run:
-        print(f"nothing was sent; {done} would be, {output.counted(result.rejects, 'reject')}")
+        yield f"nothing was sent; {done} would be, {output.counted(result.rejects, 'reject')}"
     else:
         upto = f", up to LSN {result.lsn:,}" if result.lsn else ""
         before = f"; {result.repeated:,} of the transactions were there before" if result.repeated else ""
-        print(f"{done}{upto}, {output.counted(result.rejects, 'reject')}, {report.seconds:.1f} s{before}")
+        yield f"{done}{upto}, {output.counted(result.rejects, 'reject')}, {report.seconds:.1f} s{before}"
     for reject in result.first_rejects[:SHOWN_ON_TERMINAL]:
-        print(f"{_place(reject)}: {reject.reason}")
+        yield f"{_place(reject)}: {reject.reason}"
     if result.rejects > SHOWN_ON_TERMINAL and not report.rejects:
-        print("write all of them to a folder with --rejects DIR")
+        yield "write all of them to a folder with --rejects DIR"
     if report.rejects:
-        print(f"all rejects: {report.rejects}")
-    if result.transactions and result.repeated == result.transactions:
-        exits.say("this load was done before, so nothing was changed; to do it again give it another --id")
+        yield f"all rejects: {report.rejects}"
+
+
+def _hints(report: LoadReport) -> Iterator[str]:
+    if report.result.transactions and report.result.repeated == report.result.transactions:
+        yield "this load was done before, so nothing was changed; to do it again give it another --id"
     if not report.is_good:
-        exits.say(_advice(report))
+        yield _advice(report)
 
 
 def _place(reject: Reject) -> str:
@@ -199,7 +184,7 @@ def _advice(report: LoadReport) -> str:
     return f"{text}; the load stopped: allow more, and the same command goes on, or mend the file and load it anew"
 
 
-def _answer(report: LoadReport) -> dict[str, object]:
+def _answer(report: LoadReport) -> dict[str, Any]:
     result = report.result
     return {
         "id": report.id,

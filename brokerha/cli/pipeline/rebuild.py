@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from brokerha.cli.backup.places import BackupsOption, backup_folder, time_us
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.options import ConfigOption, FormatOption
-from brokerha.cli.common.output import Format, counted
-from brokerha.cli.pipeline.command import job, progress_of, spark_options
-from brokerha.cli.pipeline.options import (
-    DEFAULT_MASTER,
-    DEFAULT_MEMORY,
-    ArchiveOption,
-    ConfOption,
-    MasterOption,
-    MemoryOption,
-)
+from brokerha.cli.common.command import Answer
+from brokerha.cli.common.options import ConfigOption
+from brokerha.cli.common.output import counted
+from brokerha.cli.pipeline.command import ArchiveOption, Spark, job, progress_of
 
 if TYPE_CHECKING:
     from brokerha.spark.rebuild import RebuildReport
@@ -56,6 +49,7 @@ _DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be made
 
 
 def rebuild(
+    spark: Spark,
     archive: ArchiveOption,
     name: _Name = "",
     into: _Into = None,
@@ -69,11 +63,7 @@ def rebuild(
     is_dry_run: _DryRun = False,
     backups: BackupsOption = None,
     config: ConfigOption = None,
-    spark_master: MasterOption = DEFAULT_MASTER,
-    spark_memory: MemoryOption = DEFAULT_MEMORY,
-    spark_conf: ConfOption = [],  # noqa: B006  (typer copies it)
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Rebuild the state at an LSN or a time from an archive: as a backup NAME for brokerha restore, or as a worker's directory (--into).
 
     A worker that starts from it follows the log from the next LSN on. Exit code 2: something is in the way, or the archive does not lead
@@ -103,11 +93,10 @@ def rebuild(
         has_lines=has_lines,
         is_dry_run=is_dry_run,
     )
-    spark = spark_options(spark_master, spark_memory, spark_conf)
     with progress_of("rebuild", "items") as tell:
-        report: RebuildReport = program(options, spark, tell)
-    _show(report, chosen)
-    return exits.FAILED if report.in_the_way else exits.DONE
+        report: RebuildReport = program(options, spark.options(), tell)
+    code = exits.FAILED if report.in_the_way else exits.DONE
+    return Answer(dataclasses.asdict(report), text=_words(report), code=code)
 
 
 def _check_words(name: str, into: Path | None, *, is_of_worker: bool, is_of_backup: bool) -> None:
@@ -120,20 +109,15 @@ def _check_words(name: str, into: Path | None, *, is_of_worker: bool, is_of_back
         raise typer.BadParameter("--lines and --replace go with the NAME of a backup; data is replaced with --force")
 
 
-def _show(report: RebuildReport, chosen: Format) -> None:
-    data: dict[str, Any] = dataclasses.asdict(report)
-    if chosen is not Format.TABLE:
-        output.write(data, [data], chosen, {})
-        return
+def _words(report: RebuildReport) -> str:
     stamp = output.time_text(report.timestamp) if report.timestamp else "the beginning"
     state = f"LSN {report.lsn:,} ({report.txid or 'no transaction'}, {stamp}), fingerprint {report.fingerprint}"
     if report.is_dry_run:
         way = f"; it cannot be made now: {report.in_the_way}" if report.in_the_way else ""
-        print(
+        return (
             f"{report.target} would be made for {state}, from {counted(report.rows, 'row')}; nothing was changed{way}"
         )
-        return
-    print(
+    return (
         f"{report.target}: {state}; {counted(report.items, 'item')} in {report.seconds:,.1f} s, computed "
         f"from {counted(report.rows, 'row')}, read again and equal"
     )

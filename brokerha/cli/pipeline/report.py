@@ -11,27 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brokerha.cli.common import exits, output
-from brokerha.cli.common.options import FormatOption
-from brokerha.cli.common.output import Format
-from brokerha.cli.pipeline.command import job, progress_of, spark_options
-from brokerha.cli.pipeline.options import (
-    DEFAULT_MASTER,
-    DEFAULT_MEMORY,
-    ArchiveOption,
-    ConfOption,
-    MasterOption,
-    MemoryOption,
-)
+from brokerha.cli.common.command import Answer
+from brokerha.cli.common.output import counted
+from brokerha.cli.pipeline.command import ArchiveOption, Spark, job, progress_of
 from brokerha.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from brokerha.pipeline.report import ReportFacts, ReportOptions
 
 DEFAULT_OUT = Path("report.html")
+_ROW = ("out", "cluster", "first_lsn", "last_lsn", "transactions", "rejected", "changes")
+"""Fields of the one row of TSV."""
 
 
 def report(
+    spark: Spark,
     archive: ArchiveOption,
     out: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="Where the page goes.")] = DEFAULT_OUT,
     since: Annotated[
@@ -40,11 +34,7 @@ def report(
     ] = "",
     until: Annotated[str, typer.Option("--until", metavar="TIME", help="Up to this time.")] = "",
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be read, write nothing.")] = False,
-    spark_master: MasterOption = DEFAULT_MASTER,
-    spark_memory: MemoryOption = DEFAULT_MEMORY,
-    spark_conf: ConfOption = [],  # noqa: B006  (typer copies it)
-    chosen: FormatOption = Format.TABLE,
-) -> int:
+) -> Answer:
     """Make one HTML page about an archive.
 
     Writes by origin and store, size, lag, epochs, rejected transactions, busiest keys and predicates.
@@ -64,17 +54,22 @@ def report(
     if options.since_us is not None and options.until_us is not None and options.since_us > options.until_us:
         raise typer.BadParameter(f"--since {since} is after --until {until}")
     if is_dry_run:
-        _show_plan(options, chosen)
-        return exits.DONE
+        return _plan(options)
     check_place(out)
-    spark = spark_options(spark_master, spark_memory, spark_conf)
+    given = spark.options()
     found = LogTable(archive)
     # What is missing, empty or without an entry of this time is told before Spark starts.
     span(found, found.state(), options)
     with progress_of("report", "parts", STEPS) as tell:
-        facts = program(options, spark, tell)
-    _show(facts, out, chosen)
-    return exits.DONE
+        facts: ReportFacts = program(options, given, tell)
+    told = {"out": str(out), **dataclasses.asdict(facts)}
+    return Answer(
+        told,
+        [{name: told[name] for name in _ROW}],
+        text=f"{out}: LSN {facts.first_lsn:,} to {facts.last_lsn:,}, {counted(facts.transactions, 'transaction')}, "
+        f"{facts.rejected:,} rejected, {counted(facts.changes, 'change')}",
+        hints=facts.notes,
+    )
 
 
 def _moment(text: str) -> int | None:
@@ -87,7 +82,7 @@ def _moment(text: str) -> int | None:
         raise typer.BadParameter(str(error)) from None
 
 
-def _show_plan(options: ReportOptions, chosen: Format) -> None:
+def _plan(options: ReportOptions) -> Answer:
     from brokerha.pipeline.report import span
     from brokerha.pipeline.table import LogTable
 
@@ -105,26 +100,8 @@ def _show_plan(options: ReportOptions, chosen: Format) -> None:
         "bins": bins.count,
         "bin_s": bins.width_us / 1e6,
     }
-    if chosen is not Format.TABLE:
-        output.write(plan, [plan], chosen, {})
-        return
-    print(
-        f"would report LSN {first_lsn:,} to {last_lsn:,} in {output.counted(bins.count, 'part')} of {plan['bin_s']:,.0f} s, from "
-        f"{output.counted(len(state.files), 'file')} with {output.counted(state.rows, 'row')}, to {options.out}; nothing was written"
+    return Answer(
+        plan,
+        text=f"would report LSN {first_lsn:,} to {last_lsn:,} in {counted(bins.count, 'part')} of {plan['bin_s']:,.0f} s, from "
+        f"{counted(len(state.files), 'file')} with {counted(state.rows, 'row')}, to {options.out}; nothing was written",
     )
-
-
-def _show(facts: ReportFacts, out: Path, chosen: Format) -> None:
-    if chosen is not Format.TABLE:
-        answer = {"out": str(out), **dataclasses.asdict(facts)}
-        output.write(answer, [{name: answer[name] for name in _ROW}], chosen, {})
-        return
-    print(
-        f"{out}: LSN {facts.first_lsn:,} to {facts.last_lsn:,}, {output.counted(facts.transactions, 'transaction')}, "
-        f"{facts.rejected:,} rejected, {output.counted(facts.changes, 'change')}"
-    )
-    for note in facts.notes:
-        exits.say(note)
-
-
-_ROW = ("out", "cluster", "first_lsn", "last_lsn", "transactions", "rejected", "changes")
