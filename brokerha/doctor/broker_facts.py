@@ -1,4 +1,4 @@
-"""Asks brokers: over AMQP as each of their users, and the management interface where it may be asked.
+"""What nodes want of their broker, by the cluster file; and asking it: over AMQP as each of their users, and the management interface where it may be asked.
 
 The management interface is asked at ``BROKERHA_MANAGEMENT_URL`` (or the file that ``BROKERHA_MANAGEMENT_URL_FILE`` names), which
 holds a user with the tag administrator; without it, only on this machine, as the user of AMQP: no password is sent to another host unasked.
@@ -16,21 +16,31 @@ import httpx2
 
 from brokerha.deploying.files import read_secret
 from brokerha.deploying.machine import url_file
-from brokerha.doctor.facts import BrokerFact, ManagementFact, QueueFact
+from brokerha.doctor.facts import BrokerFact, ManagementFact, QueueFact, Wanted
 from brokerha.doctor.machine_facts import own_addresses
-from brokerha.doctor.wanted import Wanted, wanted_of
 from brokerha.model.ids import NodeId
 from brokerha.model.outside.hosts import is_loopback
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.transports.rabbitmq.addresses import Address, parse_addresses
+from brokerha.transports.rights import WORKER_ROLE, rights_of, topic_rights_of, user_of
 from brokerha.transports.tools import probing
-from brokerha.transports.topology import CHANGES_EXCHANGE, EXCHANGES
+from brokerha.transports.topology import (
+    CHANGES_EXCHANGE,
+    DATA_EXCHANGE,
+    EXCHANGES,
+    REJECTED_EXCHANGE,
+    SYNC_EXCHANGE,
+    QueueRow,
+    log_stream_row,
+    topology_of,
+)
 
 MANAGEMENT_VARIABLE: Final = "BROKERHA_MANAGEMENT_URL"
 MANAGEMENT_PORT: Final = 15672
 _GUEST: Final = "guest"
 _WITHIN_S: Final = 5.0
 _FORBIDDEN = (401, 403)
+_OF_WORKERS = (SYNC_EXCHANGE, DATA_EXCHANGE, REJECTED_EXCHANGE)
 _ALARMS = {"memory": "mem_alarm", "disk": "disk_free_alarm"}
 
 T = TypeVar("T")
@@ -46,6 +56,28 @@ def users_of(config: ClusterConfig, nodes: Iterable[NodeId], secrets: Path | Non
     return found
 
 
+def wanted_of(config: ClusterConfig, nodes: tuple[NodeId, ...], user: str) -> Wanted:
+    """What these nodes, which come to their broker as this user, want of it."""
+    rows: dict[str, QueueRow] = {}
+    writes: dict[str, None] = {}
+    for node in nodes:
+        role, master = config.roles[node], config.master_of(node)
+        is_worker = role == WORKER_ROLE
+        queue_type = config.queue_type_at(config.broker_of(node))
+        topology = topology_of(node, role, master if role == "backup" else "", queue_type)
+        # Inboxes come and go with their nodes' connections, and nobody else may look into them.
+        rows |= {row.name: row for row in topology.queues if not row.is_exclusive}
+        if config.log_stream and not is_worker:
+            rows |= {(row := log_stream_row(master)).name: row}
+        writes |= dict.fromkeys(_OF_WORKERS if is_worker else [exchange.name for exchange in EXCHANGES])
+    rights, topic = None, None
+    if len(nodes) == 1 and user == user_of(config.name, nodes[0]):
+        node = nodes[0]
+        rights = rights_of(node, config.roles[node], config.master_of(node))
+        topic = topic_rights_of(config.roles[node])
+    return Wanted(tuple(rows.values()), tuple(writes), rights, topic)
+
+
 def broker_facts(
     config: ClusterConfig, url: str, nodes: tuple[NodeId, ...], environ: Mapping[str, str]
 ) -> list[tuple[BrokerFact, Wanted]]:
@@ -57,7 +89,7 @@ def _one(
     config: ClusterConfig, address: Address, nodes: tuple[NodeId, ...], environ: Mapping[str, str]
 ) -> tuple[BrokerFact, Wanted]:
     wanted = wanted_of(config, nodes, address.user)
-    seen = probing.look(address, EXCHANGES, wanted.queues, wanted.writes, wanted.topic_exchange)
+    seen = probing.look(address, EXCHANGES, wanted.queues, wanted.writes, CHANGES_EXCHANGE)
     management, problem = _management(address, environ)
     fact = BrokerFact(
         str(address),

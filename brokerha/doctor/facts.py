@@ -1,4 +1,4 @@
-"""Facts that were gathered: plain values without judgement, and without a password.
+"""Facts that were gathered, and what is wanted of a broker: plain values without judgement, and without a password.
 
 ``None`` means that it could not be known; a text that ends in ``_problem`` says why something could not be done, empty if it could.
 """
@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
+
+from brokerha.transports.rights import Rights, TopicRights
+from brokerha.transports.topology import QueueRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +161,14 @@ class BrokerFact:
     """Where guest with its known password comes in: ``here``, an address of this machine, or empty."""
     management: ManagementFact | None = None
     management_problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What nodes want of their broker, where they come as one user: queues, exchanges that they publish to, and rights."""
+
+    queues: tuple[QueueRow, ...] = ()
+    writes: tuple[str, ...] = ()
+    rights: Rights | None = None
+    """None for a user that several nodes share: no definitions say what it may do."""
+    topic: TopicRights | None = None

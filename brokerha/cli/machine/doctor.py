@@ -25,7 +25,7 @@ from brokerha.cli.common.output import columns
 from brokerha.cli.machine.init import DEFAULT_FOLDER, DEFAULT_USER, program
 
 if TYPE_CHECKING:
-    from brokerha.doctor.findings import Finding
+    from brokerha.doctor.judging import Finding
     from brokerha.nodes.config.cluster import ClusterConfig
 
 COLUMNS = columns("level", "subject=ABOUT", "what=FOUND", "command=MENDED BY")
@@ -65,7 +65,7 @@ def doctor(
     Changes nothing. The management interface is asked at BROKERHA_MANAGEMENT_URL, or on this machine. Exit code: 0 all well, 1 warnings,
     2 problems, 3 a broker cannot be reached.
     """
-    from brokerha.doctor.findings import text
+    from brokerha.doctor.judging import text
 
     cluster, secrets = machine.read()
     findings, is_reachable = examine(cluster, nodes or [], os.environ, machine.deploy, secrets)
@@ -76,7 +76,7 @@ def doctor(
 
 def report(cluster: str, findings: Sequence[Finding]) -> dict[str, Any]:
     """What -o json writes."""
-    from brokerha.doctor.findings import worst
+    from brokerha.doctor.judging import worst
 
     rows = [dataclasses.asdict(finding) for finding in findings]
     return {"cluster": cluster, "worst": worst(findings), "findings": rows}
@@ -84,7 +84,7 @@ def report(cluster: str, findings: Sequence[Finding]) -> dict[str, Any]:
 
 def code_of(findings: Sequence[Finding], *, is_reachable: bool) -> int:
     """The exit code."""
-    from brokerha.doctor import findings as words
+    from brokerha.doctor import judging as words
 
     if not is_reachable:
         return exits.UNREACHABLE
@@ -95,36 +95,29 @@ def examine(
     cluster: ClusterConfig, names: Sequence[str], environ: Mapping[str, str], deploy: Path, secrets: Path | None
 ) -> tuple[list[Finding], bool]:
     """All findings, and whether each broker answered, be it with a refusal. Raises ConfigurationError."""
-    from brokerha.doctor import (
-        broker_facts,
-        cluster_facts,
-        judging_broker,
-        judging_cluster,
-        judging_machine,
-        machine_facts,
-    )
-    from brokerha.doctor.findings import OK, Finding
+    from brokerha.doctor import broker_facts, cluster_facts, judging, machine_facts
+    from brokerha.doctor.judging import OK, Finding
 
     here = [cluster.node(name).id for name in names] or [node.id for node in cluster.nodes]
     secrets = secrets and secrets.absolute()
     found = [Finding(OK, "configuration", f"{cluster.path} can be read: {len(cluster.nodes)} nodes")]
-    found += [judging_machine.of_secret(file) for file in machine_facts.secret_facts(cluster, environ, secrets)]
-    found += judging_machine.of_limits(machine_facts.limits_fact())
+    found += [judging.of_secret(file) for file in machine_facts.secret_facts(cluster, environ, secrets)]
+    found += judging.of_limits(machine_facts.limits_fact())
     for node in here:
-        found += judging_machine.of_data(machine_facts.data_fact(node, cluster.data_directory(node)))
+        found += judging.of_data(machine_facts.data_fact(node, cluster.data_directory(node)))
         if port := cluster_facts.port_fact(cluster, node):
-            found += judging_machine.of_port(port)
+            found += judging.of_port(port)
     users = (machine_facts.user_name(), DEFAULT_USER)
     for files in machine_facts.deployment_facts(cluster, here, deploy, program(), users, secrets):
-        found.append(judging_machine.of_deployment(files))
-    found += judging_cluster.of_clocks(cluster_facts.clock_facts(cluster))
-    found += judging_cluster.of_settings(cluster_facts.settings_facts(cluster, environ))
+        found.append(judging.of_deployment(files))
+    found += judging.of_clocks(cluster_facts.clock_facts(cluster))
+    found += judging.of_settings(cluster_facts.settings_facts(cluster, environ))
     is_reachable = True
     if cluster.is_embedded:
         return [*found, Finding(OK, "broker", "embedded: one process, which needs none")], True
     for url, nodes in broker_facts.users_of(cluster, here, secrets).items():
         facts = broker_facts.broker_facts(cluster, url, nodes, environ)
         for fact, wanted in facts:
-            found += judging_broker.of_broker(fact, wanted)
+            found += judging.of_broker(fact, wanted)
         is_reachable &= any(not fact.unreachable or bool(fact.refused) for fact, _ in facts)
     return found, is_reachable

@@ -63,8 +63,7 @@ def support_bundle(
 
     The logs are those that the files of brokerha init name. Nodes that do not answer are left out; look into the file before giving it away.
     """
-    from brokerha.doctor.bundle import Bundle
-    from brokerha.doctor.redaction import Redactor
+    from brokerha.doctor.bundle import Bundle, Redactor
 
     cluster, folder = machine.read()
     bundle = Bundle(Redactor(known_secrets(cluster, folder)), megabytes * 1_000_000)
@@ -92,17 +91,17 @@ def support_bundle(
 
 def known_secrets(cluster: ClusterConfig, folder: Path | None) -> set[str]:
     """Everything secret that this machine knows, to be found wherever it stands."""
-    from brokerha.doctor import machine_facts, redaction
+    from brokerha.doctor import bundle, machine_facts
 
-    found = redaction.secrets_of_environment(os.environ)
+    found = bundle.secrets_of_environment(os.environ)
     for url in {cluster.broker, *(cluster.broker_of(node.id) for node in cluster.nodes)}:
-        found |= redaction.secrets_of_url(url)
+        found |= bundle.secrets_of_url(url)
     for fact in machine_facts.secret_facts(cluster, os.environ, folder):
         path = Path(fact.path)
         if path == cluster.path:
             continue
         try:
-            found |= redaction.secrets_of_file(path.read_text(encoding="utf-8", errors="replace"))
+            found |= bundle.secrets_of_file(path.read_text(encoding="utf-8", errors="replace"))
         except OSError:
             continue
     return found

@@ -18,7 +18,7 @@ from brokerha.cli.common import exits
 from brokerha.cli.reference.page import page
 from brokerha.doctor import machine_facts
 from brokerha.doctor.facts import DataFact, LimitsFact
-from brokerha.doctor.judging_machine import FREE_ENOUGH_BYTES, MEMORY_WARNING_BYTES, SLOW_FSYNC_MS
+from brokerha.doctor.judging import FREE_ENOUGH_BYTES, MEMORY_WARNING_BYTES, SLOW_FSYNC_MS
 from brokerha.model.ids import NodeId
 from tests.docs.json_outputs import Here, small_cluster
 from tests.support.free_ports import free_ports

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.doctor.bundle import Bundle, last_lines
-from brokerha.doctor.redaction import Redactor
+from brokerha.doctor.bundle import Bundle, Redactor, last_lines
 
 
 def members(path: Path) -> dict[str, str]:

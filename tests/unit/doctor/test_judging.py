@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from brokerha.doctor import judging_broker
+from brokerha.doctor import judging
 from brokerha.doctor.facts import (
     BrokerFact,
     ClockFact,
@@ -19,11 +19,23 @@ from brokerha.doctor.facts import (
     PortFact,
     QueueFact,
     SettingsFact,
+    Wanted,
 )
-from brokerha.doctor.findings import OK, PROBLEM, WARNING, Finding, text, worst
-from brokerha.doctor.judging_cluster import of_clocks, of_settings
-from brokerha.doctor.judging_machine import of_data, of_deployment, of_limits, of_port, of_secret
-from brokerha.doctor.wanted import Wanted
+from brokerha.doctor.judging import (
+    OK,
+    PROBLEM,
+    WARNING,
+    Finding,
+    of_clocks,
+    of_data,
+    of_deployment,
+    of_limits,
+    of_port,
+    of_secret,
+    of_settings,
+    text,
+    worst,
+)
 from brokerha.transports.rights import Rights, TopicRights
 
 GIGABYTE = 1_000_000_000
@@ -40,7 +52,7 @@ BROKER = BrokerFact(
     ("m1",),
     product="RabbitMQ",
     version="3.10.8",
-    capabilities=judging_broker.NEEDED,
+    capabilities=judging.NEEDED,
     queues=(QueueFact("brokerha.m1.sync"),),
     topic_is_open=False,
     blocked="",
@@ -50,7 +62,7 @@ TOLD = ManagementFact(("orders.m1",), {"orders.m1": ("^a$", "^b$", "^c$")}, {"or
 
 
 def broker(**changes: Any) -> list[Finding]:
-    return judging_broker.of_broker(replace(BROKER, **changes), WANTED)
+    return judging.of_broker(replace(BROKER, **changes), WANTED)
 
 
 def told(**changes: Any) -> list[Finding]:
@@ -85,7 +97,7 @@ CASES: dict[str, tuple[list[Finding], str, str]] = {
     "no right in it": (broker(unreachable="access refused", refused="vhost"), PROBLEM, "has no rights"),
     "another broker": (broker(product="LavinMQ"), WARNING, "RabbitMQ only"),
     "old broker": (broker(version="3.8.2"), PROBLEM, "3.10 is the oldest"),
-    "feature": (broker(capabilities=judging_broker.NEEDED[1:]), PROBLEM, "it has no basic.nack"),
+    "feature": (broker(capabilities=judging.NEEDED[1:]), PROBLEM, "it has no basic.nack"),
     "no tls": (broker(is_loopback=False), PROBLEM, "passwords and data can be read"),
     "guest from outside": (broker(guest="10.0.0.1"), PROBLEM, "at 10.0.0.1"),
     "guest from here": (broker(guest="here"), WARNING, "from this machine"),
@@ -169,5 +181,5 @@ def test_what_cannot_be_known_is_said_to_be_not_checked(findings: list[Finding])
 
 
 def test_a_shared_user_on_this_machine_is_told_of_open_topics_as_a_warning():
-    found = judging_broker.of_broker(replace(BROKER, topic_is_open=True), Wanted())
+    found = judging.of_broker(replace(BROKER, topic_is_open=True), Wanted())
     assert worst(found) == WARNING

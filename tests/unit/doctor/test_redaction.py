@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from brokerha.doctor.redaction import (
+from brokerha.doctor.bundle import (
     Redactor,
     secrets_of_environment,
     secrets_of_file,
