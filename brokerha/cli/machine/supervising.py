@@ -12,19 +12,22 @@ Each process has a group of its own, so that Ctrl-C in a terminal reaches us alo
 from __future__ import annotations
 
 import asyncio
+import http.client
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
 import time
 from asyncio.subprocess import Process
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from urllib.parse import urlsplit
 
 from brokerha.cli.common import exits
-from brokerha.cli.machine import readiness
 from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.observing.check_lines import NO_WORKER_LINE
 
 RESTART_FIRST_S = 0.5
 RESTART_MOST_S = 30.0
@@ -74,8 +77,8 @@ class Up:
         nodes = [asyncio.create_task(self._attend(name)) for name in (*self._masters, *self._workers)]
         for node in nodes:
             node.add_done_callback(self._on_unattended)
-        waiting = (self._urls, self._stopped, lambda: loop.call_soon_threadsafe(self._on_ready), readiness.say_missing)
-        threading.Thread(target=readiness.wait_until_ready, args=waiting, name="readiness", daemon=True).start()
+        waiting = (self._urls, self._stopped, lambda: loop.call_soon_threadsafe(self._on_ready), say_missing)
+        threading.Thread(target=wait_until_ready, args=waiting, name="readiness", daemon=True).start()
         try:
             return await self._reason
         finally:
@@ -91,7 +94,7 @@ class Up:
 
     def _on_ready(self) -> None:
         self._is_ready = True
-        readiness.say_ready(self._urls)
+        say_ready(self._urls)
 
     def _on_unattended(self, node: asyncio.Task[None]) -> None:
         if not node.cancelled() and (error := node.exception()) is not None and not self._reason.done():
@@ -182,3 +185,78 @@ class Lines:
         """One whole line."""
         sys.stderr.write(f"{self._prefixes[name]}{line}\n")
         sys.stderr.flush()
+
+
+# ---- readiness: nodes are asked over HTTP whether they serve, until all of them do. A master without workers serves no reads, ever,
+# and is not waited for.
+
+POLL_S = 0.2
+ANSWER_TIMEOUT_S = 3.0
+TELL_EVERY_S = 10.0
+"""How often the nodes that are missing are named."""
+
+
+def missing(urls: Mapping[str, str]) -> dict[str, str]:
+    """Nodes that are not ready, each with the reason."""
+    reasons = {name: _reason(url) for name, url in urls.items()}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _reason(url: str) -> str:
+    """Why a node is not ready; empty when it is."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port
+    connection = http.client.HTTPConnection(host, port, timeout=ANSWER_TIMEOUT_S)
+    if parts.scheme == "https":
+        # Nothing secret is said or learned, and a certificate need not name the address that this machine has for itself.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(host, port, timeout=ANSWER_TIMEOUT_S, context=context)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        text = answer.read(4096).decode("utf-8", "replace")
+    except (OSError, http.client.HTTPException) as error:
+        return getattr(error, "strerror", None) or str(error) or type(error).__name__
+    finally:
+        connection.close()
+    if answer.status == http.client.OK:
+        return ""
+    bad = [line.strip() for line in text.splitlines() if line.startswith("[-]")]
+    if bad == [NO_WORKER_LINE]:
+        return ""
+    return ", ".join(bad) or f"HTTP {answer.status}"
+
+
+def wait_until_ready(
+    urls: Mapping[str, str],
+    stopped: threading.Event,
+    on_ready: Callable[[], None],
+    on_missing: Callable[[dict[str, str]], None],
+) -> None:
+    """Ask again until all are ready or ``stopped`` is set; runs in a thread of its own.
+
+    A listening socket cannot be waited for from outside, so this one asks in turns.
+    """
+    left = dict(urls)
+    told_at_s = time.monotonic()
+    while left:
+        reasons = missing(left)
+        left = {name: url for name, url in left.items() if name in reasons}
+        if left and time.monotonic() - told_at_s >= TELL_EVERY_S:
+            told_at_s = time.monotonic()
+            on_missing(reasons)
+        if left and stopped.wait(POLL_S):
+            return
+    on_ready()
+
+
+def say_ready(urls: Mapping[str, str]) -> None:
+    """One line on standard output."""
+    listed = ", ".join(f"{name} {url}" for name, url in urls.items())
+    print(f"ready: {listed or 'all nodes are started; none has an http address'}", flush=True)
+
+
+def say_missing(reasons: Mapping[str, str]) -> None:
+    """Who is not ready, and why."""
+    exits.say("not ready yet: " + "; ".join(f"{name}: {reason}" for name, reason in reasons.items()))

@@ -50,7 +50,7 @@ def node_command(path: Path, node_id: str) -> list[str]:
 
 
 def _serve_embedded(cluster: ClusterConfig) -> int:
-    from brokerha.cli.machine.readiness import say_missing, say_ready, wait_until_ready
+    from brokerha.cli.machine.supervising import say_missing, say_ready, wait_until_ready
     from brokerha.embedded import serve
 
     logs.to_stderr(logs.NODE)

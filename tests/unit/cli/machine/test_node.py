@@ -14,7 +14,7 @@ import pytest
 
 import brokerha.simulator
 from brokerha.cli.machine import node as node_module
-from brokerha.cli.machine import readiness
+from brokerha.cli.machine import supervising
 from brokerha.model.errors import ConfigurationError
 from brokerha.nodes.observing.check_lines import NO_WORKER_LINE
 from brokerha.simulator import Report, Summary
@@ -169,30 +169,30 @@ def server():
 
 
 def test_a_node_that_is_not_ready_says_why(server):
-    assert readiness.missing({"m1": server}) == {"m1": "[-]broker bad, [-]worker bad"}
+    assert supervising.missing({"m1": server}) == {"m1": "[-]broker bad, [-]worker bad"}
 
 
 def test_a_master_without_workers_is_not_waited_for(server, monkeypatch):
     monkeypatch.setattr(Probe, "bad", f"{NO_WORKER_LINE}\n")
-    assert readiness.missing({"m3": server}) == {}
+    assert supervising.missing({"m3": server}) == {}
     monkeypatch.setattr(Probe, "bad", f"[-]broker bad\n{NO_WORKER_LINE}\n")
     Probe.asked = 0
-    assert readiness.missing({"m3": server}) == {"m3": f"[-]broker bad, {NO_WORKER_LINE}"}
+    assert supervising.missing({"m3": server}) == {"m3": f"[-]broker bad, {NO_WORKER_LINE}"}
 
 
 def test_a_node_that_does_not_listen_is_missing(server):
     closed = HTTPServer(("127.0.0.1", 0), Probe)
     port = closed.server_port
     closed.server_close()
-    assert readiness.missing({"m1": f"http://127.0.0.1:{port}"}) == {"m1": "Connection refused"}
+    assert supervising.missing({"m1": f"http://127.0.0.1:{port}"}) == {"m1": "Connection refused"}
 
 
 def test_nodes_are_asked_until_all_are_ready(server, monkeypatch):
-    monkeypatch.setattr(readiness, "POLL_S", 0.001)
-    monkeypatch.setattr(readiness, "TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(supervising, "POLL_S", 0.001)
+    monkeypatch.setattr(supervising, "TELL_EVERY_S", 0.0)
     ready = threading.Event()
     told: list[dict[str, str]] = []
-    readiness.wait_until_ready({"m1": server}, threading.Event(), ready.set, told.append)
+    supervising.wait_until_ready({"m1": server}, threading.Event(), ready.set, told.append)
     assert ready.is_set()
     assert Probe.asked == 3
     assert told == [{"m1": "[-]broker bad, [-]worker bad"}] * 2
@@ -202,7 +202,7 @@ def test_asking_ends_when_the_cluster_is_stopped(server):
     stopped = threading.Event()
     stopped.set()
     ready = threading.Event()
-    readiness.wait_until_ready({"m1": server}, stopped, ready.set, lambda _: None)
+    supervising.wait_until_ready({"m1": server}, stopped, ready.set, lambda _: None)
     assert not ready.is_set()
 
 

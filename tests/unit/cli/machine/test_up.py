@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from brokerha.cli.machine import readiness, supervising
+from brokerha.cli.machine import supervising
 from brokerha.cli.machine.supervising import Lines, Up
 from brokerha.cli.machine.up import node_command
 from brokerha.nodes.config.cluster import ClusterConfig
@@ -107,7 +107,7 @@ def test_a_node_that_does_not_stop_is_killed_and_named(config, tmp_path, capfd, 
 def test_a_line_without_end_is_cut(config, tmp_path, monkeypatch, signals_restored):
     heard = Heard()
     monkeypatch.setattr(supervising.Lines, "write", lambda _self, name, line: heard.write(name, line))
-    monkeypatch.setattr(readiness, "wait_until_ready", lambda *_: None)
+    monkeypatch.setattr(supervising, "wait_until_ready", lambda *_: None)
     endless = "import sys; sys.stdout.write('x' * 200_000); sys.exit(7)"
     assert Up(config, lambda _name: program(endless), restart=False, stop_timeout_s=WAIT_S).run() == 2
     said = Counter[str]()
@@ -123,7 +123,7 @@ def test_a_node_that_fails_at_start_ends_all_and_its_last_lines_are_shown(
     config, tmp_path, capfd, monkeypatch, signals_restored, child_code, code
 ):
     # Given a node that ends at once while the others run, and nobody is ready yet
-    monkeypatch.setattr(readiness, "wait_until_ready", lambda *_: None)
+    monkeypatch.setattr(supervising, "wait_until_ready", lambda *_: None)
 
     def command_of(name: str) -> list[str]:
         return program(FAILING, child_code) if name == "m2" else program(OBEDIENT, name, tmp_path / "stopped")
@@ -149,8 +149,8 @@ def test_a_signal_stops_workers_before_masters_and_ends_well(config, tmp_path, c
     # Given a cluster that is ready
     heard = Heard()
     monkeypatch.setattr(supervising.Lines, "write", lambda _self, name, line: heard.write(name, line))
-    say_ready, is_ready = readiness.say_ready, threading.Event()
-    monkeypatch.setattr(readiness, "say_ready", _also(say_ready, is_ready))
+    say_ready, is_ready = supervising.say_ready, threading.Event()
+    monkeypatch.setattr(supervising, "say_ready", _also(say_ready, is_ready))
 
     def interrupt() -> None:
         heard.wait_for(3)
