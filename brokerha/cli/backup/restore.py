@@ -33,7 +33,6 @@ from brokerha.model.operations import LoggedRow, Operation, pack_operations
 from brokerha.stores.backup.undoing import Earlier, Message, Undoing
 
 if TYPE_CHECKING:
-    from brokerha.cli.common.cluster import Cluster
     from brokerha.client import Client
     from brokerha.nodes.restoring import Place, Restoring
     from brokerha.ports.store import ReadAnswer
@@ -287,8 +286,6 @@ def restore(
     manifest = backup.manifest()
     target = choose_target(backup, manifest, to_lsn, time_us(to_time) if to_time is not None else None)
     if online:
-        from brokerha.cli.backup.restore import restore_online
-
         if into is not None or all_nodes or nodes or force or cluster or node_id:
             raise typer.BadParameter("--online makes no directories: it goes without --into, --all, --node, --force, --cluster and --as")
         return restore_online(running, backup, manifest, target, dry_run=dry_run).write(chosen)
@@ -346,8 +343,6 @@ def _places(
 
 def plan_of(work: Restoring) -> dict[str, Any]:
     """What will be done, as plain data."""
-    from brokerha.model.fingerprints import text_of
-
     manifest, target = work.manifest, work.target
     return {
         "backup": str(work.backup.path),
