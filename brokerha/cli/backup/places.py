@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brokerha.cli.common.access import cluster_file
+from brokerha.cli.common.cluster import cluster_file
 from brokerha.cli.common.options import DEFAULT_CONFIG, Options
 from brokerha.cli.common.progress import MEGABYTE, progress
 

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.access import until_reached
-from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.cluster import Cluster, until_reached
 from brokerha.cli.common.command import Answer
 from brokerha.cli.common.options import FormatOption
 from brokerha.cli.common.output import Format, columns

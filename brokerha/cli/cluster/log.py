@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.access import cluster_file
-from brokerha.cli.common.cluster import Cluster, Row
+from brokerha.cli.common.cluster import Cluster, Row, cluster_file
 from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.options import FormatOption
 from brokerha.cli.common.output import Format, columns

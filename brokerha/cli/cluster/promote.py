@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brokerha.cli.common.access import cluster_file
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer
 
@@ -34,8 +33,7 @@ def promote(
 
 def _process(cluster: Cluster, node: str) -> Client:
     """A client of the process itself, or of another one of its master; with ``--url`` of the one that is there."""
-    if cluster.url is None or cluster.config is not None:
-        file = cluster_file(cluster.config)
+    if (file := cluster.file) is not None:
         if file.roles.get(node) not in {"master", "backup"}:
             raise typer.BadParameter(f"{node!r} is no master and no backup of {file.path}")
         urls = file.http_urls()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.access import cluster_file
+from brokerha.cli.common.cluster import cluster_file
 from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.options import ConfigFileOption, Options
 from brokerha.cli.common.output import columns

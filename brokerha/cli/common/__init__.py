@@ -1,8 +1,7 @@
 """What commands share: which cluster, options, input and output, exit codes.
 
     command.py    how a command is declared: what it takes, and what it answers
-    cluster.py    the cluster that a command talks to: as a whole, or one of its masters
-    access.py     which cluster is meant, by options, environment and the cluster file
+    cluster.py    the cluster that a command talks to: as a whole, or one of its masters; which one is meant
     options.py    options that mean the same everywhere
     inputs.py     an argument, a file, or standard input
     output.py     table, JSON, YAML, tab-separated values

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.access import master_urls
-from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.cluster import Cluster, master_urls
 from brokerha.cli.machine import doctor
 from brokerha.model import VERSION
 from brokerha.model.errors import BrokerhaError, ConfigurationError

@@ -13,7 +13,6 @@ import typer
 
 from brokerha.cli.backup.places import LogOptions, backup_named, size_text
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.access import addresses
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer
 from brokerha.cli.common.options import FormatOption
@@ -84,7 +83,7 @@ def source_of(wanted: LogOptions, cluster: Cluster) -> SourceSpec:
     if wanted.backup is not None:
         backup = backup_named(wanted.backup, wanted.backups, cluster.config)
         return SourceSpec(backup=str(backup.path.absolute()), timeout_s=timeout_s)
-    return SourceSpec(url=",".join(addresses(cluster.config, cluster.url).values()), timeout_s=timeout_s)
+    return SourceSpec(url=",".join(cluster.addresses.values()), timeout_s=timeout_s)
 
 
 def archive(

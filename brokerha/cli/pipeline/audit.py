@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.access import addresses, cluster_file, master_urls
-from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.common.cluster import Cluster, master_urls
 from brokerha.cli.common.options import DEFAULT_CONFIG, FormatOption
 from brokerha.cli.common.output import Format, counted
 from brokerha.cli.pipeline.command import ArchiveOption, Spark, job, progress_of
@@ -62,10 +61,8 @@ def audit(
     source = None
     copies: tuple[tuple[str, str], ...] = ()
     if not is_alone and (cluster.config is not None or cluster.url is not None or DEFAULT_CONFIG.exists()):
-        urls = addresses(cluster.config, cluster.url)
-        source = SourceSpec(url=",".join(urls.values()), timeout_s=cluster.timeout_s)
-        is_one_address = cluster.url is not None and cluster.config is None
-        copies = tuple(urls.items()) if is_one_address else copies_of(cluster_file(cluster.config))
+        source = SourceSpec(url=",".join(cluster.addresses.values()), timeout_s=cluster.timeout_s)
+        copies = tuple(cluster.addresses.items()) if cluster.file is None else copies_of(cluster.file)
     options = AuditOptions(
         archive=archive,
         lsn=lsn,

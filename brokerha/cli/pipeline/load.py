@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokerha.cli.common import exits, logs, output
-from brokerha.cli.common.access import addresses, cluster_file
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer
 from brokerha.cli.common.options import AckOption, RepositoryOption
@@ -139,11 +138,8 @@ def _check(options: LoadOptions) -> None:
 
 def _address(cluster: Cluster) -> str:
     """Where tasks publish: the broker of a cluster file, as long as no other address is given, else HTTP."""
-    found = ",".join(addresses(cluster.config, cluster.url).values())
-    if cluster.url is not None and cluster.config is None:
-        return found
-    file = cluster_file(cluster.config)
-    return found if file.is_embedded else file.broker
+    found = ",".join(cluster.addresses.values())
+    return found if cluster.file is None or cluster.file.is_embedded else cluster.file.broker
 
 
 def _words(report: LoadReport) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.access import addresses
+from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.reference.page import page
 from brokerha.model import errors
 from brokerha.model.errors import Unreachable
@@ -158,13 +158,13 @@ def test_a_fault_of_brokerha_is_shown_in_full_and_is_not_taken_for_degraded(run,
 def test_a_cluster_file_gives_the_addresses_of_its_masters(tmp_path):
     path = tmp_path / "orders.toml"
     path.write_text(FILE)
-    assert addresses(path, None) == {"m1": "http://127.0.0.1:1"}
+    assert Cluster(path).addresses == {"m1": "http://127.0.0.1:1"}
 
 
 def test_a_cluster_file_without_http_is_reached_through_its_broker(tmp_path):
     path = tmp_path / "orders.toml"
     path.write_text(FILE.replace('http = "127.0.0.1:1"\n', ""))
-    assert addresses(path, None) == {"orders": "amqp://guest:geheim@127.0.0.1:1/orders"}
+    assert Cluster(path).addresses == {"orders": "amqp://guest:geheim@127.0.0.1:1/orders"}
 
 
 def test_an_embedded_cluster_without_http_cannot_be_reached(tmp_path):
@@ -173,7 +173,7 @@ def test_an_embedded_cluster_without_http_cannot_be_reached(tmp_path):
         FILE.replace('http = "127.0.0.1:1"\n', "").replace("amqp://guest:geheim@127.0.0.1:1/orders", "embedded://")
     )
     with pytest.raises(errors.ConfigurationError, match="no master has an http address"):
-        addresses(path, None)
+        _ = Cluster(path).addresses
 
 
 def test_url_goes_before_the_environment_and_the_file_of_this_folder(run, cluster, monkeypatch, tmp_path):
