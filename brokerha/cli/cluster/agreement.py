@@ -363,7 +363,7 @@ def _follow(cluster: Cluster, look: _Look) -> None:
     """Ask how far one is; a master that is away for longer than a question may take ends it."""
     try:
         _take(look, until_reached(cluster.timeout_s, POLL_S)(cluster.command, look.master, "task", request=look.request))
-    except Unreachable as error:
+    except (Unreachable, TimedOut) as error:
         look.end(UNKNOWN, f"its master does not answer any more: {error}")
     except BrokerhaError as error:
         look.end(UNKNOWN, f"its master was started again meanwhile: {error}")

@@ -232,7 +232,7 @@ def _compare_masters(cluster: Cluster) -> int:
         try:
             ends.append(_end_of(cluster.at(name), name))
             clients[name] = cluster.at(name)
-        except Unreachable as error:
+        except (Unreachable, TimedOut) as error:
             silent[name] = str(error)
     if not clients:
         raise Unreachable("; ".join(f"{name}: {reason}" for name, reason in silent.items()))
@@ -386,10 +386,10 @@ def _everywhere(cluster: Cluster, command: str, master: str, **arguments: Any) -
     for at in [master] if master else cluster.masters:
         try:
             told.answers[at] = cluster.command(at, command, **arguments)
+        except (Unreachable, TimedOut) as error:
+            told.silent[at] = str(error)
         except (InvalidRequest, NotReady) as error:
             told.refused[at] = str(error)
-        except Unreachable as error:
-            told.silent[at] = str(error)
     if told.silent and not told.answers and not told.refused:
         raise Unreachable("; ".join(told.silent.values()))
     return told

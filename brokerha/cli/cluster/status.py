@@ -24,7 +24,7 @@ from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.options import FormatOption
 from brokerha.cli.common.output import Format, columns
 from brokerha.model import states
-from brokerha.model.errors import Unreachable
+from brokerha.model.errors import NotReady, Unreachable
 
 COLUMNS = columns(
     "id=NODE", "role", "state", "received_lsn=RECEIVED", "applied_lsn=APPLIED", "lag", "incoming",
@@ -64,8 +64,8 @@ def _watch(cluster: Cluster, interval_s: float, chosen: Format) -> int:
                 print(CLEAR, end="")
             try:
                 code = show(cluster.client.status(), chosen)
-            except Unreachable as error:
-                code = exits.UNREACHABLE
+            except (Unreachable, NotReady) as error:
+                code = exits.exit_code_of(error)
                 exits.say(exits.error_line(error))
             sys.stdout.flush()
             pause.wait(interval_s)

@@ -28,7 +28,7 @@ from brokerha.cli.common.options import (
     TimeoutOption,
     UrlOption,
 )
-from brokerha.model.errors import ConfigurationError, InvalidRequest, Unreachable
+from brokerha.model.errors import ConfigurationError, InvalidRequest, TimedOut, Unreachable
 
 if TYPE_CHECKING:
     from tenacity import Retrying
@@ -191,7 +191,7 @@ class Cluster(Options):
         for master in self.masters:
             try:
                 answers[master] = self.command(master, "workers")
-            except Unreachable as error:
+            except (Unreachable, TimedOut) as error:
                 silent[master] = str(error)
         if not answers:
             raise Unreachable("; ".join(silent.values()))

@@ -235,8 +235,9 @@ def test_lines_of_different_epochs_are_those_of_a_split(run, file, monkeypatch):
     assert "the logs part at LSN 2, in different epochs" in ran.err
 
 
-def test_a_master_that_is_away_is_named_and_the_cluster_is_degraded(run, file, monkeypatch):
-    masters(monkeypatch, m1=[line(1)], m2=Unreachable("connection refused"))
+@pytest.mark.parametrize("silence", [Unreachable, TimedOut])
+def test_a_master_that_is_away_is_named_and_the_cluster_is_degraded(run, file, monkeypatch, silence):
+    masters(monkeypatch, m1=[line(1)], m2=silence("connection refused"))
     ran = run("log", "verify", "-c", file)
     assert ran.code == 1
     assert "m2 was not compared: connection refused" in ran.err

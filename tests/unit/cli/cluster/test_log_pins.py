@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, Unreachable
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut, Unreachable
 from tests.unit.cli import two_masters
 
 Run = Callable[..., Any]
@@ -106,11 +106,12 @@ def test_a_pin_that_every_master_refuses_leaves_no_empty_table(run: Run, sites: 
     assert (ran.code, ran.out) == (2, "")
 
 
-def test_a_master_that_does_not_answer_is_named(run: Run, sites: Sites) -> None:
-    sites.errors["m2"] = Unreachable("nobody there")
+@pytest.mark.parametrize("silence", [Unreachable, TimedOut])
+def test_a_master_that_does_not_answer_is_named(run: Run, sites: Sites, silence: type[BrokerhaError]) -> None:
+    sites.errors["m2"] = silence("nobody there")
     for command in (("pins",), ("pin", "archive", "--from", "1"), ("unpin", "archive")):
         ran = run("log", *command)
         assert ran.code == 1
         assert "m2: nobody there" in ran.err
-    sites.errors["m1"] = Unreachable("nor there")
+    sites.errors["m1"] = silence("nor there")
     assert run("log", "pins").code == 3

@@ -9,7 +9,7 @@ import pytest
 
 from brokerha.cli.cluster import status as status_module
 from brokerha.model import states
-from brokerha.model.errors import Unreachable
+from brokerha.model.errors import NotReady, TimedOut, Unreachable
 from tests.unit.cli.fake_cluster import HEALTHY, answer, node
 
 URL = ("--url", "http://127.0.0.1:7201")
@@ -165,10 +165,11 @@ def test_nobody_answers_is_exit_code_3(run, cluster):
     )
 
 
-def test_watch_looks_again_and_ends_with_the_last_state(run, cluster, monkeypatch):
+@pytest.mark.parametrize("error", [Unreachable("nobody"), TimedOut("nobody in time"), NotReady("behind it is nobody")])
+def test_watch_looks_again_and_ends_with_the_last_state(run, cluster, monkeypatch, error):
     # Given a cluster that is away for a moment, then degraded, and a person who has seen enough
     degraded = answer(node("m1", "master", states.CATCHING_UP), state="degraded")
-    client = cluster(status=[HEALTHY, Unreachable("nobody"), degraded, KeyboardInterrupt()])
+    client = cluster(status=[HEALTHY, error, degraded, KeyboardInterrupt()])
     ran = run("status", *URL, "--watch", "--interval-s", "0.1", "-o", "json")
     assert ran.code == 1
     assert [json.loads(each)["state"] for each in ran.out.splitlines()] == ["ok", "degraded"]

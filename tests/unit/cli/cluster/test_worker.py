@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from brokerha.cli.cluster import agreement
-from brokerha.model.errors import InvalidRequest, NotFound, NotReady, Unreachable
+from brokerha.model.errors import InvalidRequest, NotFound, NotReady, TimedOut, Unreachable
 from tests.unit.cli import two_masters
 
 
@@ -28,6 +28,7 @@ class Sites:
         self.read_only = {"m1": "", "m2": ""}
         self.asked: list[tuple[str, str, dict[str, Any]]] = []
         self.silent: set[str] = set()
+        self.silence: type[Exception] = Unreachable
         self.refusal: Exception | None = None
         self.changed = True
         self.tasks: dict[str, list[dict[str, Any] | Exception]] = {}
@@ -35,7 +36,7 @@ class Sites:
 
     def command(self, master: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         if master in self.silent:
-            raise Unreachable(f"{master} does not answer")
+            raise self.silence(f"{master} does not answer")
         if name == "workers":
             return {"master": master, "read_only": self.read_only[master], "workers": self.workers[master]}
         self.asked.append((master, name, arguments))
@@ -84,7 +85,9 @@ def test_all_workers_of_all_masters_are_listed(run: Run, sites: Sites) -> None:
     assert "WORKER  MASTER  STATE  READABLE" in run("worker", "list").out
 
 
-def test_a_silent_master_is_named_and_the_others_are_listed(run: Run, sites: Sites) -> None:
+@pytest.mark.parametrize("silence", [Unreachable, TimedOut])
+def test_a_silent_master_is_named_and_the_others_are_listed(run: Run, sites: Sites, silence: type[Exception]) -> None:
+    sites.silence = silence
     sites.silent.add("m1")
     ran = run("worker", "list", "-o", "json")
     assert (ran.code, json.loads(ran.out)["silent"]) == (1, ["m1"])
