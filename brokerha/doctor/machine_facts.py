@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from brokerha.deploying import files, machine, supervisord, systemd
+from brokerha.deploying import files, machine
 from brokerha.deploying.files import NEW
+from brokerha.deploying.supervisors import supervisord_plan, systemd_plan
 from brokerha.doctor.facts import DataFact, DeploymentFact, FileFact, LimitsFact
 from brokerha.model.ids import NodeId
 from brokerha.model.outside.hosts import is_loopback
@@ -189,8 +190,8 @@ def deployment_facts(
     directory = config.path.absolute().parent
     writable = machine.writable_folders(config)
     makers: dict[str, Callable[[str], files.Plan]] = {
-        "supervisord": lambda user: supervisord.plan(config.name, programs, user, folder, directory),
-        "systemd": lambda user: systemd.plan(config.name, programs, user, folder, directory, writable),
+        "supervisord": lambda user: supervisord_plan(config.name, programs, user, folder, directory),
+        "systemd": lambda user: systemd_plan(config.name, programs, user, folder, directory, writable),
     }
     found = []
     for kind, plan_for in makers.items():

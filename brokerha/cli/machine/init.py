@@ -145,11 +145,11 @@ def supervisord(
 
     It survives a broker that is away for hours, stops nodes in order, starts them again after kill -9, and keeps logs bounded.
     """
-    from brokerha.deploying import supervisord as maker
+    from brokerha.deploying.supervisors import supervisord_plan
 
     cluster = _cluster(config)
     programs = nodes.programs(cluster)
-    plan = maker.plan(cluster.name, programs, _unprivileged(user), files.output, config.absolute().parent)
+    plan = supervisord_plan(cluster.name, programs, _unprivileged(user), files.output, config.absolute().parent)
     return files.carry_out(plan)
 
 
@@ -158,13 +158,13 @@ def systemd(
     files: Files, nodes: Nodes, config: ClusterFileOption = DEFAULT_CONFIG, user: UserOption = DEFAULT_USER
 ) -> int:
     """Units for systemd: one for each node of one machine, and a target for all of them."""
-    from brokerha.deploying import systemd as maker
     from brokerha.deploying.machine import writable_folders
+    from brokerha.deploying.supervisors import systemd_plan
 
     cluster = _cluster(config)
     programs = nodes.programs(cluster)
     folder, writable = config.absolute().parent, writable_folders(cluster)
-    return files.carry_out(maker.plan(cluster.name, programs, _unprivileged(user), files.output, folder, writable))
+    return files.carry_out(systemd_plan(cluster.name, programs, _unprivileged(user), files.output, folder, writable))
 
 
 @app.command()

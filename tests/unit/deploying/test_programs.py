@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.deploying import machine, supervisord, systemd
+from brokerha.deploying import machine, supervisors
 from brokerha.model.errors import ConfigurationError
 from brokerha.nodes.config.cluster import load_config
 from brokerha.nodes.serving import STOP_S
@@ -95,7 +95,7 @@ def parsed(text: str, here: Path) -> configparser.RawConfigParser:
 
 def test_supervisord_starts_the_nodes_again_for_ever_and_stops_them_in_order(tmp_path: Path):
     programs = machine.programs(cluster(ONE_SITE, tmp_path), ["m1", "w1"], PROGRAM, None)
-    plan = supervisord.plan("orders", programs, USER, tmp_path / "d", tmp_path)
+    plan = supervisors.supervisord_plan("orders", programs, USER, tmp_path / "d", tmp_path)
     own, group = (parsed(file.text, tmp_path / "d") for file in plan.files)
     assert own["include"]["files"] == str(plan.files[1].path)
     assert own["unix_http_server"]["chmod"] == "0700"
@@ -116,7 +116,7 @@ def test_supervisord_starts_the_nodes_again_for_ever_and_stops_them_in_order(tmp
 
 def test_supervisord_reads_odd_names_as_they_are(tmp_path: Path):
     programs = odd_programs(tmp_path)
-    plan = supervisord.plan("orders", programs, USER, tmp_path / "d", tmp_path / ODD)
+    plan = supervisors.supervisord_plan("orders", programs, USER, tmp_path / "d", tmp_path / ODD)
     folders = {
         section: values
         for section, values in _read_by_supervisord(plan.files[1].text, tmp_path).items()
@@ -152,7 +152,7 @@ def _read_by_supervisord(text: str, here: Path) -> dict[str, dict[str, str]]:
 def units(folder: Path, *, secrets: bool = True) -> dict[str, str]:
     config = cluster(ONE_SITE, folder)
     programs = machine.programs(config, ["m1", "w1"], PROGRAM, folder / "secrets" if secrets else None)
-    plan = systemd.plan("orders", programs, USER, folder, folder, [folder / "var"])
+    plan = supervisors.systemd_plan("orders", programs, USER, folder, folder, [folder / "var"])
     return {str(file.path): file.text for file in plan.files}
 
 
@@ -179,7 +179,7 @@ def test_a_unit_never_gives_up_and_may_write_its_data_only(tmp_path: Path):
 
 def test_a_command_line_of_a_unit_says_what_was_meant():
     words = ("/usr/bin/env", "a b", 'say "x"', "50%", "$HOME", "back\\slash", "")
-    text = " ".join(map(systemd.quoted, words))
+    text = " ".join(map(supervisors.quoted, words))
     plain = text.replace("$$", "$").replace("%%", "%").replace("$HOME", "'$HOME'")
     assert tuple(shlex.split(plain)) == words
 

@@ -1,0 +1,152 @@
+"""What runs the nodes of one machine: files for supervisord, and units for systemd.
+
+    supervisord.conf              unix socket for the same user only, bounded log, no network door
+    brokerha-NAME.conf            one program for each node, together a group, which may stand in another supervisord too
+
+    brokerha-NAME.target          systemctl start | stop | status: stands for all nodes of a cluster on this machine
+    brokerha-NAME-NODE.service    one for each node
+
+A node waits for a broker that is away and never ends for it. Should a program end all the same again and again, supervisord tries
+for years: between two tries it waits one second more each time (the million of templates/program.conf is never reached), so nothing
+becomes FATAL. systemd starts it again for ever, except when its cluster file is wrong.
+
+To a unit of systemd the secret of a node is given as a credential: its file may belong to root alone. The node sees the machine
+read-only but for its data.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from brokerha.deploying.files import File, Plan, filled
+from brokerha.deploying.machine import (
+    CONFIGURATION_CODE,
+    KILL_AFTER_S,
+    LONGEST_STOP_S,
+    OPEN_FILES,
+    ORDER,
+    Program,
+)
+
+CONFIGURATION: Final = Path("supervisord.conf")
+LOGS: Final = Path("log")
+SOCKET_FOLDER: Final = Path("run")
+_GROUP: Final = """\
+; Made by `brokerha init supervisord`; change the cluster file, then make it again.
+
+[group:{cluster}]
+programs = {names}
+priority = 500
+"""
+
+
+def supervisord_plan(cluster: str, programs: Sequence[Program], user: str, folder: Path, directory: Path) -> Plan:
+    """Both files, for programs that run as ``user`` in ``directory``; logs and socket go below ``folder``."""
+    programs_file = f"brokerha-{cluster}.conf"
+    parts = [
+        filled(
+            "program.conf",
+            name=program.node,
+            command=escaped(shlex.join(program.command)),
+            user=user,
+            directory=escaped(str(directory)),
+            environment=environment_text(program.environment),
+            priority=ORDER[program.role],
+            longest_s=round(LONGEST_STOP_S),
+            kill_s=KILL_AFTER_S,
+            log=f"{escaped(str(folder.absolute() / LOGS / program.node))}.log",
+        )
+        for program in programs
+    ]
+    group = _GROUP.format(cluster=cluster, names=",".join(program.node for program in programs))
+    own = filled("supervisord.conf", user=user, files=OPEN_FILES, programs=programs_file)
+    configuration = shlex.quote(str(folder / CONFIGURATION))
+    steps = (
+        f"supervisord -c {configuration}",
+        f"supervisorctl -c {configuration} status",
+        f"supervisorctl -c {configuration} stop all",
+        f"in a supervisord that runs already: put {programs_file} into its folder conf.d, then: supervisorctl update",
+    )
+    files = (File(CONFIGURATION, own), File(Path(programs_file), "\n".join([group, *parts])))
+    return Plan(files, (LOGS, SOCKET_FOLDER), steps)
+
+
+def escaped(text: str) -> str:
+    """Text as supervisord reads it: a percent sign begins an expansion, and `` ;`` a comment.
+
+    >>> escaped("100%")
+    '100%%'
+    """
+    return text.replace("%", "%%").replace(" ;", " \\;")
+
+
+def environment_text(environment: dict[str, str]) -> str:
+    """Variables in supervisord's form.
+
+    >>> environment_text({"A": "x y"})
+    'PYTHONUNBUFFERED="1",A="x y"'
+    """
+    variables = {"PYTHONUNBUFFERED": "1", **environment}
+    return ",".join(f'{name}="{escaped(value)}"' for name, value in variables.items())
+
+
+# ---- systemd, in whose units a percent sign begins a specifier
+
+
+def systemd_plan(
+    cluster: str, programs: Sequence[Program], user: str, folder: Path, directory: Path, writable: Sequence[Path]
+) -> Plan:
+    """The target and the units; ``writable`` are the folders of data and backups."""
+    target = f"brokerha-{cluster}.target"
+    units = [f"brokerha-{cluster}-{program.node}.service" for program in programs]
+    files = [File(Path(target), filled("nodes.target", cluster=cluster, units=" ".join(units)))]
+    for program, unit in zip(programs, units, strict=True):
+        text = filled(
+            "node.service",
+            role=program.role,
+            node=program.node,
+            cluster=cluster,
+            target=target,
+            user=user,
+            command=" ".join(map(quoted, program.command)),
+            directory=str(directory).replace("%", "%%"),
+            secret=_secret(program),
+            configuration=CONFIGURATION_CODE,
+            longest_s=round(LONGEST_STOP_S),
+            kill_s=KILL_AFTER_S,
+            files=OPEN_FILES,
+            writable=" ".join(quoted(str(each)) for each in writable),
+        )
+        files.append(File(Path(unit), text))
+    folders = " ".join(str(each) for each in writable)
+    steps = (
+        f"as root: install -d -o {user} -m 0700 {folders}",
+        f"as root: cp {folder}/{target} {folder}/brokerha-{cluster}-*.service /etc/systemd/system/",
+        f"as root: systemctl daemon-reload; systemctl enable --now {target} {' '.join(units)}",
+        f"systemctl list-dependencies {target}; journalctl -u 'brokerha-{cluster}-*'",
+    )
+    return Plan(tuple(files), next_steps=steps)
+
+
+def quoted(word: str) -> str:
+    r"""One word of a command line of a unit.
+
+    >>> quoted("/a b"), quoted("50%"), quoted("$HOME")
+    ('"/a b"', '50%%', '$$HOME')
+    """
+    text = word.replace("%", "%%").replace("$", "$$")
+    if not text or any(each in text for each in " \t'\"\\;"):
+        text = text.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{text}"'
+    return text
+
+
+def _secret(program: Program) -> str:
+    """The secret as a credential, and the variables that name it."""
+    paths = dict.fromkeys(program.environment.values())
+    lines = [f"LoadCredential=broker-url:{path.replace('%', '%%')}" for path in paths]
+    lines += [f"Environment={name}=%d/broker-url" for name in program.environment]
+    return "".join(f"{line}\n" for line in lines)
