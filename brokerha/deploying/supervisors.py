@@ -121,10 +121,10 @@ def systemd_plan(
             writable=" ".join(quoted(str(each)) for each in writable),
         )
         files.append(File(Path(unit), text))
-    folders = " ".join(str(each) for each in writable)
+    here, folders = shlex.quote(str(folder)), shlex.join(map(str, writable))
     steps = (
         f"as root: install -d -o {user} -m 0700 {folders}",
-        f"as root: cp {folder}/{target} {folder}/brokerha-{cluster}-*.service /etc/systemd/system/",
+        f"as root: cp {here}/{target} {here}/brokerha-{cluster}-*.service /etc/systemd/system/",
         f"as root: systemctl daemon-reload; systemctl enable --now {target} {' '.join(units)}",
         f"systemctl list-dependencies {target}; journalctl -u 'brokerha-{cluster}-*'",
     )

@@ -177,6 +177,14 @@ def test_a_unit_never_gives_up_and_may_write_its_data_only(tmp_path: Path):
     assert "LoadCredential" not in units(tmp_path, secrets=False)["brokerha-orders-m1.service"]
 
 
+def test_commands_for_root_name_the_folders_that_are_meant(tmp_path: Path):
+    programs = machine.programs(cluster(ONE_SITE, tmp_path), ["m1"], PROGRAM, None)
+    folder, data = tmp_path / ODD, tmp_path / ODD / "var"
+    make, copy, *_ = supervisors.systemd_plan("orders", programs, USER, folder, folder, [data]).next_steps
+    assert shlex.split(make.removeprefix("as root: "))[-1] == str(data)
+    assert shlex.split(copy.removeprefix("as root: "))[1] == str(folder / "brokerha-orders.target")
+
+
 def test_a_command_line_of_a_unit_says_what_was_meant():
     words = ("/usr/bin/env", "a b", 'say "x"', "50%", "$HOME", "back\\slash", "")
     text = " ".join(map(supervisors.quoted, words))
