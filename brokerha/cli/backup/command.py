@@ -13,7 +13,7 @@ from brokerha.cli.common.cluster import Cluster, Row, until_reached
 from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.options import ConfigOption
 from brokerha.cli.common.output import columns
-from brokerha.cli.common.progress import MEGABYTE, progress
+from brokerha.cli.common.terminal import MEGABYTE, progress
 from brokerha.model.errors import NotReady, StoreError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import typer
 
 from brokerha.cli.common.cluster import cluster_file
 from brokerha.cli.common.options import DEFAULT_CONFIG, Options
-from brokerha.cli.common.progress import MEGABYTE, progress
+from brokerha.cli.common.terminal import MEGABYTE, progress
 
 if TYPE_CHECKING:
     from brokerha.ports.copies import Snapshot

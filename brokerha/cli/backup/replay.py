@@ -18,7 +18,7 @@ from brokerha.cli.backup.places import LogOptions, backup_named, size_text
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer
-from brokerha.cli.common.progress import Meter, progress
+from brokerha.cli.common.terminal import Meter, progress
 from brokerha.model.errors import InvalidRequest, StoreDamaged, WentBack
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Lsn, NodeId, is_node_id

@@ -23,7 +23,7 @@ from brokerha.cli.common.cluster import Cluster, cluster_file
 from brokerha.cli.common.command import Answer
 from brokerha.cli.common.options import FormatOption
 from brokerha.cli.common.output import Format, columns
-from brokerha.cli.common.progress import MEGABYTE, progress
+from brokerha.cli.common.terminal import MEGABYTE, progress
 from brokerha.model.control import Check
 from brokerha.model.errors import Conflict, InvalidRequest, NotReady, Rejected, TooLarge, aborted
 from brokerha.model.fingerprints import differs, text_of

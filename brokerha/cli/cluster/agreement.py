@@ -24,7 +24,7 @@ from brokerha.cli.common.cluster import Cluster, until_reached
 from brokerha.cli.common.command import Answer
 from brokerha.cli.common.options import FormatOption
 from brokerha.cli.common.output import Format, columns
-from brokerha.cli.common.progress import progress
+from brokerha.cli.common.terminal import progress
 from brokerha.model import states
 from brokerha.model.errors import Aborted, BrokerhaError, NotReady, Rejected, TimedOut, Unreachable
 from brokerha.model.operations import REJECTED

@@ -20,7 +20,7 @@ from brokerha.cli.common.cluster import Cluster, Row, cluster_file
 from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.options import FormatOption
 from brokerha.cli.common.output import Format, columns
-from brokerha.cli.common.progress import progress
+from brokerha.cli.common.terminal import progress
 from brokerha.model import log_lineages
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut, Unreachable, WentBack
 

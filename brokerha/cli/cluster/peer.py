@@ -12,11 +12,10 @@ from typing import Annotated
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.asking import YesOption, confirm
 from brokerha.cli.common.cluster import Cluster, Row
 from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.output import columns
-from brokerha.cli.common.waiting import PAUSE_S, Waiting
+from brokerha.cli.common.terminal import PAUSE_S, Waiting, YesOption, confirm
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut, Unreachable
 
 COLUMNS = columns("node=MASTER", "standing", "heard", "epoch", "lsn", "lag", "journal")

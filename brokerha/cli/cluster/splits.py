@@ -14,7 +14,7 @@ from brokerha.cli.common import exits, output
 from brokerha.cli.common.cluster import Cluster, Row
 from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.output import columns
-from brokerha.cli.common.waiting import Waiting
+from brokerha.cli.common.terminal import Waiting
 from brokerha.model.errors import NotReady, TimedOut, Unreachable
 
 LIST_COLUMNS = columns(

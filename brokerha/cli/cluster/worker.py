@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.asking import YesOption, confirm
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.output import columns
+from brokerha.cli.common.terminal import YesOption, confirm
 
 COLUMNS = columns("id=WORKER", "master", "state", "readable", "probe", "applied_lsn=APPLIED", "fingerprint", "reason")
 

@@ -5,9 +5,7 @@
     options.py    options that mean the same everywhere
     inputs.py     an argument, a file, or standard input
     output.py     table, JSON, YAML, tab-separated values
-    progress.py   rate and time left, on a terminal only
-    waiting.py    waiting until others have done something, with an end
-    asking.py     a person at a terminal is asked before something is gone; a script is not, and is told what happens
+    terminal.py   what a person at a terminal gets: a bar, a word while others are waited for, a question before something is gone
     exits.py      exit codes and error lines
     logs.py       where log lines of a command go
 """

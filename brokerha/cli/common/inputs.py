@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 import typer
 
-from brokerha.cli.common.progress import progress
+from brokerha.cli.common.terminal import progress
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.operations import BODY_LIMIT_BYTES, TOO_LARGE
 

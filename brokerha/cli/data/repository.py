@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from brokerha.cli.common.asking import YesOption, confirm
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.options import MinLsnOption
 from brokerha.cli.common.output import columns
+from brokerha.cli.common.terminal import YesOption, confirm
 from brokerha.cli.data.read_write import placed
 from brokerha.model.errors import TOO_MUCH, Rejected, UnknownRepository
 from brokerha.model.ids import is_repository_id

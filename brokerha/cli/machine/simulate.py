@@ -22,7 +22,7 @@ from typing import Annotated
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.progress import progress
+from brokerha.cli.common.terminal import progress
 
 
 class Kind(StrEnum):

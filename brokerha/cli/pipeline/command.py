@@ -13,7 +13,7 @@ import typer
 
 from brokerha.cli.common.command import Group
 from brokerha.cli.common.options import Options
-from brokerha.cli.common.progress import progress
+from brokerha.cli.common.terminal import progress
 from brokerha.model.errors import ConfigurationError, InvalidRequest
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from brokerha.cli.cluster import splits
-from brokerha.cli.common import waiting
+from brokerha.cli.common import terminal
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, NotReady, TimedOut, Unreachable
 from tests.unit.cli import two_masters
 
@@ -79,7 +79,7 @@ class Sites:
 def sites(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Sites:
     made = Sites()
     two_masters.put(made, monkeypatch, tmp_path)
-    monkeypatch.setattr(waiting, "PAUSE_S", 0.0)
+    monkeypatch.setattr(terminal, "PAUSE_S", 0.0)
     return made
 
 

@@ -12,7 +12,7 @@ import typer
 
 from brokerha.cli.common.inputs import opened, plain_suffix, read_bytes, read_text
 from brokerha.cli.common.output import Format, counted, shown, time_text, tsv_cell, write, yaml_text
-from brokerha.cli.common.progress import progress
+from brokerha.cli.common.terminal import progress
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.operations import BODY_LIMIT_BYTES
 

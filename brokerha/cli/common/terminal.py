@@ -1,18 +1,59 @@
-"""Progress of long work on standard error: a bar with rate and time left; nothing at all when it is not a terminal."""
+"""What a person at a terminal gets: a bar for long work, a word while others are waited for, a question before something is gone.
+
+A script is not asked, and is told what happens; where standard error is no terminal there is no bar.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+import typer
+
+from brokerha.cli.common import exits
+from brokerha.model.errors import TimedOut
 
 if TYPE_CHECKING:
     from rich.progress import Task
     from rich.text import Text
 
-
 MEGABYTE = 1e6
+PAUSE_S = 0.25
+"""Between two questions."""
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask again on a terminal.")]
+
+
+def confirm(plan: str, is_sure: bool) -> None:
+    """Say what is going to happen; a person at a terminal is asked. Raises typer.Abort."""
+    exits.say(plan)
+    if not is_sure and sys.stdin.isatty():
+        typer.confirm("Go on?", abort=True, err=True)
+
+
+class Waiting:
+    """Waiting until others have done something, for so many seconds; 0 is not at all."""
+
+    def __init__(self, wait_s: float) -> None:
+        self.is_wanted = wait_s > 0
+        self._end_s = time.monotonic() + wait_s
+        self._told = ""
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left."""
+        return max(0.0, self._end_s - time.monotonic())
+
+    def pause(self, stage: str, late: str) -> None:
+        """Tell a stage that is new (none when it is empty), and wait a moment. Raises TimedOut, with ``late``, once the time is over."""
+        if stage and stage != self._told:
+            self._told = stage
+            exits.say(stage)
+        if not self.left_s:
+            raise TimedOut(late)
+        time.sleep(PAUSE_S)
 
 
 class Meter(Protocol):
