@@ -51,6 +51,14 @@ class Readable(Protocol):
         """At most so many bytes; empty at the end."""
 
 
+def _filled(content: Readable, size: int) -> bytes:
+    """So many bytes, and fewer only at the end: a pipe or a socket gives what it has, long before its end."""
+    found = bytearray()
+    while len(found) < size and (data := content.read(size - len(found))):
+        found += data
+    return bytes(found)
+
+
 class LargeTransaction:
     """One of them; for one thread."""
 
@@ -109,7 +117,7 @@ class LargeTransaction:
     ) -> None:
         """Append a message to a queue; of any length, also what is read from a binary file. A long one is handed over in pieces."""
         content = BytesIO(as_bytes(body)) if isinstance(body, (str, bytes)) else body
-        head = content.read(WHOLE_BYTES)
+        head = _filled(content, WHOLE_BYTES)
         if len(head) < WHOLE_BYTES:
             self.write([("publish", queue, content_type, head)])
             return
@@ -118,7 +126,7 @@ class LargeTransaction:
             self._flush()
         first, size_bytes = self.parts + 1, 0
         parts = (head[start : start + PIECE_BYTES] for start in range(0, len(head), PIECE_BYTES))
-        for data in chain(parts, iter(lambda: content.read(PIECE_BYTES), b"")):
+        for data in chain(parts, iter(lambda: _filled(content, PIECE_BYTES), b"")):
             self.stage([(PIECE, data)])
             size_bytes += len(data)
         self.write([(PUBLISH, queue, content_type, first, self.parts, size_bytes)])
