@@ -20,7 +20,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Iterable, Sequence
-from io import BytesIO
+from io import BytesIO, StringIO
 from itertools import chain
 from types import TracebackType
 from typing import Final, Protocol, Self
@@ -208,7 +208,8 @@ class LargeTransaction:
     def _by_lines(self, kind: str, repository: str, nquads: str) -> None:
         lines: list[str] = []
         size_bytes = 0
-        for line in nquads.splitlines(keepends=True):
+        # Not splitlines, which also cuts at characters that a literal may hold as they are.
+        for line in StringIO(nquads, newline=""):
             if lines and size_bytes + len(line) > PART_BYTES:
                 self.write([(kind, repository, "".join(lines))])
                 lines, size_bytes = [], 0

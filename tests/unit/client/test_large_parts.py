@@ -57,3 +57,15 @@ def test_a_message_is_whole_also_when_its_file_gives_it_bit_by_bit(monkeypatch: 
     assert [len(piece) for [(_, piece)] in pieces] == [1000, 1000, 1000, 500]
     assert b"".join(piece for [(_, piece)] in pieces) == long
     assert last == [("publish-pieces", "q", "application/octet-stream", 1, 4, 3500)]
+
+
+@pytest.mark.parametrize("character", ["\u2028", "\x85", "\x0b"])
+def test_quads_are_cut_at_ends_of_lines_and_at_nothing_that_a_literal_may_hold(
+    monkeypatch: pytest.MonkeyPatch, character: str
+) -> None:
+    monkeypatch.setattr(large, "PART_BYTES", 100)
+    line = f'<urn:s> <urn:p> "{character * 30}" .'
+    for end in ("\n", "\r\n", "\r"):
+        parts = cut(lambda tx, end=end: tx.add("main", (line + end) * 9))
+        assert len(parts) > 2
+        assert {row for [(_, _, text)] in parts for row in text.split(end)} == {line, ""}
