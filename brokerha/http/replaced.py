@@ -1,7 +1,7 @@
 """What a door makes from files, made anew when they were replaced: no restart, and no moment without it.
 
 Looked at when it is asked for, once a second at most. Files that are gone, wrong, or do not fit together (yet) leave it as it was, with a line in
-the log: a slip of the pen must neither lock everybody out nor let anybody in.
+the log, and are tried again: a slip of the pen must neither lock everybody out nor let anybody in.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class Replaced(Generic[Made]):
         self._looked_s = mono_s()
         self._seen = self._state()
         self._made = make()
+        self._problem = ""
+        """Why the files that are there now are not in force; empty when they are."""
 
     def __call__(self) -> Made:
         """What there is now."""
@@ -38,13 +40,16 @@ class Replaced(Generic[Made]):
         if now_s - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now_s
             seen = self._state()
-            if seen != self._seen:
+            if seen != self._seen or self._problem:
                 self._seen = seen
                 try:
                     self._made = self._make()
+                    self._problem = ""
                     log.info("read again by the HTTP door", what=self._what, file=str(self._files[0]))
                 except ConfigurationError as error:
-                    log.warning("stays as it was at the HTTP door until its files are right", what=self._what, reason=str(error))
+                    if str(error) != self._problem:
+                        log.warning("stays as it was at the HTTP door until its files are right", what=self._what, reason=str(error))
+                    self._problem = str(error)
         return self._made
 
     def _state(self) -> list[tuple[int, int, int]]:
