@@ -21,7 +21,7 @@ from brokerha.http.door import answer as answers
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call, lacks
 from brokerha.http.guard.users import Failures, User, Users
-from brokerha.model.errors import NotAllowed
+from brokerha.model.errors import NotAllowed, NotReady
 from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 
 SAFE = frozenset({"GET", "HEAD"})
@@ -86,10 +86,15 @@ class Guard:
             # Counted before scrypt runs, so that many at once do not all get through.
             self._failures.failed(address, now_s)
             name, password = _basic(given) if scheme.lower() == "basic" else ("", "")
-            known = await call.door.in_thread(self._users().by_password, name, password) if name else None
+            try:
+                known = await call.door.in_thread(self._users().by_password, name, password) if name else None
+            except NotReady:
+                # Nobody looked at it.
+                self._failures.take_back(address)
+                raise
             if known is None:
                 return _unknown(call, "this user, password or token is not known, or has expired")
-            self._failures.succeeded(address)
+            self._failures.take_back(address)
         call.user = known
         if not (known.may_somewhere(role) if place is Place.NAMED else known.may(role, call.store)):
             return _refusal(call, lacks(known, role, call.store), 403, {})

@@ -220,8 +220,8 @@ class Failures:
         while len(self._by_address) > ADDRESSES_LIMIT:
             self._by_address.popitem(last=False)
 
-    def succeeded(self, address: str) -> None:
-        """A login that was right takes its own count back; the failures before it stay."""
+    def take_back(self, address: str) -> None:
+        """One that was none after all; the failures before it stay."""
         since_s, count = self._by_address.get(address, (0.0, 0))
         if count:
             self._by_address[address] = since_s, count - 1

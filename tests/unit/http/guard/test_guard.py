@@ -115,6 +115,16 @@ def test_who_guesses_waits_while_who_is_known_does_not() -> None:
     assert node.get("/kv/t", Authorization="Bearer guess").status == 401
 
 
+def test_a_door_that_is_too_busy_to_check_a_password_counts_no_failure() -> None:
+    node = guarded()
+    node.app.door._calls = node.app.door.limits.thread_calls_limit
+    for _ in range(FAILURES_LIMIT):
+        assert node.get("/kv/t", Authorization=basic("right")).status == 503
+    node.app.door._calls = 0
+
+    assert node.get("/kv/t", Authorization=basic("right")).status == 200
+
+
 @pytest.mark.parametrize("origin", ["http://elsewhere", "null", "http://node:1"])
 def test_a_page_of_another_site_changes_nothing_with_users_or_without(origin: str) -> None:
     for node in (Node(), guarded()):
