@@ -74,7 +74,9 @@ async def _publish_long(call: Call, queue: str, content_type: str, txid: TxId) -
 
 async def accept(call: Call) -> Answer:
     """Take messages in a transaction of its own."""
+    # What is wrong with these two is told before anything is taken.
     stepping.message_type(call)
+    call.ack()
     parameters = call.parameters()
     wait_ms = stepping.seconds(parameters, "wait-s", 3600.0)
     count = parameters.number("count", 1)

@@ -133,6 +133,13 @@ def test_a_format_that_messages_do_not_have_is_refused_before_any_is_taken(node:
     assert not node.front.transactions.calls
 
 
+def test_a_level_that_does_not_exist_is_refused_before_any_is_taken(node: Node) -> None:
+    node.ask("POST", "/queues/q", b"a", TEXT)
+
+    assert node.ask("POST", "/queues/q/accept", Brokerha_Ack="soon").status == 400
+    assert not node.front.transactions.open
+
+
 def test_a_worker_shows_queues_and_takes_nothing() -> None:
     node = Node(FakeFront(role="worker", node_id="w1"))
 
