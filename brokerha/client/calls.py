@@ -226,10 +226,11 @@ class Calls(Reads):
 
         With ``count`` up to so many of them, as a list. Raises OutcomeUnknown when the connection broke: they may be taken.
         """
+        most = 1 if count is None else count
         if self.branch is not None:
-            found = self.branch.accept(queue, count or 1, wait=wait)
+            found = self.branch.accept(queue, most, wait=wait)
         else:
-            found = self._accept(queue, count or 1, wait, timeout)
+            found = self._accept(queue, most, wait, timeout)
         return found if count is not None else found[0] if found else None
 
     def _accept(self, queue: str, count: int, wait: float, timeout: float | None) -> list[QueueMessage]:

@@ -117,6 +117,8 @@ def test_several_messages_are_taken_in_order_and_none_when_there_is_none(db: Ses
         assert bodies(tx.accept("q", 1)) == [b"c"]
     with pytest.raises(errors.InvalidRequest, match="count"), db.transaction() as tx:
         tx.accept("q", 0)
+    with pytest.raises(errors.InvalidRequest, match="count"):
+        db.accept("q", 0)
 
 
 def test_after_the_end_nothing_can_be_done_with_it(db: Session) -> None:
