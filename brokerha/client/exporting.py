@@ -128,10 +128,10 @@ def _made_at(calls: Calls, snapshot: str, min_lsn: Least, seconds: float) -> _Ma
 
 
 def _pages(
-    calls: Calls, wanted: _Range, min_lsn: Least, seconds: float, rows: int, snapshot: str | None = None
+    calls: Calls, wanted: _Range, min_lsn: Least, seconds: float, most_rows: int, snapshot: str | None = None
 ) -> Iterator[tuple[list[Row], Lsn, bool]]:
     """Pages in key order: rows, the one LSN that they show, and whether it is the last."""
-    start, is_last = wanted.start, False
+    start, is_last, rows = wanted.start, False, most_rows
     while not is_last:
         arguments = {
             "prefix": wanted.prefix, "from": start, "to": wanted.end, "limit": rows, "snapshot": snapshot,
@@ -149,7 +149,7 @@ def _pages(
         yield found, outcome.lsn, is_last
         if found:
             start = found[-1][0] + b"\0"
-            rows = max(1, min(rows, rows * PAGE_BYTES // max(1, len(outcome.body))))
+            rows = max(1, min(most_rows, rows * PAGE_BYTES // max(1, len(outcome.body))))
 
 
 def _changes(calls: Calls, first: Lsn, last: Lsn, seconds: float) -> Iterator[list[Change]]:

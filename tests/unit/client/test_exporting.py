@@ -7,16 +7,20 @@ import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
+import msgpack
 import pytest
 
 import brokerha
 from brokerha.client import Client, exporting
+from brokerha.client.calls import Calls
 from brokerha.client.exporting import export
 from brokerha.embedded import EmbeddedCluster
-from brokerha.model.errors import InvalidRequest, NotReady
+from brokerha.model.errors import InvalidRequest, NotReady, TooLarge
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.ports.front import ReadOutcome
 from brokerha.stores.reads import on_files as reading_together
 from tests.unit.client.serving import serving
 from tests.unit.http.fake_front import FakeFront
@@ -101,6 +105,34 @@ def test_pages_grow_small_with_large_values(db: Client, monkeypatch: pytest.Monk
     db.write([("put", "large", b"%02d" % number, value) for number in range(20)], timeout=WAIT_S)
     found = list(db.export("large").rows)
     assert found == [(b"%02d" % number, value) for number in range(20)]
+
+
+class Copy:
+    """A copy that answers reads together, and counts them."""
+
+    def __init__(self, rows: list[tuple[bytes, bytes]]) -> None:
+        self.rows, self.asked = rows, 0
+
+    def together(self, reads: Any, **_options: Any) -> list[ReadOutcome]:
+        [(_, _, wanted)] = reads
+        self.asked += 1
+        found = [row for row in self.rows if row[0] >= wanted["from"]][: wanted["limit"]]
+        body: bytes = msgpack.packb(found)
+        if len(body) > 10_000:
+            raise TooLarge("more than an answer holds")
+        return [ReadOutcome("", 1, body)]
+
+    def ask(self, _what: str, _arguments: Any, _timeout: float) -> list[Any]:
+        return []
+
+
+def test_pages_grow_again_after_large_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "PAGE_BYTES", 5000)
+    rows = [(b"%05d" % number, bytes(9000) if number == 0 else b"v") for number in range(5000)]
+    copy = Copy(rows)
+    found = export(cast("Calls", copy), "t", b"", b"", None, None, WAIT_S, page_rows=1000)
+    assert list(found.rows) == rows
+    assert copy.asked < 30, "and not a question for each key"
 
 
 class Going(FakeFront):
