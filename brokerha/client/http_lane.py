@@ -42,7 +42,7 @@ from brokerha.model.gathering import Gathering
 from brokerha.model.ids import TxId
 from brokerha.model.outside.levels import ack_text
 from brokerha.model.requests import ACCEPTED, REFUSED, UNKNOWN, WAIT, Reply
-from brokerha.model.wire.client_wire import WRITES_TYPE, encode_writes
+from brokerha.model.wire.client_wire import REPLIES_TYPE, WRITES_TYPE, encode_writes
 
 CONNECTIONS = 4
 BATCH_LIMIT = 1000
@@ -207,7 +207,7 @@ class HttpLane:
         wait_s = min(left_s + 1.0, SILENCE_S if len(self._nodes.urls) == 1 else HEAD_S)
         try:
             response = self._connections.send("POST", url, "/tx/batch", headers, content, min(left_s, 3.0), wait_s)
-            if response.status == 200:
+            if response.status == 200 and response.headers.get("content-type") == REPLIES_TYPE:
                 return response
             body = response.content(time.monotonic() + wait_s)
         except NotConnected as error:
@@ -218,7 +218,9 @@ class HttpLane:
             return None
         problem = error_of_answer(url, response.status, response.headers, body)
         if problem is None:
-            problem = ProtocolError(f"{url} answers {response.status} to a batch")
+            problem = ProtocolError(
+                f"{url} answers {response.status} to a batch, and no replies: it is no brokerha node"
+            )
         if response.status >= 500 and "brokerha-error" not in response.headers:
             # A gateway, or a fault of the node: nobody knows how far the batch came.
             self._in_doubt(url, batch, problem)

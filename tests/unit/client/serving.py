@@ -14,6 +14,7 @@ from tests.unit.http.fake_front import FakeFront
 CUT = "the request arrives and its answer is cut"
 CUT_BEFORE = "the connection ends before the request arrives"
 GATEWAY = "a gateway answers 502"
+STRANGER = "something that is no node answers 200"
 HANG = "the request arrives and is never answered"
 ASKED_BESIDE = ("/readyz", "/writable")
 """What a client with several addresses asks in threads of its own, at no certain moment."""
@@ -40,6 +41,9 @@ class Unreliable:
         elif fault == GATEWAY:
             await send({"type": "http.response.start", "status": 502, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body", "body": b""})
+        elif fault == STRANGER:
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+            await send({"type": "http.response.body", "body": b"ok"})
         elif fault == CUT:
             await self.app(scope, receive, _Cut(send))
         else:

@@ -17,7 +17,7 @@ from brokerha.client.http_wire import HttpWire, _is_answer
 from brokerha.model import errors
 from brokerha.model.fingerprints import packed
 from brokerha.model.operations import pack_operations
-from tests.unit.client.serving import CUT, CUT_BEFORE, GATEWAY, HANG, Served, serving, wait_until
+from tests.unit.client.serving import CUT, CUT_BEFORE, GATEWAY, HANG, STRANGER, Served, serving, wait_until
 from tests.unit.http.asking import request_of
 from tests.unit.http.fake_front import FakeFront
 
@@ -54,6 +54,16 @@ def test_a_batch_without_an_answer_is_sent_again_in_its_order(served: Served, fa
 
     assert [future.result(10).lsn for future in futures] == list(range(1, 51))
     wire.close()
+
+
+def test_what_answers_and_is_no_node_is_told_and_writing_goes_on(served: Served) -> None:
+    served.network.faults = [STRANGER] * http_lane.CONNECTIONS
+
+    with brokerha.connect(served.url, timeout=5) as db:
+        for _ in range(http_lane.CONNECTIONS):
+            with pytest.raises(errors.ProtocolError, match="answers 200"):
+                db.put("t", "k", "v")
+        assert db.put("t", "k", "v").lsn == 1
 
 
 def test_a_read_is_asked_again_after_a_fault(served: Served) -> None:
