@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, Self, overload
 
@@ -167,7 +167,8 @@ class Transaction(Reads):
         """
         self._expect(OPEN)
         self.flush(timeout=timeout)
-        answer = self._ending(lambda: self._step("prepare", {"session": self._token}, timeout))
+        with self._watched(is_end=True):
+            answer = self._step("prepare", {"session": self._token}, timeout)
         state = str(answer["state"])
         self.state = PREPARED
         if state != PREPARED:
@@ -183,7 +184,8 @@ class Transaction(Reads):
             "one_phase": self.state == OPEN, "level": level, "copies": copies, "session": self._token,
         }  # fmt: skip
         seconds = self._calls.seconds(timeout)
-        lsn = self._ending(lambda: commit_safely(self._calls, self._node, self.txid, arguments, seconds, self._never))
+        with self._watched(is_end=True):
+            lsn = commit_safely(self._calls, self._node, self.txid, arguments, seconds, self._never)
         self._end()
         self.committed = Committed(self.txid, lsn)
         self._calls.note(lsn)
@@ -195,7 +197,7 @@ class Transaction(Reads):
             return
         if self.state != NEW:
             # One that is over already is all that was wanted.
-            with contextlib.suppress(NotFound, Aborted):
+            with contextlib.suppress(Aborted):
                 self._step("rollback", {"session": self._token}, timeout)
         self._end()
 
@@ -305,15 +307,9 @@ class Transaction(Reads):
         self._expect(OPEN)
         self.flush(timeout=timeout)
         inside = {**arguments, "tx": self.txid, "node": self._node}
-        try:
+        # Not NotFound: that is a key that is not there.
+        with self._watched(UnknownTransaction):
             return self._calls.read(kind, name, inside, min_lsn, timeout)
-        except UnknownTransaction as error:
-            # Not to be taken for a key that is not there.
-            self._end()
-            raise Aborted(f"transaction {self.txid} is not open any more: {error}") from None
-        except Aborted:
-            self._end()
-            raise
 
     def ping(self) -> None:
         """Keep it open although nothing happens in it."""
@@ -330,21 +326,27 @@ class Transaction(Reads):
         return QueueMessage(message.id, message.content_type, body)
 
     def _step(self, action: str, arguments: dict[str, Any], timeout: float | None) -> dict[str, Any]:
-        return step(self._calls, self._node, action, self.txid, arguments, timeout)
+        with self._watched():
+            return step(self._calls, self._node, action, self.txid, arguments, timeout)
 
     def _expect(self, *states: str) -> None:
         if self.state not in states:
             raise WrongState(f"transaction {self.txid or '(new)'} is {self.state}; this needs one that is {states[0]}")
 
-    def _ending(self, act: Callable[[], Any]) -> Any:
-        """A step that may end it: what says that it is over is remembered."""
+    @contextlib.contextmanager
+    def _watched(self, unknown: type[NotFound] = NotFound, *, is_end: bool = False) -> Iterator[None]:
+        """Around what its master does with it: remembers that it is over. Raises Aborted when the master does not have it any more.
+
+        ``is_end``: after OutcomeUnknown it may be over, too.
+        """
         try:
-            return act()
-        except NotFound as error:
+            yield
+        except unknown as error:
             self._end()
             raise Aborted(f"transaction {self.txid} is not open any more: {error}") from None
-        except (Aborted, OutcomeUnknown):
-            self._end()
+        except (Aborted, OutcomeUnknown) as error:
+            if is_end or isinstance(error, Aborted):
+                self._end()
             raise
 
     def _end(self) -> None:

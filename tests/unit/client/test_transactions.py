@@ -11,6 +11,7 @@ import brokerha
 from brokerha.client import Client, Session
 from brokerha.client import transactions as transactions_module
 from brokerha.client.reads import QueueMessage
+from brokerha.client.transactions import Transaction
 from brokerha.model import errors
 from tests.unit.client.fake_wire import FakeWire
 from tests.unit.client.serving import Served, serving
@@ -104,6 +105,32 @@ def test_a_failed_expectation_is_aborted_and_may_be_run_again(db: Session) -> No
 
     assert db.get("t", "k") == b"1"
     assert late.state == transactions_module.OVER
+
+
+@pytest.mark.parametrize("step", ["flush", "accept", "ping", "read", "commit", "commit with operations"])
+def test_one_that_its_master_does_not_have_any_more_is_aborted_and_may_be_run_again(
+    db: Session, served: Served, step: str
+) -> None:
+    steps = {
+        "flush": lambda tx: (tx.put("t", "k", "v"), tx.flush()),
+        "accept": lambda tx: tx.accept("q"),
+        "ping": lambda tx: tx.ping(),
+        "read": lambda tx: (tx.put("t", "k", "v"), tx.get("t", "k")),
+        "commit": lambda tx: tx.commit(),
+        "commit with operations": lambda tx: (tx.put("t", "k", "v"), tx.commit()),
+    }
+    runs = []
+
+    def work(tx: Transaction) -> None:
+        runs.append(tx)
+        if len(runs) == 1:
+            # As after a restart.
+            served.front.transactions.open.clear()
+        steps[step](tx)
+
+    db.run_transaction(work)
+    assert [tx.state for tx in runs] == [transactions_module.OVER] * 2
+    assert db.transactions == set()
 
 
 def test_several_messages_are_taken_in_order_and_none_when_there_is_none(db: Session) -> None:
