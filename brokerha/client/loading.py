@@ -15,11 +15,14 @@ made from it, so the same load may be started again and only does what is missin
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import hashlib
+import lzma
 import secrets
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -52,6 +55,8 @@ _PARSED = {
     "ttl": "TURTLE", "turtle": "TURTLE", "trig": "TRIG", "rdf": "RDF_XML", "xml": "RDF_XML", "owl": "RDF_XML",
     "rdfxml": "RDF_XML", "jsonld": "JSON_LD", "n3": "N3",
 }  # fmt: skip
+_OPEN: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+"""How a file is opened that is packed, by the end of its name."""
 _INSERTED = "ru"
 """SPARQL: one INSERT DATA."""
 _ALL = (*_BY_LINES, *_PARSED, _INSERTED)
@@ -98,14 +103,16 @@ def load(
     if inside is not None and not key:
         key = f"{inside.name}.{inside.parts}"
     prefix = f"l{hashlib.blake2b(key.encode(), digest_size=8).hexdigest() if key else secrets.token_hex(8)}x"
-    with ExitStack() as stack:
-        lines = statements(_opened(stack, source), name, base_iri)
-        # Parsers invent labels, another one at each run; a load that may be repeated needs the same text each time.
-        numbers: dict[str, int] | None = {} if key and name not in _BY_LINES else None
-        prepared = (_prepared(line, number, prefix, numbers, graph) for number, line in lines)
-        if inside is not None:
-            return _Load(inside, repository, key, on_progress).run(prepared)
-        pipeline = stack.enter_context(writer.pipeline(WINDOW, ack=ack, timeout=timeout))
+    if isinstance(source, (str, Path)):
+        lines = _of_file(Path(source), name, base_iri)
+    else:
+        lines = statements(source, name, base_iri)
+    # Parsers invent labels, another one at each run; a load that may be repeated needs the same text each time.
+    numbers: dict[str, int] | None = {} if key and name not in _BY_LINES else None
+    prepared = (_prepared(line, number, prefix, numbers, graph) for number, line in lines)
+    if inside is not None:
+        return _Load(inside, repository, key, on_progress).run(prepared)
+    with writer.pipeline(WINDOW, ack=ack, timeout=timeout) as pipeline:
         return _Load(pipeline, repository, key, on_progress).run(prepared)
 
 
@@ -191,29 +198,16 @@ def _format_of(source: Source, format_name: str | None) -> str:
 
 
 def _plain_name(path: Path) -> Path:
-    return path.with_suffix("") if path.suffix in {".gz", ".bz2", ".xz"} else path
+    return path.with_suffix("") if path.suffix in _OPEN else path
 
 
-def _opened(stack: ExitStack, source: Source) -> Any:
-    if not isinstance(source, (str, Path)):
-        return source
-    path = Path(source)
+def _of_file(path: Path, name: str, base_iri: str | None) -> Iterator[tuple[int, str]]:
+    """Statements of a file. Raises InvalidRequest when it cannot be read, or unpacked, to its end."""
     try:
-        if path.suffix == ".gz":
-            import gzip
-
-            return stack.enter_context(gzip.open(path))
-        if path.suffix == ".bz2":
-            import bz2
-
-            return stack.enter_context(bz2.open(path))
-        if path.suffix == ".xz":
-            import lzma
-
-            return stack.enter_context(lzma.open(path))
-        return stack.enter_context(path.open("rb"))
-    except OSError as error:
-        raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}") from None
+        with _OPEN.get(path.suffix, open)(path, "rb") as file:
+            yield from statements(file, name, base_iri)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise InvalidRequest(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def statements(source: Any, name: str, base_iri: str | None = None) -> Iterator[tuple[int, str]]:

@@ -164,6 +164,20 @@ def test_bad_input_is_told_in_words(source, format_name, more, words) -> None:
     assert not wire.batches
 
 
+@pytest.mark.parametrize("ending", ["nt", "ttl"])
+@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress)])
+@pytest.mark.parametrize("damage", ["cut off", "changed", "not packed"])
+def test_a_packed_file_that_is_damaged_is_told_in_words(tmp_path, ending: str, suffix: str, pack, damage: str) -> None:
+    content = "".join(f"<urn:s:{hash(number)}> <urn:p> {number**9} .\n" for number in range(500)).encode()
+    packed = pack(content)
+    middle = len(packed) // 2
+    file = tmp_path / f"a.{ending}.{suffix}"
+    changed = packed[:middle] + bytes(each ^ 0xFF for each in packed[middle : middle + 20]) + packed[middle + 20 :]
+    file.write_bytes({"cut off": packed[:middle], "changed": changed, "not packed": content}[damage])
+    with pytest.raises(errors.InvalidRequest, match=f"a.{ending}.{suffix} cannot be read: |line |TURTLE"):
+        Client(FakeWire(applied)).load("main", file)
+
+
 def test_a_line_without_end_is_not_read_into_memory_for_nothing(monkeypatch) -> None:
     monkeypatch.setattr(loading, "STATEMENT_LIMIT_BYTES", 50)
 
