@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgpack
 
-from brokerha.client.calls import Calls, milliseconds
+from brokerha.client.calls import Calls
 from brokerha.client.outcomes import Written
 from brokerha.client.reads import Least, as_bytes
 from brokerha.client.transactions import PLACED, PREPARED, Committed, Transaction, commit_safely, step
@@ -293,18 +293,17 @@ class Client(Calls):
         Every master knows what is in the log; of one that was rolled back only the master knows where it was begun, which is
         asked when another one does not know it. Raises Unreachable or NotReady when that master does not answer.
         """
-        seconds = self.seconds(timeout)
-        deadline_s = time.monotonic() + seconds
-        answer: dict[str, Any] | None = self.wire.ask("outcome", {"txid": txid}, milliseconds(seconds))
+        deadline_s = time.monotonic() + self.seconds(timeout)
+        answer: dict[str, Any] | None = self.ask("outcome", {"txid": txid}, timeout)
         node = maker_of(txid)
         if answer is None and node:
             left_s = max(0.05, deadline_s - time.monotonic())
-            answer = self.wire.ask("outcome", {"txid": txid, "node": node}, milliseconds(left_s))
+            answer = self.ask("outcome", {"txid": txid, "node": node}, left_s)
         return answer
 
     def status(self, *, timeout: float | None = None) -> dict[str, Any]:
         """The whole cluster: the contract of ``status -o json``."""
-        answer: dict[str, Any] = self.wire.ask("status", {}, milliseconds(self.seconds(timeout)))
+        answer: dict[str, Any] = self.ask("status", {}, timeout)
         return answer
 
     def log(self, first_lsn: Lsn = 1, last_lsn: Lsn = 0, *, timeout: float | None = None) -> list[dict[str, Any]]:
@@ -313,15 +312,13 @@ class Client(Calls):
         They begin with the first one that is held. Raises InvalidRequest for a range that ends before it.
         """
         arguments = {"first_lsn": first_lsn, "last_lsn": last_lsn}
-        answer: list[dict[str, Any]] = self.wire.ask("log", arguments, milliseconds(self.seconds(timeout)))
+        answer: list[dict[str, Any]] = self.ask("log", arguments, timeout)
         return answer
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn, *, timeout: float | None = None) -> list[LoggedRow]:
         """The same range with effects, as lines that a store can apply; at most 1,000 lines or about 8 MiB."""
         arguments = {"first_lsn": first_lsn, "last_lsn": last_lsn}
-        rows: list[LoggedRow] = [
-            tuple(row) for row in self.wire.ask("logged", arguments, milliseconds(self.seconds(timeout)))
-        ]
+        rows: list[LoggedRow] = [tuple(row) for row in self.ask("logged", arguments, timeout)]
         return rows
 
     def entries(self, first_lsn: Lsn, last_lsn: Lsn, *, timeout: float | None = None) -> dict[str, Any]:
@@ -331,13 +328,12 @@ class Client(Calls):
         from LSN 0 on. Raises InvalidRequest for a range that begins before the first one.
         """
         arguments = {"first_lsn": first_lsn, "last_lsn": last_lsn}
-        answer: dict[str, Any] = self.wire.ask("entries", arguments, milliseconds(self.seconds(timeout)))
+        answer: dict[str, Any] = self.ask("entries", arguments, timeout)
         return answer
 
     def command(self, name: str, arguments: dict[str, Any], *, timeout: float | None = None) -> dict[str, Any]:
         """An operator's command, carried out by the master that is asked. Raises InvalidRequest, NotFound, NotReady."""
-        asked = {"name": name, "arguments": arguments}
-        answer: dict[str, Any] = self.wire.ask("command", asked, milliseconds(self.seconds(timeout)))
+        answer: dict[str, Any] = self.ask("command", {"name": name, "arguments": arguments}, timeout)
         return answer
 
     def backup(
@@ -381,7 +377,7 @@ class Client(Calls):
     def wait(self, lsn: Lsn, workers: int | str = 1, *, timeout: float | None = None) -> dict[str, Any]:
         """Wait until ``workers`` (a number, ``all`` or ``quorum``) of the site have applied ``lsn``. Raises TimedOut."""
         arguments = {"lsn": lsn, "workers": workers}
-        answer: dict[str, Any] = self.wire.ask("wait", arguments, milliseconds(self.seconds(timeout)))
+        answer: dict[str, Any] = self.ask("wait", arguments, timeout)
         return answer
 
     # ---- transactions of an external coordinator: the two-phase extension of PEP 249
