@@ -13,11 +13,9 @@
     outcomes.py     what a reply means: written, or which error
     http_wire.py    Wire over HTTP: reads and questions
     http_lane.py    its writes: ordered batches, sent again until they are answered or their time is over
-    http_connections.py connections kept for the next request
-    http_nodes.py   which of several nodes is asked, and what its answers mean
-    http_asking.py      one question to several nodes, at once or in turn
+    http_connections.py connections kept for the next request, and as who they speak, from the environment
+    http_nodes.py   which of several nodes is asked, or all of them, and what their answers mean
     http_requests.py    which request over HTTP is which read, step of a transaction, command of an operator, question
-    http_identity.py    as who a client speaks to HTTP doors, from the environment
 
     Client ---> Wire.submit(list of (transaction id, body)) ---> future of Reply for each
            ---> Wire.read(kind, name, arguments)            ---> future of the result

@@ -1,4 +1,4 @@
-"""Which of several nodes is asked over HTTP, and what its answers mean.
+"""Which of several nodes is asked over HTTP, or all of them, and what their answers mean.
 
 One node is asked as long as it serves; when it fails the next one is, and so on round the list. Only what another node, or
 the same one a little later, may do better is tried again: a node that is away, restarting or full. Everything else is
@@ -9,6 +9,20 @@ Writes divide themselves: whenever none is under way, the next may go anywhere w
 fades, so that one that was slow is tried again. No write is spent to find out about a node: before the first one all are asked whether they
 take writes and are not alone (`greet`), the first to say so gets it, and nobody gets any before it has said so. One that failed is asked the
 same, beside the writes, before it gets any again.
+
+A question about what one of them may know goes to several:
+
+    ask_everywhere       to all at once: what those said that answered; a node that is frozen costs the others no time
+    ask_until_known      one after the other: what became of a transaction, from the first that knows it
+
+| a node says of a transaction | means |
+|---|---|
+| what became of it | the answer |
+| NotFound | unknown there; another master, the one that began it, may know that it was rolled back |
+| NotReady, NotPrimary | it speaks for no master now |
+| nothing (Unreachable, TimedOut) | it may be the one that knows: ask again while there is time |
+
+Must never: call a transaction unknown while a node that may know it was not heard.
 """
 
 from __future__ import annotations
@@ -18,13 +32,20 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_before_delay, stop_when_event_set, wait_fixed
 
 from brokerha.model.errors import (
     BrokerhaError,
     ConfigurationError,
+    NotFound,
     NotReady,
+    TimedOut,
     Unreachable,
     error_named,
+    may_pass,
 )
 
 PAUSE_FIRST_S = 0.05
@@ -39,7 +60,13 @@ GREETING_S = 1.0
 TROUBLE_FIRST_S = 1.0
 TROUBLE_MOST_S = 30.0
 """Time until a node that failed is asked whether it takes writes, from the first time to many times."""
+SILENT_S: Final = 4.0
+"""How long one of several nodes may take to answer a question to all."""
+ROUND_PAUSE_S: Final = 0.2
+"""Before all of them are asked again."""
 _GATEWAY_STATUSES = frozenset({502, 503, 504})
+
+T = TypeVar("T")
 
 
 class _Standing:
@@ -197,3 +224,65 @@ def error_of_answer(url: str, status: int, headers: Mapping[str, str], body: byt
 def unreachable(url: str, error: Exception) -> Unreachable:
     """What a failed exchange with a node is to the caller."""
     return Unreachable(f"{url}: {str(error) or type(error).__name__}")
+
+
+def ask_everywhere(urls: Sequence[str], ask: Callable[[str], T]) -> dict[str, T]:
+    """What each node answers, without those that fail. Raises what the last one said when all do.
+
+    >>> ask_everywhere(["a", "b"], str.upper)
+    {'a': 'A', 'b': 'B'}
+    """
+    answers: dict[str, T] = {}
+    problem: BrokerhaError | None = None
+    with ThreadPoolExecutor(len(urls), thread_name_prefix="brokerha everywhere") as threads:
+        asked = {url: threads.submit(ask, url) for url in urls}
+        for url, future in asked.items():
+            try:
+                answers[url] = future.result()
+            except BrokerhaError as error:
+                problem = error
+    if not answers and problem is not None:
+        raise problem
+    return answers
+
+
+def ask_until_known(
+    urls: Sequence[str], ask: Callable[[str, float], T], deadline_s: float, closing: threading.Event
+) -> tuple[str, T] | None:
+    """Who knows it, and the answer; None when all that could be asked do not know it. Raises what a node said that was not heard.
+
+    ``ask`` gets a node and the moment until which it may take; ``closing`` ends a pause, and the rounds.
+    """
+    rounds = Retrying(
+        retry=retry_if_exception(_may_pass),
+        wait=wait_fixed(ROUND_PAUSE_S),
+        stop=stop_before_delay(deadline_s - time.monotonic()) | stop_when_event_set(closing),
+        sleep=sleep_using_event(closing),
+        reraise=True,
+    )
+    return rounds(_one_round, urls, ask, deadline_s)
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, (Unreachable, TimedOut)) or (isinstance(error, BrokerhaError) and may_pass(error))
+
+
+def _one_round(urls: Sequence[str], ask: Callable[[str, float], T], deadline_s: float) -> tuple[str, T] | None:
+    is_unknown = False
+    problem: BrokerhaError | None = None
+    refused: BrokerhaError = Unreachable("no node was asked")
+    for url in urls:
+        now_s = time.monotonic()
+        try:
+            return url, ask(url, now_s + max(0.001, deadline_s - now_s) / len(urls))
+        except NotFound:
+            is_unknown = True
+        except TimedOut as error:
+            problem = error
+        except NotReady as error:
+            refused = error
+        except BrokerhaError as error:
+            problem = error
+    if problem is None and is_unknown:
+        return None
+    raise problem or refused

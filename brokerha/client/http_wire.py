@@ -21,11 +21,16 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from brokerha.client.http_asking import SILENT_S, ask_everywhere, ask_until_known
-from brokerha.client.http_connections import FAULTS, Connections
-from brokerha.client.http_identity import identity_headers, trusted
+from brokerha.client.http_connections import FAULTS, Connections, identity_headers, trusted
 from brokerha.client.http_lane import HttpLane
-from brokerha.client.http_nodes import HttpNodes, error_of_answer, unreachable
+from brokerha.client.http_nodes import (
+    SILENT_S,
+    HttpNodes,
+    ask_everywhere,
+    ask_until_known,
+    error_of_answer,
+    unreachable,
+)
 from brokerha.client.http_requests import (
     COLUMNS,
     JSON,

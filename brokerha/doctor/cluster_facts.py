@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 
 import httpx2
 
-from brokerha.client.http_identity import identity_headers, trusted
+from brokerha.client.http_connections import identity_headers, trusted
 from brokerha.doctor.facts import ClockFact, PortFact, SettingsFact
 from brokerha.doctor.machine_facts import is_here, listens
 from brokerha.model.errors import ConfigurationError

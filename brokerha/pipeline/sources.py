@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from brokerha.client.http_asking import SILENT_S, ask_everywhere
+from brokerha.client.http_nodes import SILENT_S, ask_everywhere
 from brokerha.model.errors import ConfigurationError, InvalidRequest, TimedOut, Unreachable
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.log_lineages import ANYWHERE, Rewinds, read_rewinds, rewinds_of

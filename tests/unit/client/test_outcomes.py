@@ -10,7 +10,7 @@ import pytest
 
 import brokerha
 from brokerha.client import Client
-from brokerha.client.http_asking import ask_until_known
+from brokerha.client.http_nodes import ask_until_known
 from brokerha.model import errors
 from tests.unit.client.fake_wire import FakeWire
 from tests.unit.client.serving import Served, serving
