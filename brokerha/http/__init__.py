@@ -20,7 +20,7 @@ The event loop never waits for a node and never parses what is big: futures wake
 """
 
 from brokerha.http.app import create_app
-from brokerha.http.door.limits import HttpLimits
+from brokerha.http.door.door import HttpLimits
 from brokerha.http.door.server import HttpServer
 
 __all__ = ["HttpLimits", "HttpServer", "create_app"]

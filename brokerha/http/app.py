@@ -12,9 +12,8 @@ from starlette.routing import Route, Router
 
 from brokerha.http import page
 from brokerha.http.data import control, keys, moment, open_transactions, queues, transactions
-from brokerha.http.door.door import Door
+from brokerha.http.door.door import Door, HttpLimits
 from brokerha.http.door.endpoint import Endpoint, Handler, not_found
-from brokerha.http.door.limits import HttpLimits
 from brokerha.http.door.outside import Outside
 from brokerha.http.guard.guard import OPEN, Guard
 from brokerha.http.guard.users import ADMIN, READ, WRITE

@@ -8,7 +8,7 @@ import pytest
 
 from brokerha.http.data.key_forms import OPERATIONS_ITEMS_LIMIT
 from brokerha.http.data.queues import LOOK_MOST
-from brokerha.http.door.limits import HttpLimits
+from brokerha.http.door.door import HttpLimits
 from brokerha.http.door.server import HeadLimits
 from brokerha.ingress import limits as ingress
 from brokerha.model import control, operation_checks, operations

@@ -2,10 +2,9 @@
 
     server.py     HttpServer: uvicorn in a thread of its own
     certificate.py  its certificate, taken anew when the files were replaced
-    limits.py     how much one HTTP door takes in at once; every number has a reaction when it is reached
     outside.py    before routing: raw paths, a prefix, pages of other sites
     endpoint.py   from ASGI to `Call` and back; the net under every handler
-    door.py       what all requests share: the front, limits, a bounded pool of threads, counters
+    door.py       what all requests share: the front, how much the door takes in at once, a bounded pool of threads, counters
     call.py       one request: headers, wanted formats, parameters, body; everything that a client can get wrong is found here
     answer.py     one answer, and the one table from errors to status codes
     passing.py    reads and writes on their way to the front

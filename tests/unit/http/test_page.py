@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from brokerha.http import page
-from brokerha.http.door.door import Door
-from brokerha.http.door.limits import HttpLimits
+from brokerha.http.door.door import Door, HttpLimits
 from brokerha.model import states
 from brokerha.model.errors import NotReady
 from tests.unit.http.asking import Node
