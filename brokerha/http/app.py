@@ -11,7 +11,7 @@ from __future__ import annotations
 from starlette.routing import Route, Router
 
 from brokerha.http import page
-from brokerha.http.data import control, keys, moment, open_transactions, queues, transactions
+from brokerha.http.data import control, keys, open_transactions, queues, transactions
 from brokerha.http.door.door import Door, HttpLimits
 from brokerha.http.door.endpoint import Endpoint, Handler, not_found
 from brokerha.http.door.outside import Outside
@@ -85,7 +85,7 @@ PATHS: dict[str, dict[str, tuple[str, Handler]]] = {
     "/tx": {"POST": (WRITE, transactions.post), "GET": (READ, open_transactions.listed)},
     "/tx/{id}": {"GET": (READ, transactions.get)},
     "/tx/{id}/{action}": {"POST": (WRITE, open_transactions.post)},
-    "/together": {"POST": (READ, moment.post)},
+    "/together": {"POST": (READ, transactions.post_together)},
     "/queues/{name}/accept": {"POST": (WRITE, queues.accept)},
     "/queues/{name}/{id}": {"GET": (READ, queues.message)},
     "/queues/{name}": {"POST": (WRITE, queues.post), "GET": (READ, queues.get)},

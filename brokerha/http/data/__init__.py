@@ -3,9 +3,8 @@
     keys.py                key-value tables and their snapshots
     key_forms.py           keys, values, ranges and operations as JSON and msgpack
     queues.py              publish, take, look
-    transactions.py        transactions in one request, batches of them, outcomes
+    transactions.py        transactions in one request, batches of them, outcomes; several reads of one moment
     open_transactions.py   transactions step by step
     stepping.py            one step on its way to the front; messages of queues as JSON or msgpack
-    moment.py              several reads of one moment: ``POST /together``, over all stores at one LSN
     control.py             the control suite
 """

@@ -1,9 +1,11 @@
-"""Transactions over several stores in one request, batches of transactions, and outcomes.
+"""Transactions over several stores in one request, batches of transactions, outcomes, and several reads of one moment.
 
     POST /tx            a list of operations, committed at once: 201, Location: /tx/{id}, the outcome as JSON;
                         without a list: the beginning of a transaction that is filled step by step (open_transactions.py)
     GET  /tx/{id}       what became of a transaction
     POST /tx/batch      many transactions, each of its own; what the Python client sends
+    POST /together      several reads of one moment, over all stores at one LSN: a msgpack list of [kind, name, arguments],
+                        answered with one of [content type, body] in the same order
 
 Operations are those of model/operations.py, as msgpack, or as JSON with the same lists; there a key or a value is text, or
 ``{"base64": …}`` for any bytes:
@@ -23,6 +25,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from functools import partial
+from typing import Any
 from urllib.parse import quote
 
 from brokerha.http.data import open_transactions
@@ -30,14 +33,16 @@ from brokerha.http.data.key_forms import operations_of_json
 from brokerha.http.door import answer
 from brokerha.http.door.answer import JSON, MSGPACK, Answer
 from brokerha.http.door.call import Call
-from brokerha.http.door.passing import begin_write, facts_of, write
-from brokerha.http.guard.rights import demand_operations, demand_packed
-from brokerha.model.errors import BrokerhaError, NotFound, TooLarge, UnsupportedType
+from brokerha.http.door.passing import age_of, begin_write, facts_of, read, write
+from brokerha.http.guard.rights import demand_operations, demand_packed, demand_reads
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, TooLarge, UnsupportedType
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation
+from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply
 from brokerha.model.wire.client_wire import REPLIES_TYPE, WRITES_TYPE, decode_writes, encode_replies
 from brokerha.nodes.front.checking import is_plain
+from brokerha.stores.reads.together import packed_reads
 
 SIGN_OF_LIFE_S = 5.0
 
@@ -101,6 +106,24 @@ def _submit(hand_in: Callable[[bytes, TxId], Future[Reply]], txid: TxId, packed:
         return hand_in(packed, txid)
     except BrokerhaError as error:
         return Reply(0, txid, REFUSED, 0, type(error).__name__, str(error))
+
+
+async def post_together(call: Call) -> Answer:
+    """Several reads of one moment: all of them, or the error of the first that fails."""
+    wanted = _reads_of(await call.body())
+    demand_reads(call, wanted)
+    outcome = await read(call, "together", "", {"reads": packed_reads(wanted)})
+    return Answer(200, outcome.body, MSGPACK, age_of(outcome))
+
+
+def _reads_of(body: bytes) -> list[Any]:
+    try:
+        wanted: Any = unpack_foreign(body, use_list=True)
+    except BROKEN:
+        wanted = None
+    if not isinstance(wanted, list):
+        raise InvalidRequest(f"the body is a list of [kind, name, arguments] as {MSGPACK}")
+    return wanted
 
 
 class Replies:
