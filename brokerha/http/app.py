@@ -17,7 +17,7 @@ from brokerha.http.door.endpoint import Endpoint, Handler, not_found
 from brokerha.http.door.outside import Outside
 from brokerha.http.guard.guard import OPEN, Guard
 from brokerha.http.guard.users import ADMIN, READ, WRITE
-from brokerha.http.operating import cluster, commands, probes, settings
+from brokerha.http.operating import cluster, commands, probes
 from brokerha.http.operating.commands import Command
 from brokerha.http.rdf import graphs, namespaces, rdf4j_transactions, repositories, sparql, statements
 from brokerha.http.rdf import transaction_documents as rdf_transactions
@@ -115,9 +115,9 @@ PATHS: dict[str, dict[str, tuple[str, Handler]]] = {
     "/cluster/staged": {"GET": (READ, open_transactions.staged)},
     "/cluster/settings": {"GET": (ADMIN, Command("settings"))},
     "/cluster/settings/{name}": {
-        "GET": (ADMIN, settings.get),
-        "PUT": (ADMIN, settings.put),
-        "DELETE": (ADMIN, settings.delete),
+        "GET": (ADMIN, commands.get_setting),
+        "PUT": (ADMIN, commands.put_setting),
+        "DELETE": (ADMIN, commands.delete_setting),
     },
     "/cluster/split-recovery": {"GET": (READ, Command("split-recovery")), "POST": (ADMIN, commands.SPLIT_RECOVERY)},
     "/cluster/splits": {"GET": (READ, Command("splits"))},

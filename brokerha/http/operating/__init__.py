@@ -1,8 +1,7 @@
 """Questions and commands of operators, probes and metrics.
 
     cluster.py     status, log, fingerprints, waiting, digests
-    commands.py    commands about workers, masters, processes, splits, pins, backups: one table
-    settings.py    settings of the cluster at run time
+    commands.py    commands about workers, masters, processes, splits, pins, backups, settings: one table
     probes.py      livez, readyz, writable, metrics
     families.py    every metric: type, labels, meaning; what Prometheus and the page of metrics take from it
 """

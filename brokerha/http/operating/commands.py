@@ -19,13 +19,18 @@
     POST   /cluster/split-recovery               {"mode": "simple"}     puts another strategy in force at all masters
     GET    /cluster/splits                       {"master", "splits": [...]}          the newest first
     GET    /cluster/splits/{number}?from=&limit= {"master", ..., "effects", "entries": [...], "next"}       at most 1,000 of its transactions
+    GET    /cluster/settings                     {"master", "lsn", "problem", "settings": [{"name", "value", "source", "file", "in_force", "live", ...}]}
+    GET    /cluster/settings/{name}              one of them
+    PUT    /cluster/settings/{name}              {"value": "5000"}      for all nodes; a number or true and false may stand without quotes
+    DELETE /cluster/settings/{name}              takes it back: what the cluster files say counts again
     POST   /cluster/backup                       {"name": "monday", "incremental": false, "replace": false, "worker": "w2"}
     GET    /cluster/tasks                        all that this master remembers, the oldest first
     GET    /cluster/tasks/{request}              {"request", "kind", "worker", "state", "done", "total", "per_s", "left_s", "reason", "answer"}
 
 What a path names is an argument of that name. A command is answered when what it changes is durable; a wish and long work only begin: 202,
 with the address that tells what became of it, or 200 where nothing has to change. What cannot be done now is 503 with the reason
-and what to do first, what is wrong is 400. A body may be left out where every field may.
+and what to do first, what is wrong is 400. A body may be left out where every field may. A change of a setting is answered when the site of this
+master has applied it and the master has put it into force, if it is live; it is kept with who asked for it, when, and from where.
 """
 
 from __future__ import annotations
@@ -40,9 +45,11 @@ from brokerha.http.door import answer
 from brokerha.http.door.answer import JSON, Answer
 from brokerha.http.door.call import Call
 from brokerha.http.door.passing import command
-from brokerha.model.errors import InvalidRequest, NotFound, UnsupportedType
+from brokerha.model.errors import InvalidRequest, NotFound
+from brokerha.model.reserved.settings import name_problem, text_of
 
 NUMBER_LIMIT: Final = 2**63
+_SETTING: Final = 'the body is {"value": ...} with a text, a number, true or false'
 _WORDS: Final[Mapping[type, str]] = {bool: "true or false", str: "text", list: "a list of names", int: "a whole number"}
 
 
@@ -134,14 +141,39 @@ async def split(call: Call) -> Answer:
     return answer.as_json(await command(call, "split", {"number": int(text), **page}))
 
 
+async def get_setting(call: Call) -> Answer:
+    """One setting. Raises NotFound."""
+    name = call.path_text("name")
+    if problem := name_problem(name):
+        raise NotFound(problem)
+    told = await command(call, "settings", {})
+    found = next(each for each in told.pop("settings") if each["name"] == name)
+    return answer.as_json({**told, "setting": found})
+
+
+async def put_setting(call: Call) -> Answer:
+    """Set one of them. Raises InvalidRequest, UnsupportedType, and what a write may end in."""
+    call.body_type(JSON, "")
+    fields = await _json_of(call)
+    if not isinstance(fields, dict) or set(fields) != {"value"} or not isinstance(fields["value"], (str, int, float)):
+        raise InvalidRequest(_SETTING)
+    value = fields["value"]
+    return await _setting_changed(call, "setting-set", {"value": value if isinstance(value, str) else text_of(value)})
+
+
+async def delete_setting(call: Call) -> Answer:
+    """Take a setting back."""
+    return await _setting_changed(call, "setting-unset", {})
+
+
+async def _setting_changed(call: Call, name: str, arguments: dict[str, Any]) -> Answer:
+    asked = {"name": call.path_text("name"), **arguments, "by": call.user_name()[:200], "from": call.address()}
+    return answer.as_json(await command(call, name, asked))
+
+
 async def fields_of(call: Call, known: Mapping[str, type], needed: tuple[str, ...] = ()) -> dict[str, Any]:
     """The fields of a JSON object that were sent, of those that are ``known``; a body that says nothing is an empty one. Raises InvalidRequest, UnsupportedType."""
-    body = await call.body()
-    fields: Any = {}
-    if body.strip():
-        if call.media_type() not in {JSON, ""}:
-            raise UnsupportedType(f"content type {call.media_type()!r}: send {JSON}")
-        fields = await call.door.by_size(len(body), json_of, body)
+    fields = await _json_of(call)
     if not isinstance(fields, dict):
         raise InvalidRequest(f"the body is a JSON object with {', '.join(known)}")
     for name, value in fields.items():
@@ -156,3 +188,12 @@ async def fields_of(call: Call, known: Mapping[str, type], needed: tuple[str, ..
         if name not in fields:
             raise InvalidRequest(f"{name} is missing: the body is a JSON object with {', '.join(known)}")
     return fields
+
+
+async def _json_of(call: Call) -> Any:
+    """The body; one that says nothing is an empty object. Raises InvalidRequest, UnsupportedType."""
+    body = await call.body()
+    if not body.strip():
+        return {}
+    call.body_type(JSON, "")
+    return await call.door.by_size(len(body), json_of, body)
