@@ -24,8 +24,7 @@ from brokerha.http.data import stepping
 from brokerha.http.door import answer
 from brokerha.http.door.answer import JSON, Answer
 from brokerha.http.door.call import Call, natural
-from brokerha.http.door.large import Parts, is_long
-from brokerha.http.door.passing import age_of, begin_write, facts_of, read, result, write
+from brokerha.http.door.passing import Parts, age_of, begin_write, facts_of, is_long, read, result, write
 from brokerha.http.guard.rights import only_readable
 from brokerha.model.errors import Aborted, BrokerhaError, WrongState
 from brokerha.model.ids import TxId

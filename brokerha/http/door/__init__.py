@@ -7,6 +7,5 @@
     door.py       what all requests share: the front, how much the door takes in at once, a bounded pool of threads, counters
     call.py       one request: headers, wanted formats, parameters, body; everything that a client can get wrong is found here
     answer.py     one answer, and the one table from errors to status codes
-    passing.py    reads and writes on their way to the front
-    large.py      a large transaction that a request hands over in parts
+    passing.py    reads and writes on their way to the front, large transactions in parts
 """

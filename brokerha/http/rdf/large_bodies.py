@@ -1,6 +1,6 @@
 """Bodies that are longer than a transaction: taken in as they come, and all of them or nothing.
 
-    POST /repositories/{id}/statements     N-Triples, N-Quads ─┬─> parts of about 64 KiB, each staged ──> one commit (door/large.py)
+    POST /repositories/{id}/statements     N-Triples, N-Quads ─┬─> parts of about 64 KiB, each staged ──> one commit (door/passing.py)
     POST an update                         one INSERT DATA ────┘
 
 Nothing of it is held for longer than its part takes, and a part is answered before the next one is read.
@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
-from brokerha.http.door import large
 from brokerha.http.door.call import Call
-from brokerha.http.door.passing import naming_repository
+from brokerha.http.door.passing import Parts, is_long, naming_repository
 from brokerha.ingress import rdf_bodies
 from brokerha.ingress.insert_data import InsertData
 from brokerha.ingress.rdf_bodies import Graph, context_text
@@ -28,7 +27,7 @@ _TRIG: Final = "application/trig"
 
 def is_large(call: Call, media_type: str) -> bool:
     """Whether a body is longer than a transaction, and can be cut into lines."""
-    return rdf_bodies.is_of_lines(media_type) and large.is_long(call)
+    return rdf_bodies.is_of_lines(media_type) and is_long(call)
 
 
 async def add(call: Call, repository: str, media_type: str, contexts: Sequence[Graph], txid: TxId) -> Reply:
@@ -48,7 +47,7 @@ async def insert(call: Call, repository: str, base_iri: str, txid: TxId) -> Repl
 async def _stage_all(
     call: Call, repository: str, txid: TxId, documents: AsyncIterator[tuple[int, bytes]], media_type: str, options: dict[str, Any]
 ) -> Reply:
-    async with large.Parts(call, txid) as parts:
+    async with Parts(call, txid) as parts:
         number = 0
         async for line, data in documents:
             number += 1

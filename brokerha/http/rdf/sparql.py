@@ -15,10 +15,9 @@ from typing import Final
 
 from pyoxigraph import BlankNode, NamedNode, RdfFormat, Triple, parse, serialize
 
-from brokerha.http.door import large
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import FORM, Call, Parameters, address_of
-from brokerha.http.door.passing import begin_write, done, read, result, write_to_repository
+from brokerha.http.door.passing import begin_write, done, is_long, read, result, write_to_repository
 from brokerha.http.guard.users import WRITE
 from brokerha.http.rdf import large_bodies
 from brokerha.ingress.nesting import is_plain_request
@@ -193,7 +192,7 @@ async def update_of_body(call: Call) -> Answer:
     txid = begin_write(call)
     if call.parameters().one("update") is not None:
         raise InvalidRequest("the update is given twice, in the URL and in the body: give it once")
-    if large.is_long(call):
+    if is_long(call):
         return done(await _insert(call, txid))
     text = await call.text()
     return await _update(call, await update_text(call, text, call.parameters()), txid, call.parameters())

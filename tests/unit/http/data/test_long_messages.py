@@ -14,7 +14,7 @@ import msgpack
 import pytest
 
 from brokerha.http.data import queues
-from brokerha.http.door import large
+from brokerha.http.door import passing
 from brokerha.http.door.answer import Answer
 from brokerha.model.reserved.staging import TABLE
 
@@ -26,7 +26,7 @@ VIDEO = {"Content-Type": "video/mp4"}
 
 @pytest.fixture
 def http(on_site: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> httpx2.Client:
-    monkeypatch.setattr(large, "BODY_LIMIT_BYTES", 5_000)
+    monkeypatch.setattr(passing, "BODY_LIMIT_BYTES", 5_000)
     monkeypatch.setattr(queues, "PIECE_BYTES", 1_000)
     return on_site
 

@@ -7,7 +7,7 @@ import gzip
 import httpx2
 import pytest
 
-from brokerha.http.door import large
+from brokerha.http.door import passing
 from brokerha.http.rdf import large_bodies
 from brokerha.ingress import insert_data
 from brokerha.model.reserved.staging import TABLE
@@ -17,7 +17,7 @@ LINES = "application/n-triples"
 
 @pytest.fixture
 def http(on_site: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> httpx2.Client:
-    for module in (large, large_bodies):
+    for module in (passing, large_bodies):
         monkeypatch.setattr(module, "BODY_LIMIT_BYTES", 5_000)
     monkeypatch.setattr(large_bodies, "PART_BYTES", 1_000)
     monkeypatch.setattr(insert_data, "DOCUMENT_BYTES", 1_000)
