@@ -220,6 +220,10 @@ class Parts:
     """
 
     def __init__(self, call: Call, txid: TxId) -> None:
+        """Raises InvalidRequest for a level that does not exist: at the commit it would come too late."""
+        ack = call.ack()
+        # Whether it takes place is known when a worker has judged it.
+        self._ack = ack if ack[0] == APPLIED_LEVEL else _APPLIED
         self._call = call
         self._txid = txid
         self.number = 0
@@ -256,8 +260,5 @@ class Parts:
         """Have them take place, within the longest time of the door."""
         if not self.number:
             raise InvalidRequest("the body holds nothing")
-        ack = self._call.ack()
-        # Whether it takes place is known when a worker has judged it.
-        ack = ack if ack[0] == APPLIED_LEVEL else _APPLIED
         timeout_ms = self._call.door.limits.timeout_limit_ms
-        return await write(self._call, [(COMMIT, self._txid, self.number)], self._txid, timeout_ms, ack=ack)
+        return await write(self._call, [(COMMIT, self._txid, self.number)], self._txid, timeout_ms, ack=self._ack)

@@ -58,6 +58,11 @@ def test_a_long_body_is_one_message_which_can_be_had_again_as_it_is(http: httpx2
     assert piece == ["video/mp4", len(BODY), 11, BODY[10_000:]]
 
 
+def test_a_level_that_does_not_exist_is_refused_before_anything_is_staged(http: httpx2.Client) -> None:
+    answer = publish(http, Brokerha_Ack="soon")
+    assert (answer.status_code, staged(http)) == (400, 0)
+
+
 def test_a_short_one_can_be_had_alike(http: httpx2.Client) -> None:
     message_id = http.post("/queues/inbox", content=b"short", headers={"Content-Type": "text/plain"}).json()["id"]
     got = http.get(f"/queues/inbox/{message_id}", headers=LATEST)
