@@ -8,7 +8,7 @@
 
     app.py        create_app: which path is answered by what
     opening.py    the door of a node as the cluster file wants it: address, TLS, users
-    replaced.py   what is made from files, made anew when they were replaced
+    replaced.py   what is made from files, made anew when they were replaced: users, and the certificate
     page.py       the status page; its files are in page_files
     page_files/   what the status page is made of, as it is sent
 

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 from brokerha.http.app import PATHS, create_app
-from brokerha.http.door.certificate import Certificate
 from brokerha.http.door.outside import parse_prefix
 from brokerha.http.door.server import HttpServer
 from brokerha.http.guard.guard import Guard, parse_origins
 from brokerha.http.guard.users import UsersFile
+from brokerha.http.replaced import Certificate
 from brokerha.local_reads.asking import LocalReads
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.outside.hosts import is_loopback

@@ -1,7 +1,6 @@
 """What all requests share: connections, limits, one request, one answer.
 
     server.py     HttpServer: uvicorn in a thread of its own
-    certificate.py  its certificate, taken anew when the files were replaced
     outside.py    before routing: raw paths, a prefix, pages of other sites
     endpoint.py   from ASGI to `Call` and back; the net under every handler
     door.py       what all requests share: the front, how much the door takes in at once, a bounded pool of threads, counters

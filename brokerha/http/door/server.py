@@ -20,8 +20,8 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from brokerha.http.door.certificate import Certificate
 from brokerha.http.door.door import Door
+from brokerha.http.replaced import Certificate
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.faults import fault_fields
 

@@ -13,9 +13,8 @@ import pytest
 from brokerha.deploying.certificates import Server, certificates_plan
 from brokerha.deploying.files import write
 from brokerha.http.app import create_app
-from brokerha.http.door.certificate import Certificate
 from brokerha.http.door.server import HttpServer
-from brokerha.http.replaced import LOOK_EVERY_S
+from brokerha.http.replaced import LOOK_EVERY_S, Certificate
 from tests.unit.http.fake_front import FakeFront
 
 
