@@ -7,8 +7,7 @@
     pipeline.py     many writes at once, bounded, in order
     large.py        LargeTransaction: far more than one message holds, in parts
     exporting.py    all keys of a range at one moment
-    loading.py      long RDF input as transactions of bounded size
-    rdf_lines.py    N-Triples and N-Quads line by line: blank node labels, a graph for triples
+    loading.py      long RDF input as transactions of bounded size; lines of N-Triples and N-Quads: blank node labels, a graph for triples
     results.py      results of queries as Python values
     outcomes.py     what a reply means: written, or which error
     http_wire.py    Wire over HTTP: reads and questions

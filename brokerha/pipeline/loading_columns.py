@@ -19,8 +19,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from brokerha.client.loading import statements
-from brokerha.client.rdf_lines import relabelled
+from brokerha.client.loading import relabelled, statements
 from brokerha.model.errors import BrokerhaError
 from brokerha.model.operation_checks import KEY_LIMIT_BYTES
 from brokerha.model.operations import Operation

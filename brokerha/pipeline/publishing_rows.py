@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from pyoxigraph import RdfFormat, parse
 
-from brokerha.client.rdf_lines import in_graph, is_statement, relabelled
+from brokerha.client.loading import in_graph, is_statement, relabelled
 from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest
 from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 from brokerha.model.operations import BODY_LIMIT_BYTES, Operation, check_operations

@@ -10,8 +10,7 @@ import lzma
 import pytest
 
 from brokerha.client import Client, Session, loading
-from brokerha.client.loading import Loaded
-from brokerha.client.rdf_lines import in_graph, is_statement, relabelled
+from brokerha.client.loading import Loaded, in_graph, is_statement, relabelled
 from brokerha.model import errors
 from brokerha.model.operations import Add, unpack_operations
 from brokerha.model.requests import REJECTED_STATUS, Reply
