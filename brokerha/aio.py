@@ -280,6 +280,8 @@ class AsyncSession(_InThreads):
         """As `Session.consume`, for ``async for``. After a ``break`` the message goes back when the iterator is closed:
         at once with `contextlib.aclosing`, else when nothing refers to it any more.
         """
+        if count is not None and count < 1:
+            raise InvalidRequest(f"count is a number from 1 on, not {count}")
         loop, done, idle_s = asyncio.get_running_loop(), 0, wait or 0.0
         until_s = loop.time() + idle_s
         # One thread, so that what a consumer that was cancelled waited for is put back once it comes.

@@ -137,6 +137,8 @@ def test_reads_of_its_own_writes_transactions_and_queues_over_a_real_cluster(tmp
                         break
             assert [row[1] for row in await db.range("seen")] == [b"0"], "what was left by a break is not taken"
             assert [message.body async for message in db.consume("inbox", count=2)] == [b"1", b"2"]
+            with pytest.raises(errors.InvalidRequest, match="count is a number from 1 on"):
+                await anext(db.consume("inbox", count=0))
             assert await db.accept("inbox") is None
             assert (await db.queues())["inbox"]["depth"] == 0
             # Consumers that wait for ever take no thread from others, and end when they are told to.
