@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import lmdb
 import pytest
 
+from brokerha.model.errors import StoreError
 from brokerha.model.operations import APPLIED, NO_OPERATIONS, Operation
 from brokerha.ports.store import Store
 from brokerha.stores.execution.worker_store import WorkerStore
@@ -113,4 +118,42 @@ def test_a_kill_on_the_way_leaves_the_store_where_it_was_or_where_it_goes(tmp_pa
     store = WorkerStore(tmp_path / "w1", cluster="orders", node="w1")
     assert store.applied() == found
     assert lines(store, "late") == [B, C]
+    store.close()
+
+
+class FullDisk:
+    """An environment of LMDB whose commit of this number, from 1 on, finds no space."""
+
+    def __init__(self, real: Any, number: int) -> None:
+        self._real = real
+        self._left = number
+
+    def begin(self, *, write: bool = False) -> Any:
+        self._left -= write
+        return self._failing() if write and self._left == 0 else self._real.begin(write=write)
+
+    @contextmanager
+    def _failing(self) -> Iterator[Any]:
+        with self._real.begin(write=True) as transaction:
+            yield transaction
+            transaction.abort()
+            raise lmdb.DiskError("No space left on device")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_moving_that_finds_no_space_can_be_done_again(tmp_path: Path, number: int) -> None:
+    store: Any = WorkerStore(tmp_path / "w1", cluster="orders", node="w1")
+    run(store, *FIRST)
+    before = store.applied()
+    environment = store._environment
+    store._environment = replace(environment, lmdb=FullDisk(environment.lmdb, number))
+    with pytest.raises(StoreError, match="cannot write down which log is followed"):
+        store.begin_lineage(7, 2)
+    assert (store.applied(), store.lineage) == (before, 0)
+    store._environment = environment
+    store.begin_lineage(7, 2)
+    assert (store.applied(), store.lineage, store.logged_from()) == (before._replace(lsn=2), 7, 3)
+    store.close()
+    store = WorkerStore(tmp_path / "w1", cluster="orders", node="w1")
+    assert (store.applied(), store.lineage) == (before._replace(lsn=2), 7)
     store.close()

@@ -164,13 +164,15 @@ class WorkerStore:
             with self._environment.lmdb.begin(write=True) as transaction:
                 write_lineage(transaction, self._environment.meta, lineage)
                 if is_moved:
-                    self._state = state._replace(lsn=lsn, repositories=self._repositories.states())
-                    write_state(transaction, self._environment.meta, self._state)
+                    state = state._replace(lsn=lsn, repositories=self._repositories.states())
+                    write_state(transaction, self._environment.meta, state)
                     self._log.clear(transaction)
                     self._drafts.clear()
                     lower_rows(transaction, self._environment.changes, lsn)
             self._lineage = lineage
             if is_moved:
+                # Not before: a move that was not committed must be done again as a whole.
+                self._state = state
                 self._flushed_lsn = lsn
                 self._view = self._viewed()
                 self._crash_point("moving: moved")
