@@ -226,24 +226,26 @@ class WorkerCopy:
 
     def begin_lineage(self, lineage: int, lsn: Lsn = -1) -> None:
         """As `WorkerStore.begin_lineage`. Raises StoreError."""
-        self._generation.store.begin_lineage(lineage, lsn)
+        with self._writing() as store:
+            store.begin_lineage(lineage, lsn)
 
     def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
         """Execute transactions in order; durable together when this returns. Raises StoreError."""
-        if self._is_stuck:
-            self._open_anew()
-        try:
-            return self._generation.store.execute(first_lsn, items)
-        except StoreStuck:
-            self._is_stuck = True
-            raise
+        with self._writing() as store:
+            return store.execute(first_lsn, items)
 
     def apply(self, first_lsn: Lsn, items: Sequence[LoggedRow]) -> None:
         """Apply lines of the log in order; durable on return. Raises StoreDiffers, StoreError."""
+        with self._writing() as store:
+            store.apply(first_lsn, items)
+
+    @contextmanager
+    def _writing(self) -> Iterator[WorkerStore]:
+        """The store to write into; it is opened anew after a write that left it stuck. Raises StoreError."""
         if self._is_stuck:
             self._open_anew()
         try:
-            self._generation.store.apply(first_lsn, items)
+            yield self._generation.store
         except StoreStuck:
             self._is_stuck = True
             raise

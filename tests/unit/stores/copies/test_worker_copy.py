@@ -278,6 +278,17 @@ def test_a_store_that_is_stuck_is_opened_anew_by_the_next_write(copies: Copies) 
     assert copy.applied() == copy.recompute()
 
 
+def test_a_store_that_is_stuck_is_opened_anew_to_follow_another_log(copies: Copies) -> None:
+    copy = copies.source
+    write(copy, 1)
+    store: Any = copy._generation.store
+    store._environment = replace(store._environment, lmdb=Stuck(store._environment.lmdb))
+    with pytest.raises(StoreStuck):
+        copy.begin_lineage(7)
+    copy.begin_lineage(7)
+    assert copy.lineage == 7
+
+
 def test_a_store_that_is_stuck_and_cannot_be_opened_yet_is_opened_later(
     copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
