@@ -59,7 +59,8 @@ def check_data_file(path: Path) -> None:
         size = os.fstat(file.fileno()).st_size
         try:
             _check(file.fileno(), size)
-        except (Damaged, error) as problem:
+        except (Damaged, error, OverflowError) as problem:
+            # The last for numbers of pages that lie beyond any file.
             raise StoreDamaged(
                 f"{path.name} ({size} bytes) is damaged or cut off: {problem}; take the content from another worker"
             ) from None

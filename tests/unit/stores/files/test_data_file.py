@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,12 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from brokerha.model.errors import StoreError
+from brokerha.model.errors import StoreDamaged, StoreError
 from brokerha.stores.files.data_file import check_data_file
 
+PAGE_BYTES = 4096
+FREE_ROOT_AT = 80
+"""Where a head of LMDB says which page its list of free pages begins with."""
 READ_ALL = """
 import sys, lmdb
 with lmdb.Environment(sys.argv[1], subdir=False, map_size=1 << 28, max_dbs=4, readonly=True, lock=False) as environment:
@@ -94,6 +98,20 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, content: bytes) -> 
     file = tmp_path / "data.mdb"
     file.write_bytes(content)
     with pytest.raises(StoreError, match="damaged or cut off"):
+        check_data_file(file)
+
+
+def test_a_list_of_free_pages_that_is_nowhere_is_damage(tmp_path: Path) -> None:
+    with lmdb.Environment(str(tmp_path)) as environment:
+        for change in (lambda writing: writing.put(b"k", bytes(50_000)), lambda writing: writing.delete(b"k")):
+            with environment.begin(write=True) as writing:
+                change(writing)
+    file = tmp_path / "data.mdb"
+    raw = bytearray(file.read_bytes()[: 2 * PAGE_BYTES])
+    for head in (0, PAGE_BYTES):
+        struct.pack_into("=Q", raw, head + FREE_ROOT_AT, 1 << 60)
+    file.write_bytes(raw)
+    with pytest.raises(StoreDamaged, match="damaged or cut off"):
         check_data_file(file)
 
 
