@@ -133,7 +133,7 @@ class CopyDirectory:
     def opening(self, number: int) -> Iterator[None]:
         """Around opening a copy. Raises StoreDamaged when that was begun too often without an end."""
         marks = self._marks()
-        begun = marks.get(str(number), 0)
+        begun = marks.get(number, 0)
         if begun >= OPENINGS_LIMIT:
             self._set_mark(marks, number, 0)
             raise StoreDamaged(f"opening {_COPY}.{number} ended the process {begun} times in a row")
@@ -233,20 +233,18 @@ class CopyDirectory:
             )
         return dict(pointer)
 
-    def _marks(self) -> dict[str, int]:
+    def _marks(self) -> dict[int, int]:
         """How often the opening of each copy was begun; what cannot be read counts for nothing."""
         try:
-            return {str(number): int(count) for number, count in json.loads((self.home / OPENING).read_bytes()).items()}
+            return {int(number): int(count) for number, count in json.loads((self.home / OPENING).read_bytes()).items()}
         except (OSError, ValueError, TypeError, AttributeError):
             return {}
 
-    def _set_mark(self, marks: dict[str, int], number: int, count: int) -> None:
+    def _set_mark(self, marks: dict[int, int], number: int, count: int) -> None:
         """Write the mark of one copy, and drop those of copies that are gone."""
-        kept = {
-            known: begun for known, begun in marks.items() if self.path(int(known)).exists() and known != str(number)
-        }
+        kept = {known: begun for known, begun in marks.items() if self.path(known).exists() and known != number}
         if count:
-            kept[str(number)] = count
+            kept[number] = count
         with store_errors(f"cannot open {_COPY}.{number}"):
             if kept:
                 replace_file(self.home / OPENING, json.dumps(kept).encode() + b"\n")

@@ -246,6 +246,15 @@ def test_what_a_kill_left_over_is_deleted(opened: Open, home: Path) -> None:
     assert names(home) == ["aside.5", "copy.1", "lock", "present"]
 
 
+@pytest.mark.parametrize("note", [b"", b"[1]", b'{"1": "x"}', b'{"q": 1}'])
+def test_a_note_of_openings_that_the_disk_changed_counts_for_nothing(opened: Open, home: Path, note: bytes) -> None:
+    left(opened)
+    (home / "opening").write_bytes(note)
+    copy = opened()
+    assert (rows(copy, "t"), copy.trouble) == ([(b"k", b"1")], "")
+    assert names(home) == ["copy.1", "lock", "present"]
+
+
 def test_a_snapshot_of_another_cluster_is_not_opened(opened: Open) -> None:
     source, copy = opened("w2", "other"), opened()
     run(copy, [("put", "t", b"k", b"1")])
