@@ -126,12 +126,18 @@ def range_digests(transaction: Any, keys: Any, low: bytes, high: bytes) -> Itera
 
 
 def table_names(transaction: Any, keys: Any) -> Iterator[str]:
-    """Names of tables that have a key, in byte order: one look for each table, however many keys it has."""
+    """Names of tables that have a key, in byte order: one look for each table, however many keys it has. Raises StoreDamaged."""
     with transaction.cursor(keys) as cursor:
         is_there = cursor.first()
         while is_there:
             table, _, _ = cursor.key().partition(b"\0")
-            yield table.decode()
+            try:
+                name = table.decode()
+            except UnicodeDecodeError:
+                raise StoreDamaged(
+                    f"the name of table {table!r} is damaged; take the content from another worker"
+                ) from None
+            yield name
             is_there = cursor.set_range(table + b"\1")
 
 

@@ -86,7 +86,8 @@ class Queues:
     def all_counts(self, transaction: Any) -> dict[str, Counts]:
         """The counters of all queues, in the order of their names. Raises StoreDamaged."""
         with transaction.cursor(self._counts) as cursor:
-            return {key.decode(): _checked_counts(key.decode(), row) for key, row in cursor}
+            rows = [(key.decode(errors="replace"), row) for key, row in cursor]
+        return {queue: _checked_counts(queue, row) for queue, row in rows}
 
     def messages(
         self, transaction: Any, queue: str, after: str | None, may_go_on: Callable[[], bool] = lambda: True

@@ -32,19 +32,20 @@ def opened(tmp_path: Path) -> Iterator[Callable[[], WorkerStore]]:
 def damaged(opened: Callable[[], WorkerStore], tmp_path: Path) -> Callable[..., WorkerStore]:
     """A store with two messages whose table was changed: each row by a function, None deletes it."""
 
-    def damage(table: bytes, change: Callable[[bytes], bytes | None]) -> WorkerStore:
+    def damage(
+        table: bytes, change: Callable[[bytes], bytes | None], of_key: Callable[[bytes], bytes] = lambda key: key
+    ) -> WorkerStore:
         store = opened()
-        execute(store, "tx", publish(b"one"), publish(b"two"))
+        execute(store, "tx", publish(b"one"), publish(b"two"), ("put", "t", b"k", b"v"))
         store.close()
         with lmdb.Environment(str(tmp_path / "w1" / "data"), max_dbs=16) as environment:
             rows = environment.open_db(table)
             with environment.begin(write=True, db=rows) as writing:
                 for key, row in list(writing.cursor()):
                     changed = change(row)
-                    if changed is None:
-                        writing.delete(key)
-                    else:
-                        writing.put(key, changed)
+                    writing.delete(key)
+                    if changed is not None:
+                        writing.put(of_key(key), changed)
         return opened()
 
     return damage
@@ -81,6 +82,18 @@ def test_a_row_that_is_lost_is_damage_to_the_scrub(damaged: Callable[..., Worker
     store = damaged(table, lambda _: None)
     with pytest.raises(StoreDamaged):
         store.recompute()
+
+
+@pytest.mark.parametrize(("table", "kind"), [(b"kv", "tables"), (b"counts", "queues"), (b"queues", "")])
+def test_a_name_that_is_no_text_any_more_is_damage(
+    damaged: Callable[..., WorkerStore], table: bytes, kind: str
+) -> None:
+    store = damaged(table, lambda row: row, lambda key: bytes([key[0] ^ 0x80]) + key[1:])
+    with pytest.raises(StoreDamaged, match="another worker"):
+        store.recompute()
+    if kind:
+        with pytest.raises(StoreDamaged, match="another worker"):
+            read(store, kind)
 
 
 def test_a_place_that_leads_elsewhere_is_damage(damaged: Callable[..., WorkerStore]) -> None:
