@@ -24,12 +24,12 @@ from brokerha.stores.backup.building import CopyBuilder
 from brokerha.stores.backup.directory import READ_BYTES, BackupFolder
 from brokerha.stores.backup.lines import Lines
 from brokerha.stores.backup.manifest import COPY, LOG, CopyFile, Manifest, Segment
-from brokerha.stores.backup.placing import Placing, no_crash
+from brokerha.stores.backup.placing import Placing
 from brokerha.stores.backup.restore_target import Obstacle, obstacle_in
 from brokerha.stores.backup.writing import Work, finish_backup, write_segment
 from brokerha.stores.copies.directory import CopyDirectory
 from brokerha.stores.copies.snapshot_chunks import FOLDERS
-from brokerha.stores.files.durable import delete_tree, fsync_tree
+from brokerha.stores.files.durable import delete_tree, fsync_tree, no_crash
 from brokerha.stores.files.environment import MAP_SIZE_BYTES, store_errors
 
 _ONLY_OF_A_PROCESS: Final = ("lock", "data/lock.mdb")

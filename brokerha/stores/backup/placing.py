@@ -19,17 +19,13 @@ from typing import Final
 
 from brokerha.model.errors import StoreError
 from brokerha.stores.backup.restore_target import LOCKS, obstacle_in
-from brokerha.stores.files.durable import delete_tree, fsync_path, fsync_tree, replace_file
+from brokerha.stores.files.durable import delete_tree, fsync_path, fsync_tree, no_crash, replace_file
 from brokerha.stores.files.environment import store_errors
 
 RESTORING: Final = ".restoring"
 REPLACED: Final = ".replaced"
 _CLAIM: Final = "claim"
 _PURPOSE: Final = "purpose"
-
-
-def no_crash(_place: str) -> None:
-    """Do nothing; tests give something here that raises or kills."""
 
 
 class Placing:

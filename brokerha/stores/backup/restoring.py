@@ -25,12 +25,12 @@ from brokerha.ports.copies import Snapshot
 from brokerha.ports.store import Applied
 from brokerha.stores.backup.directory import BackupDirectory, Progress, no_progress
 from brokerha.stores.backup.manifest import CopyFile, Manifest
-from brokerha.stores.backup.placing import Placing, no_crash
+from brokerha.stores.backup.placing import Placing
 from brokerha.stores.backup.replaying import check_end, replay
 from brokerha.stores.backup.restore_target import Target
 from brokerha.stores.backup.writing import check_space
 from brokerha.stores.copies.worker_copy import WorkerCopy
-from brokerha.stores.files.durable import delete_tree
+from brokerha.stores.files.durable import delete_tree, no_crash
 from brokerha.stores.files.environment import store_errors
 
 

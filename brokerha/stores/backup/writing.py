@@ -36,16 +36,12 @@ from brokerha.stores.backup.directory import (
 from brokerha.stores.backup.lines import Lines, write_lines
 from brokerha.stores.backup.log_pages import LinesMissing, pages, row_of
 from brokerha.stores.backup.manifest import COPY, LOG, CopyFile, Manifest, Segment
-from brokerha.stores.files.durable import delete_tree, fsync_path, fsync_tree
+from brokerha.stores.files.durable import delete_tree, fsync_path, fsync_tree, no_crash
 
 _DIGEST_BYTES = 32
 
 Meter = Callable[[int, int], None]
 """Is told (bytes done, bytes in all); may raise to end the work."""
-
-
-def _no_crash(_place: str) -> None:
-    """Do nothing; tests give something here that raises or kills."""
 
 
 class About(NamedTuple):
@@ -66,7 +62,7 @@ class Work:
         now_us: int,
         request: str = "",
         meter: Meter = lambda _done, _total: None,
-        crash_point: Callable[[str], None] = _no_crash,
+        crash_point: Callable[[str], None] = no_crash,
     ) -> None:
         self.about = about
         self.now_us = now_us

@@ -37,7 +37,7 @@ from brokerha.stores.copies.load import MANIFEST, Load, compare, found_load
 from brokerha.stores.copies.snapshots import Snapshots
 from brokerha.stores.execution.worker_store import StoreOptions, WorkerStore
 from brokerha.stores.files.data_pages import check_pages
-from brokerha.stores.files.durable import delete_tree
+from brokerha.stores.files.durable import delete_tree, no_crash
 from brokerha.stores.files.environment import adopt, random_name
 from brokerha.stores.rdf.repositories import OpenEngine
 from brokerha.stores.rdf.repository import RdfRepository
@@ -133,10 +133,6 @@ class HeldPieces:
         self.close()
 
 
-def _no_crash(_place: str) -> None:
-    """Do nothing; tests give something here that raises or kills."""
-
-
 def _free_bytes(directory: Path) -> int:
     return shutil.disk_usage(directory).free
 
@@ -153,7 +149,7 @@ class WorkerCopy:
         options: StoreOptions | None = None,
         open_engine: OpenEngine = RdfRepository,
         clock: Callable[[], float] = time.monotonic,
-        crash_point: Callable[[str], None] = _no_crash,
+        crash_point: Callable[[str], None] = no_crash,
         chunk_bytes: int = CHUNK_BYTES,
         free_bytes: Callable[[Path], int] = _free_bytes,
         from_cluster: str = "",

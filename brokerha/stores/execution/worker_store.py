@@ -47,6 +47,7 @@ from brokerha.stores.execution.recovery import bring_up
 from brokerha.stores.execution.staged import BEGINNING as STAGED
 from brokerha.stores.execution.staged import Parts, parts_of
 from brokerha.stores.execution.state import StoreState, read_lineage, read_state, write_lineage, write_state
+from brokerha.stores.files.durable import no_crash
 from brokerha.stores.files.environment import (
     MAP_SIZE_BYTES,
     is_older,
@@ -87,10 +88,6 @@ class StoreOptions:
     """Engines are flushed after so many LSNs, so many bytes of effects, or by the first commit after so many seconds."""
 
 
-def _no_crash(_place: str) -> None:
-    """Do nothing; tests give something here that raises or kills."""
-
-
 class WorkerStore:
     """All data of one worker in one directory. Fulfils `ports.store.Store`."""
 
@@ -103,7 +100,7 @@ class WorkerStore:
         options: StoreOptions | None = None,
         open_engine: OpenEngine = RdfRepository,
         clock: Callable[[], float] = time.monotonic,
-        crash_point: Callable[[str], None] = _no_crash,
+        crash_point: Callable[[str], None] = no_crash,
         new_name: Callable[[], str] = random_name,
     ) -> None:
         """Open or make it. Raises StoreDamaged, also when parts are missing; StoreError: in use, foreign, no space."""

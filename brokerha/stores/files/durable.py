@@ -14,6 +14,10 @@ import shutil
 from pathlib import Path
 
 
+def no_crash(_place: str) -> None:
+    """Do nothing at a crash point; tests give something there that raises or kills."""
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write a small file so that it has the old or the new content, whatever happens; durable on return. Raises OSError."""
     fresh = path.with_name(f"{path.name}.new")
