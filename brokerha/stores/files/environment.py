@@ -28,6 +28,7 @@ import msgpack
 
 from brokerha.model.errors import StoreDamaged, StoreError, StoreStuck
 from brokerha.stores.files.data_file import check_data_file
+from brokerha.stores.files.durable import fsync_path
 
 FORMAT = b"3"
 _OLDER_FORMATS = frozenset({b"2"})
@@ -198,7 +199,9 @@ def _open(
         identity, is_new = _identity(environment, meta, cluster, node, new_name)
         tables: dict[str, Any] = {name: environment.open_db(key) for name, key in _TABLES.items()}
         if is_new:
-            _fsync_directories(data, directory)
+            # The names of the new files, not only what is in them.
+            fsync_path(data)
+            fsync_path(directory)
     except BaseException:
         environment.close()
         raise
@@ -282,13 +285,3 @@ def _unpacked(row: bytes) -> Identity:
     if len(row) <= 4 or crc32(row[4:]) != int.from_bytes(row[:4], "big"):
         raise StoreDamaged("the store does not say whose it is; take the content from another worker")
     return Identity(*msgpack.unpackb(row[4:]))
-
-
-def _fsync_directories(*directories: Path) -> None:
-    """Make the names of new files durable, not only what is in them."""
-    for directory in directories:
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
