@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from brokerha.model.errors import InvalidRequest, NotFound, Rejected, StoreDiffers
+from brokerha.model.errors import InvalidRequest, Rejected, StoreDiffers
 from brokerha.model.fingerprints import UNKNOWN, differs, packed
 from brokerha.model.fingerprints import text_of as shown
 from brokerha.model.ids import Lsn, Timestamp, TxId
@@ -71,10 +71,10 @@ from brokerha.stores.rdf.repositories import Repositories, Repository
 from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.key_value import (
     delete_row,
-    get_value,
     put_row,
     range_digests,
     rows_as_they_lie,
+    stored_value,
     table_names,
 )
 from brokerha.stores.tables.queue_change import QueueChange, check_room, order_of
@@ -509,10 +509,7 @@ class Batch:
         self._count((difference, 0))
 
     def _stored(self, row_key: bytes) -> bytes | None:
-        try:
-            return get_value(self._begun(), self._keys, row_key)
-        except NotFound:
-            return None
+        return stored_value(self._begun(), self._keys, row_key)
 
     def _known(self, name: str, lsn: Lsn) -> Repository:
         repository = self._repositories.listed.get(name)

@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from threading import Lock
 
-from brokerha.model.errors import NotFound, StoreError
+from brokerha.model.errors import StoreError
 from brokerha.model.fingerprints import packed
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.invariants import invariant
@@ -66,7 +66,7 @@ from brokerha.stores.reads.pending import Pending
 from brokerha.stores.reads.reading import Reader, Reading
 from brokerha.stores.reads.together import together_answer, wanted_reads
 from brokerha.stores.tables.key_range import in_pieces
-from brokerha.stores.tables.key_value import checked_rows, get_value, snapshots_in
+from brokerha.stores.tables.key_value import checked_rows, snapshots_in, stored_value
 
 MAIN_REPOSITORY = "main"
 
@@ -391,13 +391,7 @@ class WorkerStore:
         """Go on with the drafts of what a batch has staged, and drop those of what it has dropped."""
         parts = batch.books.parts.names
         with self._environment.lmdb.begin() as transaction:
-
-            def stored(row_key: bytes) -> bytes | None:
-                try:
-                    return get_value(transaction, self._environment.keys, row_key)
-                except NotFound:
-                    return None
-
+            stored = partial(stored_value, transaction, self._environment.keys)
             for name in sorted(batch.staged.intersection(parts)):
                 try:
                     self._drafts.stage(

@@ -24,12 +24,12 @@ from brokerha.stores.reads.together import Wanted
 from brokerha.stores.tables.key_range import OWN_TABLES, KeyRange, row_key_of, wanted_row_key
 from brokerha.stores.tables.key_value import (
     checked_rows,
-    get_value,
     keys_from,
     range_digests,
     range_pieces,
     range_rows,
     snapshots_in,
+    stored_value,
     table_names,
 )
 from brokerha.stores.tables.queue_change import Message
@@ -59,7 +59,7 @@ class TablesReading:
                 return MSGPACK, self.queue(transaction, QueueRange(name, arguments), pending, may_go_on)
             case "message":
                 message = self._queues.message(transaction, name, str(arguments["id"]))
-                return MSGPACK, piece_of(message, int(str(arguments.get("number") or 0)), partial(self._stored, transaction))
+                return MSGPACK, piece_of(message, int(str(arguments.get("number") or 0)), partial(stored_value, transaction, self._keys))
             case "queues":
                 return JSON, self.queues(transaction, pending)
             case "tables":
@@ -76,7 +76,7 @@ class TablesReading:
     def before(self, transaction: Any, fingerprint: bytes) -> Before:
         """The state of an LMDB transaction, for expectations; the fingerprint is that of its commit."""
         return Before(
-            partial(self._stored, transaction),
+            partial(stored_value, transaction, self._keys),
             lambda kind, name: self._changes.lsn_of(transaction, kind, name),
             fingerprint,
             lambda low, high: range_digest(range_digests(transaction, self._keys, low, high)),
@@ -84,9 +84,8 @@ class TablesReading:
 
     def get(self, transaction: Any, row_key: bytes, pending: Pending) -> bytes:
         """The value of a key. Raises NotFound, StoreDamaged."""
-        if row_key not in pending.keys:
-            return get_value(transaction, self._keys, row_key)
-        value = pending.keys[row_key]
+        is_pending = row_key in pending.keys
+        value = pending.keys[row_key] if is_pending else stored_value(transaction, self._keys, row_key)
         if value is None:
             raise NotFound("there is no such key")
         return value
@@ -97,13 +96,7 @@ class TablesReading:
         if arguments.get("snapshot") is None:
             return self.get(transaction, row_key, pending)
         numbers = snapshots_in(transaction, self._keys).from_on(arguments["snapshot"], table)
-        return past_value(numbers, table, row_key[len(row_key_of(table, b"")) :], partial(self._stored, transaction))
-
-    def _stored(self, transaction: Any, row_key: bytes) -> bytes | None:
-        try:
-            return get_value(transaction, self._keys, row_key)
-        except NotFound:
-            return None
+        return past_value(numbers, table, row_key[len(row_key_of(table, b"")) :], partial(stored_value, transaction, self._keys))
 
     def is_union(self, transaction: Any, repository: str) -> bool:
         """Whether the default graph of a repository is the union of all."""
@@ -160,7 +153,7 @@ class TablesReading:
         if wanted.holder is None:
             found: Any = wanted.take(pending, held)
         else:
-            row = self._stored(transaction, row_key_of(claims.TABLE, wanted.queue.encode()))
+            row = stored_value(transaction, self._keys, row_key_of(claims.TABLE, wanted.queue.encode()))
             found = wanted.claims(row, held, partial(self._taken, transaction), partial(self._queues.holds, transaction, wanted.queue))
         body: bytes = msgpack.packb(found)
         return body
@@ -170,7 +163,7 @@ class TablesReading:
         before, now = self._branches, {}
         for row_key in keys_from(transaction, self._keys, BEGINNING):
             found = before.get(row_key)
-            now[row_key] = messages_in(get_value(transaction, self._keys, row_key)) if found is None else found
+            now[row_key] = messages_in(stored_value(transaction, self._keys, row_key) or b"") if found is None else found
         self._branches = now
         return frozenset().union(*now.values())
 

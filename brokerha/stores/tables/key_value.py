@@ -16,7 +16,7 @@ from typing import Any
 
 import msgpack
 
-from brokerha.model.errors import NotFound, StoreDamaged, TimedOut
+from brokerha.model.errors import StoreDamaged, TimedOut
 from brokerha.model.fingerprints import DIGEST_BYTES
 from brokerha.stores.comparing.fingerprint import key_digest
 from brokerha.stores.files.environment import WriteTransaction
@@ -56,12 +56,10 @@ def delete_row(transaction: WriteTransaction, keys: Any, row_key: bytes) -> tupl
     return None if old is None else (int.from_bytes(old[:DIGEST_BYTES], "big"), -1)
 
 
-def get_value(transaction: Any, keys: Any, row_key: bytes) -> bytes:
-    """The value of a key. Raises NotFound, StoreDamaged."""
+def stored_value(transaction: Any, keys: Any, row_key: bytes) -> bytes | None:
+    """The value of a key; None when there is no such key. Raises StoreDamaged."""
     row = transaction.get(row_key, db=keys)
-    if row is None:
-        raise NotFound("there is no such key")
-    return checked_value(row_key, row)
+    return None if row is None else checked_value(row_key, row)
 
 
 def recomputed(transaction: Any, keys: Any, paced: Callable[[int], None]) -> tuple[int, int]:
