@@ -71,6 +71,7 @@ from brokerha.stores.rdf.repositories import Repositories, Repository
 from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.key_value import (
     delete_row,
+    keys_from,
     put_row,
     range_digests,
     rows_as_they_lie,
@@ -485,7 +486,7 @@ class Batch:
     def _drop_about(self, repository: str, keys: dict[bytes, OnKey]) -> None:
         """What is kept about a repository goes with it, that of this transaction included."""
         beginning = row_key_of(about.TABLE, about.beginning_of(repository))
-        held = [row_key for row_key, _ in rows_as_they_lie(self._begun(), self._keys, beginning)]
+        held = keys_from(self._begun(), self._keys, beginning)
         for row_key in [*held, *(row_key for row_key in keys if row_key.startswith(beginning))]:
             keys[row_key] = Delete("delete", about.TABLE, row_key[len(about.TABLE) + 1 :])
 

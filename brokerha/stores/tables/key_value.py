@@ -78,33 +78,30 @@ def recomputed(transaction: Any, keys: Any, paced: Callable[[int], None]) -> tup
     return fingerprint, count
 
 
+def places_from(transaction: Any, table: Any, beginning: bytes) -> Iterator[Any]:
+    """A cursor at each row whose key begins so, in order: it is moved on when the next one is asked for."""
+    with transaction.cursor(table) as cursor:
+        is_there = cursor.set_range(beginning) if beginning else cursor.first()
+        while is_there and cursor.key().startswith(beginning):
+            yield cursor
+            is_there = cursor.next()
+
+
 def keys_from(transaction: Any, table: Any, beginning: bytes) -> list[bytes]:
     """All row keys that begin so, in order; their values are not looked at."""
-    found = []
-    with transaction.cursor(table) as cursor:
-        is_there = cursor.set_range(beginning)
-        while is_there and (row_key := bytes(cursor.key())).startswith(beginning):
-            found.append(row_key)
-            is_there = cursor.next()
-    return found
+    return [cursor.key() for cursor in places_from(transaction, table, beginning)]
 
 
 def rows_as_they_lie(transaction: Any, keys: Any, beginning: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Row keys that begin so, in order, with their values, without a look at their digests."""
-    with transaction.cursor(keys) as cursor:
-        is_there = cursor.set_range(beginning) if beginning else cursor.first()
-        while is_there and (row_key := cursor.key()).startswith(beginning):
-            yield row_key, cursor.value()[DIGEST_BYTES:]
-            is_there = cursor.next()
+    return ((cursor.key(), cursor.value()[DIGEST_BYTES:]) for cursor in places_from(transaction, keys, beginning))
 
 
 def checked_rows(transaction: Any, keys: Any, beginning: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Row keys that begin so, in order, with their values. Raises StoreDamaged."""
-    with transaction.cursor(keys) as cursor:
-        is_there = cursor.set_range(beginning)
-        while is_there and (row_key := cursor.key()).startswith(beginning):
-            yield row_key, checked_value(row_key, cursor.value())
-            is_there = cursor.next()
+    for cursor in places_from(transaction, keys, beginning):
+        row_key = cursor.key()
+        yield row_key, checked_value(row_key, cursor.value())
 
 
 def snapshots_in(transaction: Any, keys: Any) -> Snapshots:

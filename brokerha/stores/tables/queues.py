@@ -21,7 +21,7 @@ from brokerha.model.fingerprints import DIGEST_BYTES
 from brokerha.model.operations import Accept, Published
 from brokerha.stores.comparing.fingerprint import counts_digest, message_digest
 from brokerha.stores.files.environment import Environment, WriteTransaction
-from brokerha.stores.tables.key_value import PACE_ITEMS
+from brokerha.stores.tables.key_value import PACE_ITEMS, places_from
 from brokerha.stores.tables.queue_change import NEVER_USED, Counts, Message
 
 _PLACE_BYTES = 8
@@ -127,12 +127,9 @@ class Queues:
         Raises StoreDamaged for one that cannot be read.
         """
         beginning = b"" if queue is None else _message_key(queue, b"")
-        with transaction.cursor(self._messages) as cursor:
-            is_there = cursor.set_range(beginning) if beginning else cursor.first()
-            while is_there and (key := cursor.key()).startswith(beginning):
-                name, place = _split(key)
-                yield name, int.from_bytes(place, "big"), _message_of(name, cursor.value())
-                is_there = cursor.next()
+        for cursor in places_from(transaction, self._messages, beginning):
+            name, place = _split(cursor.key())
+            yield name, int.from_bytes(place, "big"), _message_of(name, cursor.value())
 
     def recomputed(self, transaction: Any, before: int, paced: Callable[[int], None]) -> tuple[int, int]:
         """(fingerprint, number of messages) from the messages themselves. Raises StoreDamaged for what contradicts itself.
