@@ -19,13 +19,11 @@ from pyoxigraph import BlankNode, Literal, NamedNode, Store
 from brokerha.model.control import ASK, Check, shortened
 from brokerha.model.errors import InvalidRequest, Rejected
 from brokerha.stores.control.sparql import Question, Row, bound, canonical_rows, question_of
-from brokerha.stores.rdf.change import AS_BLANK_FUNCTIONS, PendingQuads, change_text, parse_lines
-from brokerha.stores.rdf.errors import is_of_files, store_error
-from brokerha.stores.rdf.terms import SYSTEM_GRAPH, Function, Term
-from brokerha.stores.rdf.view import emptied_graphs
+from brokerha.stores.rdf.change import AS_BLANK_FUNCTIONS, PendingQuads, parse_lines
+from brokerha.stores.rdf.terms import Function, Term
+from brokerha.stores.rdf.view import state_text, undone
 from brokerha.stores.sparql.tokens import RESERVED
 from brokerha.stores.sparql.unknown import failing
-from brokerha.stores.sparql.update import END, HIDE
 
 _DONE = Literal(True)
 
@@ -58,9 +56,8 @@ def rows_found(engine: Store, questions: Sequence[Question], state: PendingQuads
     Of a SELECT not more than one row above what it expects. Raises Rejected, StoreError.
     """
     removed, added = parse_lines(state.removed), parse_lines(state.added)
-    pieces = [change_text(removed, added)]
-    if any(question.names_graphs for question in questions):
-        pieces += [HIDE, *(f"DROP SILENT GRAPH {name};\n" for name in emptied_graphs(engine, removed, added))]
+    names_graphs = any(question.names_graphs for question in questions)
+    pieces = [state_text(engine, removed, added, names_graphs=names_graphs)]
     functions: dict[NamedNode, Function] = dict(AS_BLANK_FUNCTIONS)
     found: list[list[tuple[Term | None, ...]]] = []
     for number, question in enumerate(questions):
@@ -70,14 +67,8 @@ def rows_found(engine: Store, questions: Sequence[Question], state: PendingQuads
         functions[report] = _reporter(rows)
         found.append(rows)
         pieces.append(f"DELETE {{ }} INSERT {{ }} WHERE {question.clause(str(report))};\n")
-    try:
-        engine.update("".join([*pieces, END]), custom_functions=functions)
-    except (SyntaxError, OSError, RuntimeError) as error:
-        if is_of_files(error):
-            raise store_error(error, "the repository cannot be read") from error
-        if str(error) != f"The graph {SYSTEM_GRAPH} already exists":
-            names = ", ".join(repr(question.check.name) for question in questions)
-            raise Rejected(f"check {names} cannot be evaluated: {error}") from None
+    names = ", ".join(repr(question.check.name) for question in questions)
+    undone(engine, "".join(pieces), functions, lambda error: Rejected(f"check {names} cannot be evaluated: {error}"))
     return [canonical_rows(rows) for rows in found]
 
 

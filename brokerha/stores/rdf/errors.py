@@ -28,6 +28,8 @@ from contextlib import contextmanager
 
 from brokerha.model.errors import StoreDamaged, StoreError, StoreStuck
 
+CANNOT_READ = "the repository cannot be read"
+
 
 def is_of_files(error: Exception) -> bool:
     """Whether an error of an evaluation tells of the engine's files, not of the request."""

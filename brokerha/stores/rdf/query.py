@@ -37,7 +37,7 @@ from pyoxigraph import (
 
 from brokerha.ingress.nesting import refuse_deep_quads
 from brokerha.model.errors import InvalidRequest, NotAcceptable, TimedOut, TooLarge
-from brokerha.stores.rdf.errors import engine_errors, is_of_files, store_error
+from brokerha.stores.rdf.errors import CANNOT_READ, engine_errors, is_of_files, store_error
 from brokerha.stores.rdf.formats import BOOLEANS, QUADS, SOLUTIONS, TRIPLES, ResultFormat, choose
 from brokerha.stores.rdf.stream import PIECE_BYTES, stream
 from brokerha.stores.rdf.terms import SYSTEM_GRAPH, Graph
@@ -55,7 +55,6 @@ _NOT_IN_XML: Final = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\ufffe\\uffff
 """Characters that XML 1.0 excludes, of those that a literal may have."""
 _ELSE: Final = "ask for text/turtle or application/n-triples"
 RESULT_LIMIT_BYTES: Final = 64 * 1024 * 1024
-CANNOT_READ: Final = "the repository cannot be read"
 Item = TypeVar("Item")
 Answer = tuple[str, Iterator[bytes]]
 """Content type, and pieces of at most `PIECE_BYTES`."""

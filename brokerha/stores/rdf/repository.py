@@ -45,16 +45,16 @@ from brokerha.stores.rdf.change import (
     change_text,
     parse_lines,
 )
-from brokerha.stores.rdf.errors import engine_errors, is_of_files, store_error, writing_errors
-from brokerha.stores.rdf.query import CANNOT_READ, RESULT_LIMIT_BYTES, Answer, readable
+from brokerha.stores.rdf.errors import CANNOT_READ, engine_errors, store_error, writing_errors
+from brokerha.stores.rdf.query import RESULT_LIMIT_BYTES, Answer, readable
 from brokerha.stores.rdf.question import Question
 from brokerha.stores.rdf.stream import in_one_thread
 from brokerha.stores.rdf.terms import SYSTEM_GRAPH, Function, Graph
-from brokerha.stores.rdf.view import QuadView
+from brokerha.stores.rdf.view import HIDE, QuadView, undone
 from brokerha.stores.sparql.scratch import ScratchText
 from brokerha.stores.sparql.tokens import MESSAGE_LIMIT, RESERVED
 from brokerha.stores.sparql.union import union_of
-from brokerha.stores.sparql.update import END, HIDE, UpdateRun
+from brokerha.stores.sparql.update import UpdateRun
 
 _BEGUN: Final = NamedNode(f"{RESERVED}begun")
 _DONE: Final = Literal(True)
@@ -104,15 +104,13 @@ def evaluate(
             union = None
         pieces.append(question.text(number, using))
         functions.update(question.functions(number, may_go_on))
-    try:
-        engine.update("".join([*pieces, END]), custom_functions=functions)
-    except (SyntaxError, OSError, RuntimeError) as error:
-        if is_of_files(error):
-            raise store_error(error, "the repository cannot be read") from error
-        if str(error) != f"The graph {SYSTEM_GRAPH} already exists":
-            raise InvalidRequest(
-                f"this cannot be evaluated within a transaction or in a read of kind together: {error}"[:MESSAGE_LIMIT]
-            ) from None
+
+    def refused(error: Exception) -> InvalidRequest:
+        return InvalidRequest(
+            f"this cannot be evaluated within a transaction or in a read of kind together: {error}"[:MESSAGE_LIMIT]
+        )
+
+    undone(engine, "".join(pieces), functions, refused)
     start.check()
     scratch.check()
 

@@ -4,17 +4,24 @@
       + base          changes of earlier transactions that are not committed yet
         + own         what the transaction that is being evaluated changed
 
-Nothing here writes to the engine. `own` stays net at each step: what goes and comes back leaves nothing.
+Nothing here changes what the engine holds. `own` stays net at each step: what goes and comes back leaves nothing.
+What the engine has to evaluate on such a state is one text whose end fails, so that it never commits (`undone`, sparql/update.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from pyoxigraph import DefaultGraph, NamedNode, Quad, Store, Triple
 
-from brokerha.stores.rdf.change import PendingQuads, QuadChange, parse_lines
-from brokerha.stores.rdf.terms import SYSTEM_GRAPH, Graph
+from brokerha.stores.rdf.change import PendingQuads, QuadChange, change_text, parse_lines
+from brokerha.stores.rdf.errors import CANNOT_READ, is_of_files, store_error
+from brokerha.stores.rdf.terms import SYSTEM_GRAPH, Function, Graph
+
+HIDE: Final = f"DROP SILENT GRAPH {SYSTEM_GRAPH};\n"
+"""Takes brokerha's own graph out of what GRAPH ?g finds."""
+_END: Final = f"CREATE SILENT GRAPH {SYSTEM_GRAPH};\nCREATE GRAPH {SYSTEM_GRAPH}"
 
 
 class QuadView:
@@ -111,7 +118,28 @@ def _of_graph(quads: Iterable[Quad], graph: Graph | None) -> Iterator[Quad]:
     return (quad for quad in quads if graph is None or quad.graph_name == graph)
 
 
-def emptied_graphs(engine: Store, removed: list[Quad], added: list[Quad]) -> list[NamedNode]:
+def undone(
+    engine: Store, text: str, functions: dict[NamedNode, Function], refused: Callable[[Exception], Exception]
+) -> None:
+    """Have the engine run operations, each ended by ``;``, and undo them. Raises what ``refused`` makes of an error, StoreError."""
+    try:
+        engine.update(text + _END, custom_functions=functions)
+    except (SyntaxError, OSError, RuntimeError) as error:
+        if is_of_files(error):
+            raise store_error(error, CANNOT_READ) from error
+        if str(error) != f"The graph {SYSTEM_GRAPH} already exists":
+            raise refused(error) from None
+
+
+def state_text(engine: Store, removed: list[Quad], added: list[Quad], *, names_graphs: bool) -> str:
+    """Operations after which the engine shows a state; ``names_graphs``: also to what asks for the names of graphs."""
+    text = change_text(removed, added)
+    if names_graphs:
+        text += HIDE + "".join(f"DROP SILENT GRAPH {name};\n" for name in _emptied(engine, removed, added))
+    return text
+
+
+def _emptied(engine: Store, removed: list[Quad], added: list[Quad]) -> list[NamedNode]:
     """Named graphs that hold nothing any more once these quads are removed and added. Graphs named by blank nodes are left out."""
     gone = {str(quad) for quad in removed}
     names = {quad.graph_name for quad in removed} - {quad.graph_name for quad in added}

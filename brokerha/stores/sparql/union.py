@@ -15,17 +15,17 @@ update that aborts, and the union is made within it, by moving whatever is less:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import chain
 from typing import Final, NamedTuple
 
 from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, QuerySolutions, Store, Triple
 
 from brokerha.model.errors import Rejected
-from brokerha.stores.rdf.change import AS_BLANK_FUNCTIONS, change_text
-from brokerha.stores.rdf.errors import is_of_files, store_error
+from brokerha.stores.rdf.change import AS_BLANK_FUNCTIONS
+from brokerha.stores.rdf.errors import CANNOT_READ, is_of_files, store_error
 from brokerha.stores.rdf.terms import Function, Graph
-from brokerha.stores.rdf.view import QuadView, emptied_graphs
+from brokerha.stores.rdf.view import QuadView, state_text, undone
 from brokerha.stores.sparql.modify import Modify
 from brokerha.stores.sparql.tokens import RESERVED
 
@@ -59,21 +59,20 @@ def _is_default_smaller(engine: Store, graphs: list[NamedNode | BlankNode]) -> b
     return all(next(named, None) is not None for _ in default)
 
 
-RunUpdate = Callable[[str, dict[NamedNode, Function]], None]
+def not_evaluated(error: Exception) -> Rejected:
+    """What is told of an update that the engine cannot evaluate."""
+    return Rejected(f"the update cannot be evaluated: {error}")
 
 
-def evaluate_on_union(
-    engine: Store, graphs: Iterable[Graph], view: QuadView, modify: Modify, hide: str, end: str, run: RunUpdate
-) -> None:
+def evaluate_on_union(engine: Store, graphs: Iterable[Graph], view: QuadView, modify: Modify) -> None:
     """Have the engine report the solutions of one clause; ``graphs`` are the named ones of the engine. Raises Rejected, StoreError."""
     removed, added = view.over_engine()
     functions: dict[NamedNode, Function] = {**AS_BLANK_FUNCTIONS, **modify.functions()}
     if removed or added:
-        empty = "".join(f"DROP SILENT GRAPH {name};\n" for name in emptied_graphs(engine, removed, added))
         union = union_of(engine, graphs, (quad.graph_name for quad in added))
         clause = modify.text(with_templates=False, using=union.using)
-        pieces = [modify.prologue, change_text(removed, added), hide, empty, union.prepare, clause, end]
-        run("".join(pieces), functions)
+        state = state_text(engine, removed, added, names_graphs=True)
+        undone(engine, f"{modify.prologue}{state}{union.prepare}{clause}", functions, not_evaluated)
     else:
         _query(engine, list(graphs), modify, functions)
     modify.check()
@@ -90,8 +89,8 @@ def _query(engine: Store, graphs: list[Graph], modify: Modify, functions: dict[N
                 pass
     except (SyntaxError, OSError, RuntimeError, ValueError) as error:
         if is_of_files(error):
-            raise store_error(error, "the repository cannot be read") from error
-        raise Rejected(f"the update cannot be evaluated: {error}") from None
+            raise store_error(error, CANNOT_READ) from error
+        raise not_evaluated(error) from None
 
 
 def everywhere(view: QuadView, quads: Iterable[Quad]) -> dict[str, Quad]:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
 
 from pyoxigraph import DefaultGraph, NamedNode, Quad, Store
 
@@ -35,17 +34,13 @@ from brokerha.stores.rdf.change import (
     check_not_reserved,
     read_nquads,
 )
-from brokerha.stores.rdf.errors import is_of_files, store_error
-from brokerha.stores.rdf.terms import SYSTEM_GRAPH, Function, Graph
-from brokerha.stores.rdf.view import QuadView, emptied_graphs
+from brokerha.stores.rdf.terms import Function, Graph
+from brokerha.stores.rdf.view import QuadView, state_text, undone
 from brokerha.stores.sparql.functions import FreshFunctions, label_of, seed_of
 from brokerha.stores.sparql.modify import EFFECT_LIMIT_QUADS, Modify
 from brokerha.stores.sparql.request import Part, Request, read_update
 from brokerha.stores.sparql.template import read_iri, read_plain_data, read_templates
-from brokerha.stores.sparql.union import evaluate_on_union, everywhere
-
-END: Final = f"CREATE SILENT GRAPH {SYSTEM_GRAPH};\nCREATE GRAPH {SYSTEM_GRAPH}"
-HIDE: Final = f"DROP SILENT GRAPH {SYSTEM_GRAPH};\n"
+from brokerha.stores.sparql.union import evaluate_on_union, everywhere, not_evaluated
 
 
 @dataclass(slots=True)
@@ -132,7 +127,7 @@ class UpdateRun:
                 self._prologue = modify.prologue
                 self._evaluate([modify])
             else:
-                evaluate_on_union(self._engine, self._union, self._view, modify, HIDE, END, self._run)
+                evaluate_on_union(self._engine, self._union, self._view, modify)
             removed, added = modify.quads()
             self._view.apply(everywhere(self._view, removed.values()), added)
             return
@@ -148,12 +143,10 @@ class UpdateRun:
     def _evaluate(self, steps: list[DataStep | Modify]) -> None:
         """Have the engine report the solutions of all steps, in one text that never commits."""
         removed, added = self._view.over_engine()
-        pieces = [self._prologue, change_text(removed, added)]
         functions: dict[NamedNode, Function] = dict(AS_BLANK_FUNCTIONS)
         modifies = [step for step in steps if isinstance(step, Modify)]
-        if any(modify.names_graphs for modify in modifies):
-            empty = emptied_graphs(self._engine, removed, added)
-            pieces += [HIDE, *(f"DROP SILENT GRAPH {name};\n" for name in empty)]
+        names_graphs = any(modify.names_graphs for modify in modifies)
+        pieces = [self._prologue, state_text(self._engine, removed, added, names_graphs=names_graphs)]
         for step in steps:
             if isinstance(step, Modify):
                 pieces.append(step.text(with_templates=step is not modifies[-1]))
@@ -162,19 +155,9 @@ class UpdateRun:
                     break
             else:
                 pieces.append(change_text(step.removed.values(), step.added.values()))
-        pieces.append(END)
-        self._run("".join(pieces), functions)
+        undone(self._engine, "".join(pieces), functions, not_evaluated)
         for modify in modifies:
             modify.check()
-
-    def _run(self, text: str, functions: dict[NamedNode, Function]) -> None:
-        try:
-            self._engine.update(text, custom_functions=functions)
-        except (SyntaxError, OSError, RuntimeError) as error:
-            if is_of_files(error):
-                raise store_error(error, "the repository cannot be read") from error
-            if str(error) != f"The graph {SYSTEM_GRAPH} already exists":
-                raise Rejected(f"the update cannot be evaluated: {error}") from None
 
     def _graph_operation(self, request: Request, part: Part) -> None:
         graphs = [g if isinstance(g, str) else read_iri(request, part, g) for g in part.graphs]
