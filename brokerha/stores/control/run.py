@@ -18,9 +18,9 @@ from pyoxigraph import BlankNode, Literal, NamedNode, Store
 
 from brokerha.model.control import ASK, Check, shortened
 from brokerha.model.errors import InvalidRequest, Rejected
-from brokerha.stores.control.sparql import Question, Row, bound, canonical_rows, question_of
+from brokerha.stores.control.sparql import Question, Row, canonical_rows, question_of
 from brokerha.stores.rdf.change import AS_BLANK_FUNCTIONS, PendingQuads, parse_lines
-from brokerha.stores.rdf.terms import Function, Term
+from brokerha.stores.rdf.terms import Function, Term, bound
 from brokerha.stores.rdf.view import state_text, undone
 from brokerha.stores.sparql.tokens import RESERVED
 from brokerha.stores.sparql.unknown import failing

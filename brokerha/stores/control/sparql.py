@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from pyoxigraph import Literal, NamedNode, Quad, RdfFormat, Store, parse
+from pyoxigraph import NamedNode, Quad, RdfFormat, Store, parse
 
 from brokerha.ingress.nesting import refuse_deep_quads
 from brokerha.model.control import ASK, Check, rows_of
 from brokerha.model.errors import InvalidRequest
-from brokerha.stores.rdf.terms import Term
+from brokerha.stores.rdf.terms import Term, arguments_of
 from brokerha.stores.sparql.refusals import FRESH_FUNCTIONS
 from brokerha.stores.sparql.request import read_query
 from brokerha.stores.sparql.text import check_query
@@ -63,12 +63,8 @@ class Question:
         """A WHERE clause that calls the function `report` with each row; no more rows than are needed to judge."""
         limit = 1 if self.check.kind == ASK else len(self.rows) + 1
         names = " ".join(f"?{name}" for name in self.variables)
-        arguments = ", ".join(f'COALESCE(?{name}, ""^^{UNBOUND})' for name in self.variables)
         inner = f"{{ SELECT {names} {{ {{ {self.query}\n}} }} LIMIT {limit} }}"
-        return f"{{ {inner} BIND({report}({arguments}) AS ?brokerha_reported) }}"
-
-
-UNBOUND: Final = NamedNode("urn:brokerha:unbound")
+        return f"{{ {inner} BIND({report}({arguments_of(self.variables)}) AS ?brokerha_reported) }}"
 
 
 def check_fields(name: str, kind: str, target: str, text: str, expected: str) -> None:
@@ -115,11 +111,6 @@ def canonical_rows(rows: list[tuple[Term | None, ...]]) -> list[Row]:
             texts[int(str(quad.subject)[len(_SUBJECT) + 1 : -1])] = str(quad.object)
     ends = iter(texts)
     return [tuple(next(ends) for _ in row) for row in rows]
-
-
-def bound(terms: tuple[Term, ...]) -> tuple[Term | None, ...]:
-    """The values that a report was called with."""
-    return tuple(None if isinstance(term, Literal) and term.datatype == UNBOUND else term for term in terms)
 
 
 def _refuse(tokens: Tokens, index: int) -> None:

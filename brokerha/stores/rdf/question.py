@@ -24,12 +24,11 @@ from pyoxigraph import (
 )
 
 from brokerha.model.errors import InvalidRequest, TimedOut, TooLarge
-from brokerha.stores.control.sparql import UNBOUND, bound
 from brokerha.stores.rdf import query as rdf_query
 from brokerha.stores.rdf.change import AS_BLANK, AS_BLANK_FUNCTIONS, as_iri
 from brokerha.stores.rdf.formats import BOOLEANS, QUADS, SOLUTIONS, TRIPLES, choose
 from brokerha.stores.rdf.query import RESULT_LIMIT_BYTES, Answer, Pattern
-from brokerha.stores.rdf.terms import Function, Term
+from brokerha.stores.rdf.terms import Function, Term, arguments_of, bound
 from brokerha.stores.sparql.full import in_full
 from brokerha.stores.sparql.request import QueryFacts, read_query
 from brokerha.stores.sparql.text import check_query
@@ -70,10 +69,9 @@ class Question:
 
         ``using`` is the dataset of a question that names none itself.
         """
-        arguments = ", ".join(f'COALESCE(?{name}, ""^^{UNBOUND})' for name in self._names)
         names = " ".join(f"?{name}" for name in self._names) or "*"
         inner = f"{{ SELECT {names} {{ {{ {self._query}\n}} }} LIMIT {ROWS_LIMIT + 1} }}"
-        clause = f"{{ {inner} BIND({_report(number)}({arguments}) AS ?brokerha_reported) }}"
+        clause = f"{{ {inner} BIND({_report(number)}({arguments_of(self._names)}) AS ?brokerha_reported) }}"
         return f"DELETE {{ }} INSERT {{ }}\n{self._using or using}\nWHERE {clause};\n"
 
     def functions(self, number: int, may_go_on: Callable[[], bool]) -> dict[NamedNode, Function]:

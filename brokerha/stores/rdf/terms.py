@@ -1,8 +1,8 @@
-"""Short names for the engine's terms, and the one graph that is brokerha's own."""
+"""Short names for the engine's terms, the one graph that is brokerha's own, and how variables are handed to functions of ours."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Triple
@@ -15,3 +15,15 @@ Function = Callable[..., Term | None]
 """A function that SPARQL text can call; None, or an exception, is an unbound value to the engine."""
 
 SYSTEM_GRAPH: Final = NamedNode(f"{RESERVED}system")
+UNBOUND: Final = NamedNode(f"{RESERVED}unbound")
+"""Type of the literal that stands for an unbound variable: the engine calls no function without a value for each argument."""
+
+
+def arguments_of(names: Iterable[str]) -> str:
+    """These variables as the arguments of a function, unbound ones too."""
+    return ", ".join(f'COALESCE(?{name}, ""^^{UNBOUND})' for name in names)
+
+
+def bound(terms: tuple[Term, ...]) -> tuple[Term | None, ...]:
+    """The values that a function was called with so."""
+    return tuple(None if isinstance(term, Literal) and term.datatype == UNBOUND else term for term in terms)

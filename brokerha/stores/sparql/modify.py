@@ -22,7 +22,7 @@ from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Quad, Triple
 
 from brokerha.model.errors import Rejected
 from brokerha.stores.rdf.change import canonical, check_not_reserved
-from brokerha.stores.rdf.terms import Function, Graph, Term
+from brokerha.stores.rdf.terms import UNBOUND, Function, Graph, Term, arguments_of
 from brokerha.stores.sparql.functions import FreshFunctions, label_of
 from brokerha.stores.sparql.request import Part, Request
 from brokerha.stores.sparql.template import read_iri, read_templates
@@ -34,8 +34,6 @@ EFFECT_LIMIT_QUADS: Final = 1_000_000
 SOLUTIONS_LIMIT: Final = 4_000_000
 """Most solutions that one operation may have. Every copy goes through each of them, and the writes after it wait: 1 to 3 s for a
 million. Their number is the same at every copy, so all refuse the same operations; time would not be."""
-
-_UNBOUND: Final = NamedNode(f"{RESERVED}unbound")
 
 
 class Modify:
@@ -87,8 +85,7 @@ class Modify:
         ``using`` is the dataset of a clause that names none itself.
         """
         self._keeps_solutions = with_templates
-        variables = [f'COALESCE(?{name}, ""^^{_UNBOUND})' for name in self._templates.variables]
-        binds = [f"BIND(<{self._name}>({', '.join(variables)}) AS ?brokerha_solution)"]
+        binds = [self._bind()]
         delete = insert = ""
         if with_templates:
             names = {f"_:{name}": f"?brokerha_{name}" for name in self._templates.blanks}
@@ -121,10 +118,12 @@ class Modify:
 
     def query(self) -> str:
         """The clause as a query that reports its solutions, for datasets that only a query can have."""
-        variables = ", ".join(f'COALESCE(?{name}, ""^^{_UNBOUND})' for name in self._templates.variables)
-        bind = f"BIND(<{self._name}>({variables}) AS ?brokerha_solution)"
         self._keeps_solutions = False
-        return f"{self.prologue}SELECT ?brokerha_solution {{ {self._limited()}\n{bind} }}"
+        return f"{self.prologue}SELECT ?brokerha_solution {{ {self._limited()}\n{self._bind()} }}"
+
+    def _bind(self) -> str:
+        """The call that reports a solution."""
+        return f"BIND(<{self._name}>({arguments_of(self._templates.variables)}) AS ?brokerha_solution)"
 
     def _limited(self) -> str:
         """The clause, which the engine leaves after the solution that decides: the first, where all make the same quads."""
@@ -160,7 +159,8 @@ class Modify:
                 f"the operation has more than {SOLUTIONS_LIMIT} solutions: split it, or SELECT DISTINCT what it needs"
             )
         names = self._templates.variables
-        bound = [None if isinstance(term, Literal) and term.datatype == _UNBOUND else term for term in terms]
+        # As `terms.bound`, without a call: there may be millions.
+        bound = [None if isinstance(term, Literal) and term.datatype == UNBOUND else term for term in terms]
         solution = self._labelled(dict(zip(names, bound, strict=True)))
         for template in self._templates.delete:
             quad = template.fill(solution.values, solution.blank, self._graph)
