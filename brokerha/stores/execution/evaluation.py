@@ -188,12 +188,7 @@ class Evaluation:
         if name in self.quads:
             base = base.copy()
             base.include(self.quads[name])
-        if len(operations) == 1:
-            number, operation = operations[0]
-            change = engine.change_of(operation, self._txid, self._timestamp, number, base, union=union)
-        else:
-            change = engine.change_of_all(operations, self._txid, self._timestamp, base, union=union)
-        self._include(name, change)
+        self._include(name, engine.change_of(operations, self._txid, self._timestamp, base, union=union))
 
     def _wade(self, repository: Repository) -> None:
         """What waits is to be put under an operation; commit it instead when that has become too much."""

@@ -1,8 +1,8 @@
 """One RDF repository of a worker, on pyoxigraph: a directory on disk, or memory when there is none.
 
 Writing thread (one):
-    change = repository.change_of(operation, txid, timestamp, number, pending)    reads only, whatever the operation
-    repository.commit(change.removed, change.added, lsn)                          one atomic write
+    change = repository.change_of(operations, txid, timestamp, pending)    reads only, whatever the operations
+    repository.commit(change.removed, change.added, lsn)                   one atomic write
 
 `change_of` never leaves a trace in the engine: an operation with WHERE or graph management is evaluated inside an engine
 transaction that first applies `pending` and at the end aborts (`sparql/update.py`). So there is no tentative state,
@@ -223,23 +223,6 @@ class RdfRepository:
 
     def change_of(
         self,
-        operation: OnQuads,
-        txid: TxId,
-        timestamp: Timestamp,
-        number: int,
-        pending: PendingQuads,
-        *,
-        union: bool = False,
-    ) -> QuadChange:
-        """Net change of one operation (``update``, ``add`` or ``remove``) relative to the engine with `pending` on top.
-
-        The result depends only on that state and (operation, txid, timestamp, number). `number` is the place of the
-        operation in its transaction; `union`: the default graph is the union of all. Changes neither the engine nor `pending`. Raises Rejected, StoreError.
-        """
-        return self.change_of_all([(number, operation)], txid, timestamp, pending, union=union)
-
-    def change_of_all(
-        self,
         operations: Sequence[tuple[int, OnQuads]],
         txid: TxId,
         timestamp: Timestamp,
@@ -247,10 +230,10 @@ class RdfRepository:
         *,
         union: bool = False,
     ) -> QuadChange:
-        """Net change of several operations of one transaction, in order; each sees those before it.
+        """Net change of operations (``update``, ``add`` or ``remove``) of one transaction relative to the engine with `pending` on top.
 
-        Same result as `change_of` one after the other with a growing `pending`, but linear in their number where many
-        need the engine. Each comes with its number in the transaction. Raises Rejected, StoreError.
+        Each comes with its number in the transaction, and sees those before it. The result depends only on that state and (operations,
+        txid, timestamp). `union`: the default graph is the union of all. Changes neither the engine nor `pending`. Raises Rejected, StoreError.
         """
         store = self._engine()
         view = QuadView(store, pending)

@@ -61,14 +61,21 @@ class LineEngine:
 
     def change_of(
         self,
-        operation: Operation,
+        operations: Sequence[tuple[int, Operation]],
         _txid: str,
         _timestamp: int,
-        _number: int,
         pending: PendingQuads,
         *,
         union: bool = False,
     ) -> QuadChange:
+        seen, own = pending.copy(), PendingQuads()
+        for _, operation in operations:
+            change = self._change_of(operation, seen)
+            seen.include(change)
+            own.include(change)
+        return own.change()
+
+    def _change_of(self, operation: Operation, pending: PendingQuads) -> QuadChange:
         now = (self.held - pending.removed) | pending.added
         if operation[0] == "update":
             if operation[2] != "COUNT":
@@ -80,22 +87,6 @@ class LineEngine:
         if operation[0] == "add":
             return QuadChange((), tuple(sorted(lines - now)))
         return QuadChange(tuple(sorted(lines & now)), ())
-
-    def change_of_all(
-        self,
-        operations: Sequence[tuple[int, Operation]],
-        txid: str,
-        timestamp: int,
-        pending: PendingQuads,
-        *,
-        union: bool = False,
-    ) -> QuadChange:
-        seen, own = pending.copy(), PendingQuads()
-        for number, operation in operations:
-            change = self.change_of(operation, txid, timestamp, number, seen)
-            seen.include(change)
-            own.include(change)
-        return own.change()
 
     def _write(self, name: str) -> None:
         waiting = self.directory / "waiting"

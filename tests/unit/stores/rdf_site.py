@@ -32,7 +32,7 @@ class Site:
             (number, on_quads("update", operation) if isinstance(operation, str) else on_quads(*operation[::2]))
             for number, operation in enumerate(operations)
         ]
-        return self.repository.change_of_all(numbered, txid, TIMESTAMP_US, PendingQuads())
+        return self.repository.change_of(numbered, txid, TIMESTAMP_US, PendingQuads())
 
     def run(self, *operations: Operation | str, txid: str = "tx") -> QuadChange:
         """Execute the operations as one transaction."""

@@ -40,7 +40,7 @@ if sys.argv[2] == "evaluating":
     pending = PendingQuads()
     pending.added.add('<urn:pending> <urn:p> "v"')
     repository.change_of(
-        Update("update", "main", "DELETE { ?s ?p ?o } WHERE { ?s ?p ?o } ; INSERT { ?s ?p 1 } WHERE { ?s ?p ?o }"), "tx", 0, 0, pending
+        [(0, Update("update", "main", "DELETE { ?s ?p ?o } WHERE { ?s ?p ?o } ; INSERT { ?s ?p 1 } WHERE { ?s ?p ?o }"))], "tx", 0, pending
     )
 os._exit(9)
 """
@@ -178,7 +178,7 @@ def test_a_copy_of_the_files_of_a_running_store_opens_at_a_commit(tmp_path: Path
     repository = RdfRepository(tmp_path / "r")
     for lsn in range(1, 50):
         repository.commit([line(lsn - 1)], [line(lsn)], lsn)
-        repository.change_of(on_quads("update", "DELETE WHERE { ?s ?p ?o }"), "tx", 0, 0, PendingQuads())
+        repository.change_of([(0, on_quads("update", "DELETE WHERE { ?s ?p ?o }"))], "tx", 0, PendingQuads())
     shutil.copytree(tmp_path / "r", tmp_path / "copy")
     copy = RdfRepository(tmp_path / "copy")
     assert (copy.position, list(copy.lines())) == (49, [line(49)])
@@ -226,8 +226,9 @@ def test_evaluating_never_changes_what_others_read(tmp_path: Path) -> None:
     # When updates are evaluated with pending changes, and commits made, while others read
     pending = PendingQuads()
     pending.include(QuadChange((), tuple(line(1000 + n) for n in range(50))))
+    copying = on_quads("update", "INSERT { ?s <urn:q> ?o } WHERE { ?s ?p ?o }")
     for lsn in range(2, 60):
-        repository.change_of(on_quads("update", "INSERT { ?s <urn:q> ?o } WHERE { ?s ?p ?o }"), "tx", 0, 0, pending)
+        repository.change_of([(0, copying)], "tx", 0, pending)
         repository.commit([line(lsn - 2)], [line(lsn - 1)], lsn)
     stop.set()
     for reader in readers:

@@ -137,7 +137,7 @@ def test_pending_and_committed_changes_are_seen_alike(requests: list[list[str]])
     for operations in requests:
         numbered = [(number, on_quads("update", text)) for number, text in enumerate(operations)]
         try:
-            change = waiting.repository.change_of_all(numbered, "tx", TIMESTAMP_US, pending)
+            change = waiting.repository.change_of(numbered, "tx", TIMESTAMP_US, pending)
         except Rejected:
             continue
         # Then each has the same effect

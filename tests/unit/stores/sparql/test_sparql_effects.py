@@ -174,16 +174,15 @@ def test_an_update_sees_what_is_pending_and_reports_what_it_changes_on_top(site:
     )
     text = "DELETE { ?s <urn:p> ?o } INSERT { ?s <urn:q> ?o } WHERE { ?s <urn:p> ?o FILTER(?o > 2) }"
     operation = on_quads("update", text)
-    change = site.repository.change_of(operation, "tx", TIMESTAMP_US, 0, pending)
+    change = site.repository.change_of([(0, operation)], "tx", TIMESTAMP_US, pending)
     assert [line.split(" ", 1)[1] for line in short(change.removed)] == ["p 7", "p 6"]
     pending.include(change)
     everything = pending.change()
     assert short(everything.removed) == ["a p 1"]
     assert sorted(line.split(" ", 1)[1] for line in short(everything.added)) == ["q 6", "q 7"]
     # What is pending and comes back to what the engine holds leaves nothing.
-    pending.include(
-        site.repository.change_of(on_quads("update", "INSERT DATA { <urn:a> <urn:p> 1 }"), "tx", 0, 0, pending)
-    )
+    back = on_quads("update", "INSERT DATA { <urn:a> <urn:p> 1 }")
+    pending.include(site.repository.change_of([(0, back)], "tx", 0, pending))
     assert pending.change().removed == ()
 
 
@@ -198,7 +197,7 @@ def test_operations_together_and_one_by_one_have_the_same_effect(site: Site) -> 
     together = site.change(*operations)
     pending = PendingQuads()
     for number, operation in enumerate(operations):
-        pending.include(site.repository.change_of(on_quads(*operation[::2]), "tx", TIMESTAMP_US, number, pending))
+        pending.include(site.repository.change_of([(number, on_quads(*operation[::2]))], "tx", TIMESTAMP_US, pending))
     assert pending.change() == together
     assert together.removed
     assert together.added

@@ -59,11 +59,11 @@ def test_a_site_where_more_is_pending_computes_the_same_effects(tmp_path: Path) 
         site, pending = Site(tmp_path / str(committed)), PendingQuads()
         site.run("INSERT DATA { <urn:old> <urn:p> 7 , 8 }", *PEOPLE[:committed])
         for text in ("DELETE WHERE { <urn:old> ?p ?o }", *PEOPLE[committed:]):
-            pending.include(site.repository.change_of(on_quads("update", text), "tx", TIMESTAMP_US, 0, pending))
+            pending.include(site.repository.change_of([(0, on_quads("update", text))], "tx", TIMESTAMP_US, pending))
         # When each evaluates the same updates on top of what is pending there
         effects.append(
             {
-                name: site.repository.change_of(on_quads("update", text), "tx-1", TIMESTAMP_US, 0, pending)
+                name: site.repository.change_of([(0, on_quads("update", text))], "tx-1", TIMESTAMP_US, pending)
                 for name, text in (FUNCTIONS | CHOICES).items()
             }
         )
@@ -77,7 +77,7 @@ def test_another_transaction_or_operation_gets_other_values(two_sites: tuple[Sit
     site, _ = two_sites
     operation = on_quads("update", FUNCTIONS[name])
     effects = {
-        site.repository.change_of(operation, txid, TIMESTAMP_US, number, PendingQuads()).added
+        site.repository.change_of([(number, operation)], txid, TIMESTAMP_US, PendingQuads()).added
         for txid in ("tx-1", "tx-2")
         for number in (0, 1)
     }
