@@ -144,13 +144,11 @@ class RdfRepository:
         self,
         directory: Path | None,
         *,
-        union_default_graph: bool = False,
         result_limit_bytes: int = RESULT_LIMIT_BYTES,
         store: Store | None = None,
     ) -> None:
         """``store`` is an engine that is open already, in place of the one in the directory."""
         self._directory = directory
-        self._union = union_default_graph
         self._result_limit_bytes = result_limit_bytes
         self._store: Store | None = _open(directory) if store is None else store
         # Held while a commit is written, and while a reader opens several iterators that must be of one commit. Never
@@ -237,7 +235,7 @@ class RdfRepository:
         """
         store = self._engine()
         view = QuadView(store, pending)
-        run = UpdateRun(store, view, list(self._graphs) if union or self._union else None)
+        run = UpdateRun(store, view, list(self._graphs) if union else None)
         # An update that fails for its words has become Rejected inside.
         with engine_errors(CANNOT_READ):
             for number, operation in operations:
@@ -273,9 +271,7 @@ class RdfRepository:
         `accept` is an Accept header (None or empty: anything). Graphs given here, as IRIs, replace the FROM clauses of the
         text; else, with `union`, the default graph is all graphs. Raises InvalidRequest, NotAcceptable, TooLarge, TimedOut when `may_go_on` says no, StoreError.
         """
-        dataset = rdf_query.Dataset(
-            tuple(default_graphs), tuple(named_graphs), union_default_graph=union or self._union
-        )
+        dataset = rdf_query.Dataset(tuple(default_graphs), tuple(named_graphs), union_default_graph=union)
         return rdf_query.query(
             self._engine(), list(self._graphs), text, accept, dataset, may_go_on, self._result_limit_bytes
         )
@@ -323,7 +319,7 @@ class RdfRepository:
                 questions,
                 begun,
                 may_go_on,
-                list(self._graphs) if union or self._union else None,
+                list(self._graphs) if union else None,
             )
 
     def size(self, contexts: Sequence[str] = ()) -> int:

@@ -30,8 +30,8 @@ COPY: Operation = ("update", "main", "INSERT { ?s <urn:q> ?o } WHERE { GRAPH ?g 
 class _AtRest(RdfRepository):
     """An engine that has put its tables together: one that is about to may have read them before they change."""
 
-    def __init__(self, directory: Path | None, *, union_default_graph: bool = False) -> None:
-        super().__init__(directory, union_default_graph=union_default_graph)
+    def __init__(self, directory: Path | None) -> None:
+        super().__init__(directory)
         self._engine().optimize()
 
 

@@ -111,19 +111,24 @@ def test_a_more_specific_range_overrules_a_wider_one() -> None:
     assert choose(SOLUTIONS, "").media_type == SOLUTIONS[0].media_type
 
 
+ABOUT_GRAPHS = (
+    EVERYTHING,
+    "SELECT ?g { GRAPH ?g { } }",
+    "SELECT ?g { GRAPH?g{ } }",
+    "SELECT (COUNT(*) AS ?n) { GRAPH ?g { ?s <urn:brokerha-position> ?o } }",
+    "BASE <urn:x> SELECT * { GRAPH <./brokerha:system> { ?s ?p ?o } }",
+    "BASE <urn:x> DESCRIBE <./brokerha:system>",
+    "CONSTRUCT { ?s ?p ?o } WHERE { GRAPH ?g { ?s ?p ?o } }",
+)
+
+
 def test_the_system_graph_is_invisible_to_every_query(tmp_path: Path) -> None:
     for union in (False, True):
-        repository = RdfRepository(tmp_path / str(union), union_default_graph=union)
+        repository = RdfRepository(tmp_path / str(union))
         for lsn in range(1, 5):
             repository.commit([], [f'<urn:a> <urn:p> "{lsn}" <urn:g>'], lsn)
         answers = [
-            read(repository.query(EVERYTHING)),
-            read(repository.query("SELECT ?g { GRAPH ?g { } }")),
-            read(repository.query("SELECT ?g { GRAPH?g{ } }")),
-            read(repository.query("SELECT (COUNT(*) AS ?n) { GRAPH ?g { ?s <urn:brokerha-position> ?o } }")),
-            read(repository.query("BASE <urn:x> SELECT * { GRAPH <./brokerha:system> { ?s ?p ?o } }")),
-            read(repository.query("BASE <urn:x> DESCRIBE <./brokerha:system>")),
-            read(repository.query("CONSTRUCT { ?s ?p ?o } WHERE { GRAPH ?g { ?s ?p ?o } }")),
+            *(read(repository.query(text, union=union)) for text in ABOUT_GRAPHS),
             read(repository.statements()),
             read(repository.statements(contexts=["<urn:brokerha:system>"])),
             read(repository.statements(subj="<urn:brokerha:system>")),
@@ -171,14 +176,11 @@ def test_the_dataset_comes_from_the_request_then_the_text_then_the_repository(re
             repository.query(SELECT_O, "text/csv", [wrong])
 
 
-def test_the_default_graph_can_be_all_graphs_together(tmp_path: Path) -> None:
-    site = Site()
-    site.repository = RdfRepository(tmp_path / "r", union_default_graph=True)
-    site.run(DATA)
+def test_the_default_graph_can_be_all_graphs_together(repository: RdfRepository) -> None:
     distinct = "SELECT DISTINCT ?o { ?s <urn:p> ?o } ORDER BY ?o"
-    assert values(site.repository.query(distinct, "text/csv")) == ["1", "2"]
-    assert values(site.repository.query("SELECT ?o FROM <urn:g> { ?s <urn:p> ?o }", "text/csv")) == ["2"]
-    assert values(site.repository.query(distinct, "text/csv", ["urn:h"])) == ["1"]
+    assert values(repository.query(distinct, "text/csv", union=True)) == ["1", "2"]
+    assert values(repository.query("SELECT ?o FROM <urn:g> { ?s <urn:p> ?o }", "text/csv", union=True)) == ["2"]
+    assert values(repository.query(distinct, "text/csv", ["urn:h"], union=True)) == ["1"]
 
 
 def test_statements_match_their_pattern(repository: RdfRepository) -> None:
