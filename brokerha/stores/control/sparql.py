@@ -14,7 +14,6 @@ of both forms at admission; a query whose second form it does not take is refuse
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -26,9 +25,9 @@ from brokerha.model.control import ASK, Check, rows_of
 from brokerha.model.errors import InvalidRequest
 from brokerha.stores.rdf.terms import Term, arguments_of
 from brokerha.stores.sparql.refusals import FRESH_FUNCTIONS
-from brokerha.stores.sparql.request import read_query
+from brokerha.stores.sparql.request import prologue_end, read_query
 from brokerha.stores.sparql.text import check_query
-from brokerha.stores.sparql.tokens import IRI, MESSAGE_LIMIT, PREFIXED, VARIABLE, Tokens, tokenize
+from brokerha.stores.sparql.tokens import MESSAGE_LIMIT, VARIABLE, Tokens, in_full, tokenize
 
 Row = tuple[str | None, ...]
 """Terms as canonical N-Triples text; None is an unbound variable."""
@@ -36,7 +35,6 @@ Row = tuple[str | None, ...]
 FOUND: Final = "brokerha_found"
 _NEVER_RUN: Final = "CREATE GRAPH <urn:x>; CREATE GRAPH <urn:x>; "
 """Put before an update, it stops the engine between parsing and running it."""
-_ESCAPED: Final = re.compile(r"\\(.)")
 _SUBJECT: Final = "urn:s:"
 _PREDICATE: Final = NamedNode("urn:p")
 
@@ -82,15 +80,16 @@ def question_of(check: Check) -> Question:
     for index in range(len(tokens)):
         _refuse(tokens, index)
     check_query(check.text)
-    prefixes, first = _prologue(tokens)
+    first = prologue_end(tokens, 0)
     variables: tuple[str, ...] = (FOUND,)
     rows: tuple[Row, ...] = ()
     where = first + 1
     if check.kind == ASK:
-        query = f"SELECT (1 AS ?{FOUND}) {_in_full(tokens, first + 1, prefixes)}"
+        without_word = check.text[: tokens.starts[first]] + check.text[tokens.ends[first] :]
+        query = f"SELECT (1 AS ?{FOUND}) {in_full(without_word)}"
     else:
         variables, where = _variables(tokens, first + 1)
-        query, rows = _in_full(tokens, first, prefixes), _expected(check, len(variables))
+        query, rows = in_full(check.text), _expected(check, len(variables))
     if tokens.text_of(where) != "{" and tokens.word_of(where) != "WHERE":
         raise tokens.malformed(where, "expected WHERE or a brace")
     question = Question(check, query, variables, _has_order(tokens), facts.may_name_any_graph, rows, facts.unknown)
@@ -119,29 +118,6 @@ def _refuse(tokens: Tokens, index: int) -> None:
         raise tokens.malformed(index, f"a check has no {word}: write graphs as GRAPH, and IRIs in full or with PREFIX")
     if word in FRESH_FUNCTIONS and tokens.text_of(index + 1) == "(":
         raise tokens.malformed(index, f"a check has no {word}: it must depend on the content only")
-
-
-def _prologue(tokens: Tokens) -> tuple[dict[str, str], int]:
-    """What the prefixes stand for, and the first token after the prologue."""
-    prefixes: dict[str, str] = {}
-    index = 0
-    while tokens.word_of(index) == "PREFIX" and tokens.kind_of(index + 2) == IRI:
-        prefixes[tokens.text_of(index + 1)] = tokens.iri_of(index + 2)
-        index += 3
-    return prefixes, index
-
-
-def _in_full(tokens: Tokens, first: int, prefixes: dict[str, str]) -> str:
-    """The text from a token on, with IRIs instead of prefixed names."""
-    edits = []
-    for index in range(first, len(tokens)):
-        if tokens.kind_of(index) == PREFIXED:
-            prefix, _, local = tokens.text_of(index).partition(":")
-            local = _ESCAPED.sub(r"\1", local)
-            iri = f"<{prefixes[f'{prefix}:']}{local}>"
-            # A space keeps ?a<x:b from becoming another sign; after ^^ none is needed.
-            edits.append((index, f"{iri} " if tokens.text_of(index - 1) == "^^" else f" {iri} "))
-    return tokens.slice(first, len(tokens), edits)
 
 
 def _variables(tokens: Tokens, index: int) -> tuple[tuple[str, ...], int]:

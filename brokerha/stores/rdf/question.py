@@ -29,10 +29,9 @@ from brokerha.stores.rdf.change import AS_BLANK, AS_BLANK_FUNCTIONS, as_iri
 from brokerha.stores.rdf.formats import BOOLEANS, QUADS, SOLUTIONS, TRIPLES, choose
 from brokerha.stores.rdf.query import RESULT_LIMIT_BYTES, Answer, Pattern
 from brokerha.stores.rdf.terms import Function, Term, arguments_of, bound
-from brokerha.stores.sparql.full import in_full
 from brokerha.stores.sparql.request import QueryFacts, read_query
 from brokerha.stores.sparql.text import check_query
-from brokerha.stores.sparql.tokens import RESERVED, VARIABLE, Tokens, tokenize
+from brokerha.stores.sparql.tokens import RESERVED, VARIABLE, Tokens, in_full, tokenize
 from brokerha.stores.sparql.unknown import failing
 
 ROWS_LIMIT: Final = 2_000_000

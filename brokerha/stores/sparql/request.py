@@ -167,7 +167,7 @@ def _read_short_query(text: str) -> QueryFacts:
 def _read_query(text: str) -> QueryFacts:
     tokens = tokenize(text)
     refuse(tokens)
-    first = _prologue_end(tokens, 0)
+    first = prologue_end(tokens, 0)
     kind = tokens.word_of(first)
     if kind not in _QUERY_WORDS:
         raise tokens.malformed(first, "expected SELECT, ASK, CONSTRUCT or DESCRIBE")
@@ -209,7 +209,7 @@ def _check_size(tokens: Tokens, span: Span) -> None:
         )
 
 
-def _prologue_end(tokens: Tokens, index: int) -> int:
+def prologue_end(tokens: Tokens, index: int) -> int:
     """The first token from this one on that is not part of a prologue."""
     while True:
         word = tokens.word_of(index)
@@ -264,7 +264,7 @@ class _Reader:
         parts = []
         while True:
             start = self._index
-            self._index = _prologue_end(self._tokens, start)
+            self._index = prologue_end(self._tokens, start)
             if self._index == len(self._tokens):
                 break
             self._declarations.add(start, self._index)

@@ -18,11 +18,11 @@ from brokerha.model.ids import Timestamp, TxId
 from brokerha.model.operations import OnQuads
 from brokerha.stores.rdf.change import change_text, read_nquads
 from brokerha.stores.rdf.terms import Function, Graph
-from brokerha.stores.sparql.full import in_full
 from brokerha.stores.sparql.functions import FreshFunctions, seed_of
 from brokerha.stores.sparql.modify import Modify
 from brokerha.stores.sparql.request import Part, Request, read_update
 from brokerha.stores.sparql.template import read_iri, read_plain_data
+from brokerha.stores.sparql.tokens import in_full
 from brokerha.stores.sparql.update import data_step
 
 _CLEARING: Final = frozenset({"CLEAR", "DROP"})

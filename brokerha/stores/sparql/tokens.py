@@ -51,6 +51,7 @@ _ESCAPED = r"%[0-9A-Fa-f]{2}|\\[_~.\-!$&'()*+,;=/?\#@%]"
 _DOTTED = rf"[{_BASE}][{_INNER}]*+(?:\.++[{_INNER}]++)*+"
 _CODEPOINT = r"\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}"
 
+_BACKSLASH: Final = re.compile(r"\\(.)")
 _CODEPOINTS: Final = re.compile(_CODEPOINT)
 _LOOKS_LIKE_COMPARISON: Final = re.compile(r"<[?$]|\(\)|&&")
 CONSTANTS: Final = frozenset({IRI, STRING, BLANK, LANGUAGE, PREFIXED, NUMBER})
@@ -175,6 +176,40 @@ def tokenize(text: str) -> Tokens:
         starts.append(start)
         ends.append(end)
     return tokens
+
+
+def in_full(text: str) -> str:
+    """The same request or query without PREFIX, so that texts of different origin fit into one. Raises InvalidRequest for BASE.
+
+    Its syntax was checked before.
+
+    >>> in_full("PREFIX x: <urn:x:> SELECT ?s { ?s x:p ?o }").strip()
+    'SELECT ?s { ?s  <urn:x:p>  ?o }'
+    """
+    tokens = tokenize(text)
+    prefixes: dict[str, str] = {}
+    edits: list[tuple[int, str]] = []
+    index = 0
+    while index < len(tokens):
+        word = tokens.word_of(index)
+        if word in {"BASE", "VERSION"}:
+            raise tokens.malformed(
+                index,
+                f"no {word} within a transaction or in a read of kind together: write IRIs in full or with PREFIX",
+            )
+        if word == "PREFIX" and tokens.kind_of(index + 2) == IRI:
+            prefixes[tokens.text_of(index + 1)] = tokens.iri_of(index + 2)
+            edits += [(index, ""), (index + 1, ""), (index + 2, "")]
+            index += 3
+            continue
+        if tokens.kind_of(index) == PREFIXED:
+            prefix, _, local = tokens.text_of(index).partition(":")
+            local = _BACKSLASH.sub(r"\1", local)
+            iri = f"<{prefixes[f'{prefix}:']}{local}>"
+            # A space keeps ?a<x:b from becoming another sign; after ^^ none is needed.
+            edits.append((index, f"{iri} " if tokens.text_of(index - 1) == "^^" else f" {iri} "))
+        index += 1
+    return tokens.slice(0, len(tokens), edits)
 
 
 def _check_encodable(text: str) -> None:

@@ -14,7 +14,7 @@ from brokerha.model.errors import InvalidRequest, NotAcceptable, TimedOut, TooLa
 from brokerha.model.operations import Operation
 from brokerha.stores.execution.worker_store import WorkerStore
 from brokerha.stores.rdf import question as rdf_question
-from brokerha.stores.sparql import full as sparql_full
+from brokerha.stores.sparql.tokens import in_full
 from tests.contracts.store_contract import quads, read, run
 from tests.contracts.store_pending_contract import opened, together, wanted
 from tests.contracts.store_queue_contract import execute
@@ -281,7 +281,7 @@ def test_too_many_repositories_at_one_moment_are_refused(store: WorkerStore) -> 
 
 def test_names_in_full_mean_the_same() -> None:
     text = "PREFIX a: <urn:a:> PREFIX b: <urn:b#> SELECT ?x { ?x a:b\\-c/b: 'a:b'^^b:t # a:b\n . FILTER(?x<a:y) } # end"
-    assert sparql_full.in_full(text).split() == (
+    assert in_full(text).split() == (
         [
             "SELECT",
             "?x",
