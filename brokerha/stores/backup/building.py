@@ -32,7 +32,7 @@ from brokerha.ports.store import Applied
 from brokerha.stores.comparing.fingerprint import key_digest
 from brokerha.stores.control.suite import EMPTY, Suite
 from brokerha.stores.control.table import keep
-from brokerha.stores.copies.frozen import BATCH_LIMIT_BYTES, BATCH_ROWS_LIMIT
+from brokerha.stores.copies.frozen import BATCH_ROWS_LIMIT, Row, batches
 from brokerha.stores.execution.effects_log import EffectsLog
 from brokerha.stores.execution.last_changes import write_rows
 from brokerha.stores.execution.state import RepositoryState, StoreState, write_state
@@ -48,8 +48,6 @@ LINES_AT_ONCE: Final = 10_000
 """Quads that are parsed together."""
 LOAD_QUADS: Final = 250_000
 """Quads of one bulk load, which holds them in memory several times while it sorts them: 300 MB, where a million take 1.2 GB."""
-
-Row = tuple[bytes, bytes]
 
 
 class CopyBuilder:
@@ -179,7 +177,7 @@ class CopyBuilder:
     def _append(self, table: Any, rows: Iterable[Row]) -> int:
         """Put rows after all that are there. Returns their number."""
         number = 0
-        for batch in _batches(rows):
+        for batch in batches(rows):
             with store_errors("cannot build a table"), self._environment.lmdb.begin(write=True, db=table) as writing:
                 _, added = writing.cursor().putmulti(batch, append=True, overwrite=False)
             invariant(added == len(batch), "rows are given in order, and none twice", after=batch[0][0])
@@ -188,23 +186,9 @@ class CopyBuilder:
 
     def _put(self, table: Any, rows: Iterable[Row]) -> None:
         """Put rows in any order."""
-        for batch in _batches(rows):
+        for batch in batches(rows):
             with store_errors("cannot build a table"), self._environment.lmdb.begin(write=True, db=table) as writing:
                 writing.cursor().putmulti(batch)
-
-
-def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Lists of bounded size."""
-    batch: list[Row] = []
-    size_bytes = 0
-    for row in rows:
-        batch.append(row)
-        size_bytes += len(row[0]) + len(row[1])
-        if size_bytes >= BATCH_LIMIT_BYTES or len(batch) >= BATCH_ROWS_LIMIT:
-            yield batch
-            batch, size_bytes = [], 0
-    if batch:
-        yield batch
 
 
 class _Counted:

@@ -11,7 +11,7 @@ Memory is bounded by a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,8 @@ TAIL_LSNS = 10_000
 TAIL_LIMIT_BYTES = 64 * 1024 * 1024
 BATCH_LIMIT_BYTES = 16 * 1024 * 1024
 BATCH_ROWS_LIMIT = 50_000
+
+Row = tuple[bytes, bytes]
 
 
 class Frozen(NamedTuple):
@@ -93,7 +95,7 @@ def write_tables(frozen: Frozen, directory: Path, may_go_on: Callable[[], None],
             for name, table, checked in large:
                 written = target.open_db(name)
                 with frozen.transaction.cursor(table) as cursor:
-                    for batch in _batches(cursor, checked):
+                    for batch in batches(_checked(cursor, checked)):
                         may_go_on()
                         with target.begin(write=True, db=written) as writing, writing.cursor() as place:
                             place.putmulti(batch, append=True)
@@ -104,17 +106,22 @@ def _checked_place(_key: bytes, _row: bytes) -> None:
     """A place has no sum of its own; the scrub of the copy that is made compares it with its message."""
 
 
-def _batches(cursor: Any, checked: Callable[[bytes, bytes], object]) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Rows in lists of bounded size. Raises StoreError at the first that is not what was written."""
-    batch: list[tuple[bytes, bytes]] = []
+def _checked(rows: Iterable[Row], checked: Callable[[bytes, bytes], object]) -> Iterator[Row]:
+    """The same rows. Raises StoreError at the first that is not what was written."""
+    for row in rows:
+        checked(*row)
+        yield row
+
+
+def batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows in lists of bounded size."""
+    batch: list[Row] = []
     size_bytes = 0
-    for row_key, row in cursor:
-        checked(row_key, row)
-        batch.append((row_key, row))
-        size_bytes += len(row_key) + len(row)
+    for row in rows:
+        batch.append(row)
+        size_bytes += len(row[0]) + len(row[1])
         if size_bytes >= BATCH_LIMIT_BYTES or len(batch) >= BATCH_ROWS_LIMIT:
             yield batch
-            batch = []
-            size_bytes = 0
+            batch, size_bytes = [], 0
     if batch:
         yield batch
