@@ -10,6 +10,7 @@ process on one that was emptied.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from brokerha.ports.store import Applied
@@ -103,11 +104,4 @@ class _Counted:
 
 def _begun(lines: Iterator[str]) -> Iterator[str]:
     """An iterator that has its snapshot now, not when its first line is taken."""
-    first = next(lines, None)
-    return _from(first, lines)
-
-
-def _from(first: str | None, lines: Iterator[str]) -> Iterator[str]:
-    if first is not None:
-        yield first
-        yield from lines
+    return chain(list(islice(lines, 1)), lines)
