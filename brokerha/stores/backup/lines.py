@@ -25,6 +25,7 @@ import msgpack
 from brokerha.model.errors import StoreDamaged, StoreError
 from brokerha.model.ids import Lsn
 from brokerha.model.operations import LoggedRow
+from brokerha.stores.backup.log_pages import row_of
 
 HEAD = b"brokerha lines 1\n"
 BLOCK_LINES = 1_000
@@ -61,7 +62,7 @@ def write_lines(file: Any, lines: Lines, note: Callable[[int], None] = lambda _b
         file.write(block)
         digest.update(block)
         size_bytes += len(block)
-        last = (first_lsn + len(rows) - 1, _row(msgpack.unpackb(rows[-1])))
+        last = (first_lsn + len(rows) - 1, row_of(msgpack.unpackb(rows[-1])))
         note(len(block))
     if last is None:
         raise StoreError("there are no lines to write")
@@ -129,12 +130,7 @@ def _read_block(file: Any, head: bytes, following: Lsn, name: str, note: Callabl
     note(body)
     if _SUM.unpack_from(head, _RANGE.size)[0] != crc32(body, crc32(head[: _RANGE.size])):
         raise StoreDamaged(f"{where}: a checksum differs")
-    rows = [_row(row) for row in msgpack.unpackb(body)]
+    rows = [row_of(row) for row in msgpack.unpackb(body)]
     if len(rows) != count:
         raise StoreDamaged(f"{where}: {len(rows)} lines instead of {count}")
     return rows
-
-
-def _row(values: list[Any]) -> LoggedRow:
-    txid, timestamp, outcome, reason, effect, fingerprint = values
-    return txid, timestamp, outcome, reason, effect, fingerprint
