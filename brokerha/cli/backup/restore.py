@@ -29,7 +29,8 @@ from brokerha.model.errors import Conflict, InvalidRequest, NotReady, Rejected, 
 from brokerha.model.fingerprints import differs, text_of
 from brokerha.model.ids import Lsn, is_node_id
 from brokerha.model.operations import LoggedRow, Operation, pack_operations
-from brokerha.stores.backup.undoing import Earlier, Message, Undoing
+from brokerha.stores.backup.undoing import Earlier, Undoing
+from brokerha.stores.tables.queue_change import Message
 
 if TYPE_CHECKING:
     from brokerha.client import Client

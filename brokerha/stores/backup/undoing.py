@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import takewhile
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from brokerha.model import control
 from brokerha.model.errors import InvalidRequest
@@ -36,17 +36,10 @@ from brokerha.model.operations import (
 )
 from brokerha.model.reserved import claims, settings
 from brokerha.model.reserved.pieces import pieces_of
+from brokerha.stores.tables.queue_change import Message
 
 KEPT_TABLES = frozenset({settings.TABLE, claims.TABLE, *control.PRIVATE})
 """What is in them stays as it is."""
-
-
-class Message(NamedTuple):
-    """One message of a queue."""
-
-    id: str
-    content_type: str
-    body: bytes
 
 
 class Earlier(Protocol):

@@ -14,7 +14,7 @@ from brokerha.model.errors import InvalidRequest, NotReady, Rejected, TooLarge
 from brokerha.model.fingerprints import packed
 from brokerha.model.operations import LoggedRow, Operation, Put, pack_effect
 from brokerha.stores.backup.restore_target import Target
-from brokerha.stores.backup.undoing import Message
+from brokerha.stores.tables.queue_change import Message
 
 
 class Fake:

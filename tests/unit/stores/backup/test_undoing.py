@@ -20,7 +20,8 @@ from brokerha.model.operations import (
     pack_operations,
     unpack_effect,
 )
-from brokerha.stores.backup.undoing import Message, Undoing
+from brokerha.stores.backup.undoing import Undoing
+from brokerha.stores.tables.queue_change import Message
 from tests.support.memory_store.worker_copy import MemoryCopy
 
 
