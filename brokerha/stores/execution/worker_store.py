@@ -305,11 +305,13 @@ class WorkerStore:
 
     def close(self) -> None:
         """Release the directory, after the reads that run. Idempotent."""
+        self._reading.refuse()
         with self._writing:
-            if self._environment.lock.closed:
-                return
             self._drafts.clear()
-            if self._reading.close():
+        # Not within the writer's turn: a read that waits for it (`_held`) is refused when it has it.
+        has_ended = self._reading.wait()
+        with self._writing:
+            if has_ended and not self._environment.lock.closed:
                 self._repositories.close()
                 self._environment.close()
 

@@ -88,10 +88,14 @@ class Reading:
         if self._is_closed:
             raise StoreError("the store is closed")
 
-    def close(self) -> bool:
-        """Let no read begin and wait for those that run; returns whether all of them ended in time."""
+    def refuse(self) -> None:
+        """Let no read begin."""
         with self._changed:
             self._is_closed = True
+
+    def wait(self) -> bool:
+        """Wait for those that run; returns whether all of them ended in time."""
+        with self._changed:
             return self._changed.wait_for(lambda: self._running == 0, _CLOSE_LIMIT_S)
 
 

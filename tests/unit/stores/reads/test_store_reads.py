@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import msgpack
 import pytest
 
 from brokerha.model.errors import StoreError, TimedOut
+from brokerha.stores.reads import reading
 from tests.contracts.store_contract import quads, run
 from tests.unit.stores.store_place import COUNT, Place
 
@@ -41,6 +43,38 @@ def test_reads_end_when_the_store_is_closed(place: Place) -> None:
     for ask in (lambda: store.read("get", "t", {"key": b"1"}), lambda: run(store, [COUNT]), store.recompute):
         with pytest.raises(StoreError, match="closed"):
             ask()
+
+
+def test_closing_and_a_read_that_waits_for_its_turn_do_not_wait_for_each_other(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store: Any = place.open()
+    monkeypatch.setattr(reading, "_CLOSE_LIMIT_S", 30.0)
+    refused: list[str] = []
+
+    def recompute() -> None:
+        try:
+            store.recompute()
+        except StoreError as error:
+            refused.append(str(error))
+
+    waiting = threading.Thread(target=recompute, daemon=True)
+
+    def begin_to_read() -> None:
+        # The store is about to be closed: it has the writer's turn already.
+        waiting.start()
+        while waiting.is_alive() and not store._reading._running:
+            waiting.join(0.01)
+
+    monkeypatch.setattr(store._drafts, "clear", begin_to_read)
+    closing = threading.Thread(target=store.close, daemon=True)
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive()
+    waiting.join()
+    assert refused == ["the store is closed"]
+    monkeypatch.undo()
+    assert place.open().applied().lsn == 0
 
 
 def test_readers_see_whole_batches_only(place: Place) -> None:
