@@ -5,8 +5,8 @@
 
 The files hold everything, but of the effects log only its last lines: opening them never asks for one, because the state row says
 of each repository that everything up to the LSN is durable in it, which is so, as a backup flushes first. The last lines
-are there for the master, which may not have them in its journal yet when the copy that they came from is lost. Every value is checked on its way, so that a source that is damaged says so instead of giving it on.
-Memory is bounded by a batch.
+are there for the master, which may not have them in its journal yet when the copy that they came from is lost. Every value is
+checked on its way, so that a source that is damaged says so instead of giving it on. Memory is bounded by a batch.
 """
 
 from __future__ import annotations

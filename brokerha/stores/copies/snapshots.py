@@ -1,6 +1,6 @@
 """Snapshots that a worker gives to others: made, read chunk by chunk, dropped.
 
-    snapshots/0/data/data.mdb                the tables, without the effects log (frozen.py)
+    snapshots/0/data/data.mdb                the tables, and of the effects log its last lines (frozen.py)
     snapshots/0/repositories/main.0/...      the engine's own backup: hard links to its files
 
 Only the process that made a snapshot knows it: what a start finds here is deleted. Names come from other nodes and are never

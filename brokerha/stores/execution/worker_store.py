@@ -1,4 +1,4 @@
-"""The store of one worker: all its RDF repositories and key-value tables behind one door, with one applied LSN.
+"""The store of one worker: all its RDF repositories, key-value tables and queues behind one door, with one applied LSN.
 
     execute / apply
         -> Batch          evaluates, writes results + keys + state row into one LMDB transaction

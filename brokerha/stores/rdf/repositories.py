@@ -105,7 +105,7 @@ class Repositories:
                 )
 
     def make(self, name: str, lsn: Lsn) -> Repository:
-        """Make a repository for the transaction at ``lsn``. It exists for others after `list_fresh` and `commit`."""
+        """Make a repository for the transaction at ``lsn``. It exists for others once it is in `listed`, and committed."""
         directory = f"{name}.{self._next_number}"
         self._next_number += 1
         state = RepositoryState(directory, flushed_position=0, base_lsn=lsn - 1, items=0)
