@@ -71,7 +71,7 @@ class Evaluation:
         timestamp: Timestamp,
         commit_earlier: Callable[[], None],
         suite: Suite,
-        is_union: Callable[[str], bool] = lambda _repository: False,
+        is_union: Callable[[str], bool],
     ) -> None:
         """``is_union`` says of a repository whether its default graph is the union of all, before the transaction."""
         self.presence = Presence(repositories.listed)

@@ -44,10 +44,6 @@ _DEPTH_LIMIT: Final = 32
 _PAGES_AT_ONCE: Final = 64
 
 
-def _go_on() -> None:
-    """Nobody wants it to end early."""
-
-
 class _Table(NamedTuple):
     """The head of a table."""
 
@@ -72,13 +68,10 @@ class _Place(NamedTuple):
     """All keys in it are less; None for no bound."""
 
 
-def check_pages(path: Path, may_go_on: Callable[[], None] = _go_on) -> None:
-    """Raise StoreDamaged when a page that is in use cannot be walked. Nobody writes meanwhile. A missing or empty file is fine.
-
-    ``may_go_on`` is called now and then, and what it raises ends this.
-    """
+def check_pages(path: Path) -> None:
+    """Raise StoreDamaged when a page that is in use cannot be walked. Nobody writes meanwhile. A missing or empty file is fine."""
     if path.exists() and path.stat().st_size > 0:
-        HeldPages(path).check(may_go_on)
+        HeldPages(path).check(lambda: None)
 
 
 class HeldPages:
@@ -97,8 +90,8 @@ class HeldPages:
             place = (self._head.number & 1) * self._head.page_bytes
             self._raw = os.pread(file.fileno(), self._head.page_bytes, place)
 
-    def check(self, may_go_on: Callable[[], None] = _go_on) -> None:
-        """Walk all of them. Raises StoreDamaged, and what ``may_go_on`` raises."""
+    def check(self, may_go_on: Callable[[], None]) -> None:
+        """Walk all of them; ``may_go_on`` is called now and then. Raises StoreDamaged, and what that raises."""
         with self._path.open("rb", buffering=0) as file, self._damage():
             held_pages = os.fstat(file.fileno()).st_size // self._head.page_bytes
             walk = _Walk(file.fileno(), self._head.page_bytes, held_pages, may_go_on)

@@ -220,9 +220,9 @@ def statements(
     return chosen.media_type, output.pieces()
 
 
-def written(results: Any, chosen: ResultFormat, limit_bytes: int = RESULT_LIMIT_BYTES) -> Answer:
+def written(results: Any, chosen: ResultFormat) -> Answer:
     """Results that are there already, in a format. Raises TooLarge."""
-    output = _Output(limit_bytes, lambda: True)
+    output = _Output(RESULT_LIMIT_BYTES, lambda: True)
     _write(results, chosen, output)
     return chosen.media_type, output.pieces()
 

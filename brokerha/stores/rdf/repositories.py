@@ -17,7 +17,6 @@ import shutil
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from brokerha.model.errors import StoreDamaged
 from brokerha.model.ids import Lsn
@@ -26,12 +25,8 @@ from brokerha.stores.execution.state import RepositoryState
 from brokerha.stores.rdf.change import PendingQuads
 from brokerha.stores.rdf.repository import RdfRepository
 
-
-class OpenEngine(Protocol):
-    """Opens the engine of one repository in its directory; the directory may be new."""
-
-    def __call__(self, directory: Path) -> RdfRepository:
-        """Raises StoreError."""
+OpenEngine = Callable[[Path], RdfRepository]
+"""Opens the engine of one repository in its directory; the directory may be new. Raises StoreError."""
 
 
 class Repository:

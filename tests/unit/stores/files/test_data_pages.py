@@ -147,7 +147,7 @@ def test_a_state_that_is_being_read_is_whole_while_others_write(tmp_path: Path) 
                 held = HeldPages(file, reading.id())
                 with environment.begin(write=True, db=table) as writing:
                     writing.put(b"another %d" % number, bytes(3000))
-                held.check()
+                held.check(lambda: None)
 
 
 def test_who_asked_for_it_may_end_it(filled: Path) -> None:
@@ -155,7 +155,7 @@ def test_who_asked_for_it_may_end_it(filled: Path) -> None:
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        check_pages(filled, may_go_on=no_longer)
+        HeldPages(filled).check(no_longer)
 
 
 def test_no_file_and_an_empty_file_pass(tmp_path: Path) -> None:
