@@ -26,6 +26,7 @@ from brokerha.model.requests import UNKNOWN, WAIT, Reply
 from brokerha.nodes.building import open_process, open_worker
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.front import questions
+from brokerha.nodes.loop import complete
 from brokerha.nodes.master.node import MasterNode
 from brokerha.nodes.master.process_node import ProcessNode
 from brokerha.nodes.worker.node import WorkerNode
@@ -150,7 +151,7 @@ class FrontWire:
             except NotReady as error:
                 again(left, Reply(0, txid, UNKNOWN, 0, "NotReady", str(error)))
             except BrokerhaError as error:
-                answer.set_exception(error)
+                complete(answer, error)
             else:
                 inner.add_done_callback(lambda done: take(left, done.result()))
 
@@ -158,11 +159,11 @@ class FrontWire:
             if reply.status == UNKNOWN and ("stopping" in reply.reason or "not primary" in reply.reason):
                 again(left, reply)
             else:
-                answer.set_result(reply)
+                complete(answer, reply)
 
         def again(left: int, reply: Reply) -> None:
             if left <= 0:
-                answer.set_result(reply)
+                complete(answer, reply)
                 return
             timer = threading.Timer(self.RETRY_S, attempt, (left - 1,))
             timer.daemon = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Any, TypeVar
 
 import structlog
@@ -27,6 +27,17 @@ def parting_ms(transport: Transport, timeout_s: float) -> int:
     """How long a stopping node lets its transport send what waits: hardly at all when there is no broker to send it to."""
     is_connected = transport.status().state == "connected"
     return int(timeout_s * 1000) if is_connected else AWAY_MS
+
+
+def complete(future: Future[Answer], end: Answer | BaseException) -> None:
+    """Give a future its result, or the error that ``end`` is. One that is complete stays as it is, and so does one whose caller goes at this very moment."""
+    try:
+        if isinstance(end, BaseException):
+            future.set_exception(end)
+        else:
+            future.set_result(end)
+    except InvalidStateError:
+        pass
 
 
 class NodeLoop:
@@ -58,6 +69,15 @@ class NodeLoop:
             self._refuse_calls()
         self._wake()
         return future
+
+    def call_for(self, future: Future[Any], action: Callable[[], object]) -> None:
+        """Run ``action`` between two turns; what it raises completes ``future``, which it completes itself otherwise, at once or later."""
+
+        def fail(done: Future[Any]) -> None:
+            if error := done.exception():
+                complete(future, error)
+
+        self.call(action).add_done_callback(fail)
 
     def serve_calls(self) -> None:
         """Run what was handed in; only the loop itself calls this."""

@@ -17,7 +17,7 @@ from brokerha.master.site_commands import SiteCommands
 from brokerha.master.split_report import Facts, facts_of
 from brokerha.model.errors import BrokerhaError, NotReady, TimedOut
 from brokerha.model.records import History
-from brokerha.nodes.loop import NodeLoop
+from brokerha.nodes.loop import NodeLoop, complete
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.ports.clock import Clock
 
@@ -55,20 +55,11 @@ class Commands:
 
         def carry_out() -> None:
             if refusal := self._ended or runner.failure:
-                future.set_exception(NotReady(refusal))
-                return
+                raise NotReady(refusal)
             commands = SiteCommands(runner.core, protect_single_worker=self._protects)
-            try:
-                answer = commands.run(name, arguments, self._clock.now())
-            except BrokerhaError as error:
-                future.set_exception(error)
-                return
-            self._open.append((future, answer, runner.core))
+            self._open.append((future, commands.run(name, arguments, self._clock.now()), runner.core))
 
-        called = loop.call(carry_out)
-        called.add_done_callback(
-            lambda done: future.set_exception(error) if (error := done.exception()) and not future.done() else None
-        )
+        loop.call_for(future, carry_out)
         return future
 
     def settle(self, runner: MasterRunner) -> None:
@@ -76,7 +67,7 @@ class Commands:
         waiting, self._open = self._open, []
         for future, answer, core in waiting:
             if runner.failure or core is not runner.core:
-                _fail(future, NotReady(f"nothing was changed: {runner.failure or 'the journal failed'}"))
+                complete(future, NotReady(f"nothing was changed: {runner.failure or 'the journal failed'}"))
             elif runner.core.to_write:
                 self._open.append((future, answer, core))
             else:
@@ -85,14 +76,13 @@ class Commands:
     def _tell(self, runner: MasterRunner, future: Future[Answer], answer: Answer) -> None:
         """Answer once enough backups hold what was changed."""
         if len(self._waiting) >= WAITING_LIMIT:
-            _fail(future, TimedOut(f"{WAITING_LIMIT} commands wait for the backups already; see status"))
+            complete(future, TimedOut(f"{WAITING_LIMIT} commands wait for the backups already; see status"))
             return
         self._waiting.add(future)
 
         def tell() -> None:
             self._waiting.discard(future)
-            if not future.done():
-                future.set_result(answer)
+            complete(future, answer)
 
         runner.when_safe(tell)
 
@@ -102,12 +92,7 @@ class Commands:
         open_, self._open = self._open, []
         waiting, self._waiting = self._waiting, set()
         for future in (*(each[0] for each in open_), *waiting):
-            _fail(future, TimedOut(f"whether it was carried out is unknown, see status: {reason}"))
-
-
-def _fail(future: Future[Answer], error: BrokerhaError) -> None:
-    if not future.done():
-        future.set_exception(error)
+            complete(future, TimedOut(f"whether it was carried out is unknown, see status: {reason}"))
 
 
 class SplitReports:

@@ -35,6 +35,7 @@ from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.outside.levels import LATEST_LSN
 from brokerha.model.requests import UNKNOWN, Reply, TxReply
 from brokerha.model.reserved.claims import CLAIM_LIMIT, EMPTY, LEASE_MS, TABLE, Claims, claimed, claims_in, packed
+from brokerha.nodes.loop import complete
 from brokerha.ports.front import ReadOutcome
 
 PAUSE_MS: Final = 100
@@ -199,7 +200,7 @@ class Consumers:
             # They wait together, each no longer than its own time.
             for taking in [each for each in queue.waiting if now_ms >= each.end_ms]:
                 queue.waiting.remove(taking)
-                _fail(taking, TimedOut(f"queue {queue.name!r} was not read in time, or not agreed on: try again"))
+                complete(taking.future, TimedOut(f"queue {queue.name!r} was not read in time, or not agreed on: try again"))
             if not queue.is_busy and now_ms >= self._upkeep_ms(queue):
                 self._keep_up(queue, now_ms)
 
@@ -219,7 +220,7 @@ class Consumers:
         self._parked.clear()
         self._queues.clear()
         for taking in takings:
-            _fail(taking, error)
+            complete(taking.future, error)
 
     # ---- what is read here
 
@@ -296,7 +297,7 @@ class Consumers:
         queue.rows, queue.claimed_ms = {}, self._host.now_ms() if queue.ids else None
         waiting, queue.waiting = queue.waiting, []
         for taking in waiting:
-            _fail(taking, error)
+            complete(taking.future, error)
 
     # ---- serve
 
@@ -352,7 +353,7 @@ class Consumers:
         if taking.future.done():
             return
         if reply.error:
-            _fail(taking, error_named(reply.error, reply.reason, reply.txid))
+            complete(taking.future, error_named(reply.error, reply.reason, reply.txid))
             return
         taking.taken = tuple(map(str, reply.answer["taken"]))
         queue.used_ms = self._host.now_ms()
@@ -360,7 +361,7 @@ class Consumers:
             queue.given.update(taking.taken)
             _finish(taking, [rows[each] for each in taking.taken])
         elif self._host.now_ms() >= taking.end_ms:
-            _fail(taking, NotReady(f"others take what is in queue {queue.name!r} all the time: try again"))
+            complete(taking.future, NotReady(f"others take what is in queue {queue.name!r} all the time: try again"))
         else:
             # Others were faster, or the call is a repeated one, and what it got stands elsewhere.
             queue.waiting.append(taking)
@@ -370,7 +371,7 @@ class Consumers:
         if all(each in queue.rows for each in taking.taken):
             _finish(taking, [queue.rows[each] for each in taking.taken])
         else:
-            _fail(taking, NotReady(f"messages of queue {queue.name!r} that were taken are gone meanwhile: roll back"))
+            complete(taking.future, NotReady(f"messages of queue {queue.name!r} that were taken are gone meanwhile: roll back"))
 
     # ---- claim
 
@@ -480,10 +481,4 @@ class Consumers:
 
 
 def _finish(taking: Taking, messages: list[Row]) -> None:
-    if taking.future.set_running_or_notify_cancel():
-        taking.future.set_result({"messages": messages, "count": taking.first + len(messages), "txid": taking.txid})
-
-
-def _fail(taking: Taking, error: BaseException) -> None:
-    if not taking.future.done():
-        taking.future.set_exception(error)
+    complete(taking.future, {"messages": messages, "count": taking.first + len(messages), "txid": taking.txid})

@@ -48,7 +48,7 @@ from brokerha.model.outside.shapes import (
 from brokerha.model.requests import APPLIED_LEVEL, LEVELS, Reply, TxCommand, TxReply
 from brokerha.nodes.front.checking import check_read, checked_body
 from brokerha.nodes.front.taking import Consumers, Taking, TakingHost
-from brokerha.nodes.loop import NodeLoop
+from brokerha.nodes.loop import NodeLoop, complete
 from brokerha.ports.clock import Clock
 from brokerha.ports.front import ReadOutcome
 from brokerha.transactions.locks import Locks
@@ -258,7 +258,7 @@ class Transacting:
         if error is not None:
             if kind != "together" and error.args:
                 error.args = (str(error.args[0]).removeprefix(FIRST_READ), *error.args[1:])
-            _fail(future, error)
+            complete(future, error)
             return
         outcome = found.result()
         name, text, answers, packed = msgpack.unpackb(outcome.body, use_list=False)
@@ -267,11 +267,11 @@ class Transacting:
             if _failed(future, reply):
                 return
             if name:
-                _fail(future, error_named(name, text if kind == "together" else text.removeprefix(FIRST_READ)))
+                complete(future, error_named(name, text if kind == "together" else text.removeprefix(FIRST_READ)))
             elif kind == "together":
-                future.set_result(outcome._replace(body=msgpack.packb(answers)))
+                complete(future, outcome._replace(body=msgpack.packb(answers)))
             else:
-                future.set_result(outcome._replace(content_type=answers[0][0], body=answers[0][1]))
+                complete(future, outcome._replace(content_type=answers[0][0], body=answers[0][1]))
 
         arguments = {"found": msgpack.unpackb(packed, use_list=False), "lsn": outcome.lsn}
         self._send("saw", txid, arguments, timeout_ms, remembered)
@@ -288,9 +288,7 @@ class Transacting:
                 )
             act()
 
-        self._loop.call(checked).add_done_callback(
-            lambda done: future.set_exception(error) if (error := done.exception()) and not future.done() else None
-        )
+        self._loop.call_for(future, checked)
 
     # ---- the loop
 
@@ -337,7 +335,7 @@ class Transacting:
 
     def _start(self, action: str, txid: TxId, arguments: Answer, timeout_ms: int, future: Future[Answer]) -> None:
         if action == LIST:
-            future.set_result({"transactions": [{**row, "node": self._host.node} for row in self._host.rows()]})
+            complete(future, {"transactions": [{**row, "node": self._host.node} for row in self._host.rows()]})
             return
         if action == "begin":
             txid = txid or self._host.new_txid() + BEGUN_MARK
@@ -365,7 +363,7 @@ class Transacting:
 
     def _done(self, future: Future[Answer], reply: TxReply) -> None:
         if not _failed(future, reply):
-            future.set_result({"txid": reply.txid, **reply.answer, "node": self._host.node})
+            complete(future, {"txid": reply.txid, **reply.answer, "node": self._host.node})
 
     # ---- accept
 
@@ -407,13 +405,8 @@ def _failed(future: Future[Any], reply: TxReply) -> bool:
         return True
     if not reply.error:
         return False
-    _fail(future, error_named(reply.error, reply.reason, reply.txid))
+    complete(future, error_named(reply.error, reply.reason, reply.txid))
     return True
-
-
-def _fail(future: Future[Any], error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)
 
 
 def _lost(ticket: int, command: TxCommand, reason: str) -> TxReply:

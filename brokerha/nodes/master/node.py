@@ -41,7 +41,7 @@ from brokerha.nodes.front.amqp_front import AmqpFront
 from brokerha.nodes.front.checking import check_read, check_terms, checked_body
 from brokerha.nodes.front.commands import Commands
 from brokerha.nodes.front.transacting import Host, Transacting
-from brokerha.nodes.loop import NodeLoop, parting_ms
+from brokerha.nodes.loop import NodeLoop, complete, parting_ms
 from brokerha.nodes.master.orders import Orders
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.master.settings import MasterSettings, SettingsHost
@@ -165,8 +165,7 @@ class MasterNode:
             self.settings.close(reason)
         waits, self._waits = self._waits, []
         for *_, future in waits:
-            if not future.done():
-                future.set_exception(NotReady(reason))
+            complete(future, NotReady(reason))
         self.tickets.close(reason)
         self.amqp.close()
         if self.followers is not None:
@@ -324,9 +323,7 @@ class MasterNode:
             check_read(kind, name, arguments, min_lsn, timeout_ms)
             self._ask_worker(kind, name, arguments, min_lsn, timeout_ms, future)
 
-        self.loop.call(ask).add_done_callback(
-            lambda done: future.set_exception(error) if (error := done.exception()) and not future.done() else None
-        )
+        self.loop.call_for(future, ask)
         return future
 
     def readers(self, min_lsn: Lsn) -> Readers:
@@ -470,9 +467,7 @@ class MasterNode:
             self.runner.core.feed.expect(lsn)
             self._waits.append((lsn, copies, self.clock.now().mono_ms + timeout_ms, future))
 
-        self.loop.call(note).add_done_callback(
-            lambda done: future.set_exception(error) if (error := done.exception()) and not future.done() else None
-        )
+        self.loop.call_for(future, note)
         return future
 
     def _in_loop(self, act: Callable[[], None]) -> None:
@@ -491,10 +486,10 @@ class MasterNode:
                 continue
             if feed.applied_by(copies) >= lsn:
                 done = [w.node for w in feed.workers.values() if w.applied >= lsn]
-                future.set_result({"lsn": feed.applied_by(copies), "workers": done})
+                complete(future, {"lsn": feed.applied_by(copies), "workers": done})
             elif now.mono_ms >= deadline_ms:
                 message = f"LSN {lsn} is not applied on {copies} workers yet: they are at {feed.applied_by(copies)}"
-                future.set_exception(TimedOut(message))
+                complete(future, TimedOut(message))
             else:
                 still.append(wait)
         self._waits = still

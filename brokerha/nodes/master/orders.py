@@ -20,7 +20,7 @@ from brokerha.model.errors import BrokerhaError, InvalidRequest, TimedOut, error
 from brokerha.model.ids import NodeId
 from brokerha.model.wire.messages import Envelope, Outgoing
 from brokerha.model.wire.process_messages import NodeAnswer, NodeOrder
-from brokerha.nodes.loop import NodeLoop
+from brokerha.nodes.loop import NodeLoop, complete
 from brokerha.nodes.master.process_runner import ProcessRunner
 from brokerha.replication.role.resting import COIN, CONTINUE, PAUSE
 
@@ -76,10 +76,9 @@ class Orders:
             oldest = next(iter(self._waiting)) if len(self._waiting) > WAITING_LIMIT else ""
             given_up = self._waiting.pop(oldest, None)
         if given_up is not None:
-            _fail(given_up[1], TimedOut(f"{given_up[0]} did not answer: look at its status, and try again"))
+            complete(given_up[1], TimedOut(f"{given_up[0]} did not answer: look at its status, and try again"))
         message = Outgoing(node, NodeOrder(request, command, is_forced))
-        sent = self._loop.call(lambda: self._runner.transport.send([message]))
-        sent.add_done_callback(lambda done: _fail(future, error) if (error := done.exception()) else None)
+        self._loop.call_for(future, lambda: self._runner.transport.send([message]))
         return future
 
     def on_node(self, envelope: Envelope) -> bool:
@@ -113,15 +112,9 @@ class Orders:
             if future is None or node != sender:
                 return
             del self._waiting[answer.request]
-        if future.done():
-            return
         if answer.error:
-            future.set_exception(error_named(answer.error, answer.refusal))
+            complete(future, error_named(answer.error, answer.refusal))
         else:
-            done = {"node": node, "changed": answer.is_changed, "state": answer.state, "reason": answer.reason}
-            future.set_result(done)
-
-
-def _fail(future: Future[Answer], error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)
+            complete(
+                future, {"node": node, "changed": answer.is_changed, "state": answer.state, "reason": answer.reason}
+            )

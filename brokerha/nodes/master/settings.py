@@ -37,7 +37,7 @@ from brokerha.model.reserved.settings import (
     value_problem,
 )
 from brokerha.model.wire.messages import Outgoing, SettingsReport, SettingsRequest
-from brokerha.nodes.loop import NodeLoop
+from brokerha.nodes.loop import NodeLoop, complete
 from brokerha.nodes.settings import NEVER, NodeSettings, rows_of
 from brokerha.ports.front import ReadOutcome
 
@@ -195,19 +195,13 @@ class MasterSettings:
 
         def begin() -> None:
             if name == "settings":
-                future.set_result({**self._told(), "settings": self.here.report()})
+                complete(future, {**self._told(), "settings": self.here.report()})
                 return
-            try:
-                wish = self._wish(name, arguments, timeout_ms, future)
-            except BrokerhaError as error:
-                future.set_exception(error)
-            else:
-                self._wishes.append(wish)
-                self._go_on(wish)
+            wish = self._wish(name, arguments, timeout_ms, future)
+            self._wishes.append(wish)
+            self._go_on(wish)
 
-        loop.call(begin).add_done_callback(
-            lambda done: future.set_exception(error) if (error := done.exception()) and not future.done() else None
-        )
+        loop.call_for(future, begin)
         return future
 
     def _told(self) -> Answer:
@@ -276,14 +270,12 @@ class MasterSettings:
                 self._fail(wish, NotReady(f"{wish.name} was not changed: others change settings all the time; try again"))
             return
         self._wishes.remove(wish)
-        if not wish.future.done():
-            wish.future.set_result({**self._told(), "set_lsn": wish.lsn, "setting": self.here.report_of(wish.name)})
+        complete(wish.future, {**self._told(), "set_lsn": wish.lsn, "setting": self.here.report_of(wish.name)})
 
     def _fail(self, wish: _Wish, error: BrokerhaError) -> None:
         if wish in self._wishes:
             self._wishes.remove(wish)
-        if not wish.future.done():
-            wish.future.set_exception(error)
+        complete(wish.future, error)
 
     def close(self, reason: str) -> None:
         """Answer who waits: the node stops, or another process is primary now."""

@@ -17,6 +17,7 @@ from brokerha.master.core import MasterCore
 from brokerha.master.state_words import apart_state, news_ms
 from brokerha.model.errors import NotFound, UnknownRepository
 from brokerha.model.ids import Instant
+from brokerha.nodes.loop import complete
 from brokerha.ports.front import ReadOutcome
 
 
@@ -65,15 +66,13 @@ def with_age(future: Future[ReadOutcome], age: Age) -> Future[ReadOutcome]:
     inner: Future[ReadOutcome] = Future()
 
     def pass_on(done: Future[ReadOutcome]) -> None:
-        if future.done():
-            return  # The caller has gone.
         if error := done.exception():
             if isinstance(error, (NotFound, UnknownRepository)):
                 # That there is nothing is an answer as well, and as old.
                 error.apart, error.stale_ms = age
-            future.set_exception(error)
+            complete(future, error)
         else:
-            future.set_result(done.result()._replace(apart=age.apart, stale_ms=age.stale_ms))
+            complete(future, done.result()._replace(apart=age.apart, stale_ms=age.stale_ms))
 
     inner.add_done_callback(pass_on)
     return inner

@@ -33,6 +33,7 @@ from brokerha.model.errors import BrokerhaError, NotReady, StoreDamaged, TimedOu
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.numbers import Numbers
 from brokerha.model.wire.messages import Outgoing, ReadResult
+from brokerha.nodes.loop import complete
 from brokerha.nodes.reads.book import Due, Job, ReadBook, ReadLimits
 from brokerha.ports.front import ReadOutcome
 from brokerha.ports.store import Store
@@ -122,7 +123,7 @@ class ReadPool:
             end = NotReady(self._book.closed_reason or "the copy was distrusted meanwhile")
         if time.monotonic() - began_s > _SLOW_HERE_S:
             self._slow_until_s = time.monotonic() + _SLOW_AGAIN_S
-        _complete(job.future, end)
+        complete(job.future, end)
         return job.future
 
     def on_applied(self, lsn: Lsn) -> None:
@@ -237,7 +238,7 @@ class ReadPool:
                 is_awaited = self._book.settle(job)
                 is_wanted = self._book.end(job)
             if is_awaited:
-                _complete(job.future, end)
+                complete(job.future, end)
         with self._lock:
             self._alive -= 1
             self._start_threads()
@@ -380,19 +381,10 @@ def _make_nice(thread: int) -> None:
 
 def _fail(ends: Iterable[tuple[Job, BrokerhaError]]) -> None:
     for job, error in ends:
-        _complete(job.future, error)
+        complete(job.future, error)
 
 
 def _bare(error: BrokerhaError) -> BrokerhaError:
     """The error without the frames that it came through: they hold iterators of the engine, which only this thread can let go of."""
     error.__context__ = error.__cause__ = None
     return error.with_traceback(None)
-
-
-def _complete(future: Future[ReadOutcome], end: ReadOutcome | BrokerhaError) -> None:
-    if future.done():
-        return  # Cancelled by a caller that has gone.
-    if isinstance(end, BrokerhaError):
-        future.set_exception(end)
-    else:
-        future.set_result(end)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from brokerha.model.errors import BrokerhaError, Conflict, InvalidRequest, NotReady, TimedOut, error_named
 from brokerha.model.numbers import Numbers
 from brokerha.model.wire.messages import Outgoing, Read, ReadResult
+from brokerha.nodes.loop import complete
 from brokerha.nodes.reads.routing import PROBE, GiveUp, Routing, RoutingLimits, Send
 from brokerha.nodes.reads.worker_order import WorkerFacts
 from brokerha.ports.front import ReadOutcome
@@ -84,7 +85,7 @@ class Reads:
             del self._parts[attempt]
             number = self.routing.answered(attempt, mono_ms)
             if number is not None:
-                _complete(self._open.pop(number)[1], outcome)
+                complete(self._open.pop(number)[1], outcome)
         return self._outgoing()
 
     def tick(self, workers: Sequence[WorkerFacts], mono_ms: int) -> list[Outgoing]:
@@ -131,7 +132,7 @@ class Reads:
             return
         number = self.routing.answered(attempt, mono_ms, is_good=False)
         if number is not None:
-            _complete(self._open.pop(number)[1], error)
+            complete(self._open.pop(number)[1], error)
 
     def _outgoing(self) -> list[Outgoing]:
         """Turn the steps of the routing into messages and failed futures."""
@@ -139,7 +140,7 @@ class Reads:
         for step in self.routing.take():
             if isinstance(step, GiveUp):
                 _, future = self._open.pop(step.read)
-                _complete(future, TimedOut(step.text) if step.is_timeout else NotReady(step.text))
+                complete(future, TimedOut(step.text) if step.is_timeout else NotReady(step.text))
                 continue
             outgoing.append(Outgoing(step.worker, self._message(step)))
         return outgoing
@@ -153,12 +154,3 @@ class Reads:
         """Number of the attempt; one that never was when it belongs to an earlier start of this master."""
         number = request.removeprefix(self._prefix)
         return int(number) if number != request and number.isdecimal() else -1
-
-
-def _complete(future: Future[ReadOutcome], end: ReadOutcome | BrokerhaError) -> None:
-    if future.done():
-        return  # The caller has gone.
-    if isinstance(end, BrokerhaError):
-        future.set_exception(end)
-    else:
-        future.set_result(end)

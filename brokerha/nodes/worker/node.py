@@ -42,7 +42,7 @@ from brokerha.model.ready import (
 from brokerha.model.requests import APPLIED_LEVEL, WAIT, Reply
 from brokerha.model.wire.messages import Apply, Envelope, Execute, Outgoing, Read, StatusReport, StatusRequest, Task
 from brokerha.nodes.front.checking import check_read
-from brokerha.nodes.loop import NodeLoop, parting_ms
+from brokerha.nodes.loop import NodeLoop, complete, parting_ms
 from brokerha.nodes.master.runner import IDLE_MS
 from brokerha.nodes.observing.hearing import WorkerHearing, is_judged
 from brokerha.nodes.observing.load_watch import LoadWatch
@@ -509,11 +509,7 @@ class WorkerNode:
         inner = self.reads.read("fingerprint", "", {}, lsn, timeout_ms)
 
         def finish(done: Future[ReadOutcome]) -> None:
-            error = done.exception()
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result({"lsn": done.result().lsn, "workers": [self.config.node]})
+            complete(answer, done.exception() or {"lsn": done.result().lsn, "workers": [self.config.node]})
 
         inner.add_done_callback(finish)
         return answer

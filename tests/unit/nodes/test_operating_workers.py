@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from brokerha.embedded import FrontWire
 from brokerha.master.core import MasterConfig
 from brokerha.model import errors, states
+from brokerha.model.requests import APPLIED_LEVEL, Reply
 from brokerha.nodes.building import SystemClock
 from brokerha.nodes.master.node import MasterNode
 from brokerha.nodes.observing.status import FIELDS
@@ -163,3 +166,19 @@ def test_a_program_in_the_same_process_gives_commands_through_its_wire(site: Sit
     assert [row["id"] for row in answer["workers"]] == ["w1", "w2"]
     with pytest.raises(errors.InvalidRequest, match="w7 is no worker of m1; its workers are w1, w2"):
         wire.ask("command", {"name": "worker-off", "arguments": {"worker": "w7"}}, 5000)
+
+
+def test_a_program_that_stops_waiting_for_its_write_leaves_no_trace_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answer: Future[Reply] = Future()
+
+    class Cluster:
+        def fronts(self, _masters: object) -> Iterator[SimpleNamespace]:
+            yield SimpleNamespace(submit=lambda *_: answer)
+
+    wire = FrontWire(Cluster(), ("m1",))  # type: ignore[arg-type]
+    (waiting,) = wire.submit([("t1", b"")], APPLIED_LEVEL, 1, 5000)
+    assert waiting.cancel()
+    answer.set_result(Reply(0, "t1", APPLIED_LEVEL, 1, "", ""))
+    assert not caplog.records

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -15,22 +14,18 @@ from brokerha.model.operations import Put, unpack_operations
 from brokerha.model.requests import APPLIED_LEVEL, Reply, TxCommand, TxReply
 from brokerha.nodes.front.taking import SURELY_MS
 from brokerha.nodes.front.transacting import GRACE_MS, Host, Transacting
+from brokerha.nodes.loop import NodeLoop
 from brokerha.ports.front import ReadOutcome
 from brokerha.stores.reads.queues import QueueRange
 from brokerha.stores.tables.queue_change import Message
 from brokerha.transactions.locks import Locks
 
 
-class Loop:
+class Loop(NodeLoop):
     """Runs what is handed in at once, as between two turns."""
 
-    def call(self, action: Callable[[], Any]) -> Future[Any]:
-        done: Future[Any] = Future()
-        try:
-            done.set_result(action())
-        except Exception as error:  # noqa: BLE001  (as the real loop does)
-            done.set_exception(error)
-        return done
+    def __init__(self) -> None:
+        super().__init__("bench", lambda: None, self.serve_calls)
 
 
 class Bench:
@@ -60,7 +55,7 @@ class Bench:
             lambda txid, first: self.takes.get(first, ()),
             lambda masters, queue: None,
         )
-        self.transacting = Transacting(Loop(), self, host)  # type: ignore[arg-type]
+        self.transacting = Transacting(Loop(), self, host)
 
     def now(self) -> Instant:
         return Instant(self.now_ms, 0)

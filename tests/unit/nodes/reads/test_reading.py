@@ -20,9 +20,9 @@ class Master:
         self.reads = Reads("m1.3")
         self.facts = [WorkerFacts("w1", 10, 0, 0), WorkerFacts("w2", 10, 0, 0)]
 
-    def ask(self, mono_ms: int = 0) -> tuple[Future[ReadOutcome], str, str]:
+    def ask(self, mono_ms: int = 0, future: Future[ReadOutcome] | None = None) -> tuple[Future[ReadOutcome], str, str]:
         """A new read: its future, its worker, the request that was sent."""
-        future: Future[ReadOutcome] = Future()
+        future = future or Future()
         read = Read("", "get", "t", {"key": b"k"}, 4, 5000)
         worker, request = sent(self.reads.ask(read, self.facts, mono_ms, future))
         return future, worker, request
@@ -115,10 +115,26 @@ def test_answers_to_an_earlier_start_of_the_master_mean_nothing(master: Master) 
     assert not future.done()
 
 
-def test_a_caller_that_has_gone_disturbs_nobody(master: Master) -> None:
+class Leaving(Future[ReadOutcome]):
+    """Its caller goes in the moment in which it is to be completed."""
+
+    def set_result(self, result: ReadOutcome) -> None:
+        self.cancel()
+        super().set_result(result)
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        self.cancel()
+        super().set_exception(exception)
+
+
+@pytest.mark.parametrize("is_good", [True, False])
+def test_a_caller_that_goes_disturbs_nobody(master: Master, is_good: bool) -> None:
     future, _, request = master.ask()
     future.cancel()
     master.reads.on_result(piece(request, 0, b"v"), 5)
+    leaving, _, request = master.ask(future=Leaving())
+    master.reads.on_result(piece(request, 0, b"v") if is_good else error(request, "InvalidRequest", "no"), 5)
+    assert leaving.cancelled()
     assert len(master.reads) == 0
 
 
