@@ -37,6 +37,7 @@ from brokerha.model.requests import UNKNOWN, Reply, TxReply
 from brokerha.model.reserved.claims import CLAIM_LIMIT, EMPTY, LEASE_MS, TABLE, Claims, claimed, claims_in, packed
 from brokerha.nodes.loop import complete
 from brokerha.ports.front import ReadOutcome
+from brokerha.transactions.locks import Locks
 
 PAUSE_MS: Final = 100
 SURELY_MS: Final = 1000
@@ -63,26 +64,24 @@ Found = tuple[str, str, bytes, bool]
 Answer = dict[str, Any]
 
 
-class TakingHost(NamedTuple):
-    """What a master lends; all of it is used in the loop's thread only."""
+class Host(NamedTuple):
+    """What a master lends; all of it is used in the loop's thread only, but `new_txid`."""
 
     node: NodeId
-    now_ms: Callable[[], int]
-    ask_read: Callable[[str, str, Answer, Lsn, int, Future[ReadOutcome]], None]
+    new_txid: Callable[[], TxId]
+    ask_read: Callable[[str, str, dict[str, Any], Lsn, int, Future[ReadOutcome]], None]
     """(kind, name, arguments, least LSN, time-out in ms, future): pass a read on to a worker."""
+    applied_lsn: Callable[[], Lsn]
+    rows: Callable[[], list[Answer]]
+    """Transactions that are not over."""
     submit: Callable[[bytes, int], Future[Reply]]
     """Hand in a transaction, with the time in ms within which it has to be applied here. Raises NotReady."""
-    applied_lsn: Callable[[], Lsn]
+    locks: Callable[[], Locks]
+    """Messages that transactions of this master have."""
     taken: Callable[[TxId, int], Sequence[str]]
     """(transaction, number of the operation): what a repeated call has got before."""
-    free: Callable[[str, Iterable[str], Lsn], Iterable[str]]
-    """(queue, message ids, the LSN they were seen at): those that no transaction of this master has."""
-    locks: Callable[[str], int]
-    """How many messages of a queue transactions of this master have."""
     want: Callable[[Iterable[NodeId], str], None]
-    """(masters, queue): ask them to give back what nobody takes there."""
-    lock: Callable[[TxId, Answer, int, Callable[[TxReply], None]], None]
-    """(transaction, arguments, time-out in ms, receiver): have the core lock messages."""
+    """(masters, queue): ask them to give back what they have claimed and nobody takes there."""
 
 
 @dataclass(slots=True, eq=False)
@@ -152,8 +151,13 @@ class _Queue:
 class Consumers:
     """All who take messages at one master."""
 
-    def __init__(self, host: TakingHost) -> None:
+    def __init__(
+        self, host: Host, now_ms: Callable[[], int], lock: Callable[[TxId, Answer, int, Callable[[TxReply], None]], None]
+    ) -> None:
+        """``lock`` has the core lock messages: (transaction, arguments, time-out in ms, receiver)."""
         self._host = host
+        self._now_ms = now_ms
+        self._core_lock = lock
         self._queues: dict[str, _Queue] = {}
         self._parked: list[Taking] = []
         """Nothing is left that they could take now."""
@@ -166,7 +170,7 @@ class Consumers:
 
     def add(self, taking: Taking) -> None:
         """Serve somebody whose transaction is open."""
-        now_ms = self._host.now_ms()
+        now_ms = self._now_ms()
         queue = self._queues.get(taking.queue)
         if queue is None:
             queue = self._queues[taking.queue] = _Queue(taking.queue, now_ms)
@@ -183,7 +187,7 @@ class Consumers:
         """Another master has nothing for those who take from this queue there."""
         queue = self._queues.get(name)
         if queue is None:
-            queue = self._queues[name] = _Queue(name, self._host.now_ms())
+            queue = self._queues[name] = _Queue(name, self._now_ms())
         queue.is_wanted = True
 
     def tick(self, now_ms: int) -> None:
@@ -230,7 +234,7 @@ class Consumers:
         return is_there and queue.claimed_ms is not None and now_ms < queue.claimed_ms + FRESH_MS
 
     def _free(self, queue: _Queue) -> list[str]:
-        return list(self._host.free(queue.name, queue.rows, queue.lsn))
+        return list(self._host.locks().free(queue.name, queue.rows, queue.lsn))
 
     # ---- look
 
@@ -241,7 +245,7 @@ class Consumers:
 
     def _look(self, queue: _Queue, then: Callable[[Sequence[Found], Sequence[NodeId]], None]) -> None:
         """Learn how the queue is; ``then`` gets the messages that are or may be claimed here, and who else has some."""
-        now_ms = self._host.now_ms()
+        now_ms = self._now_ms()
         wanted = sum(each.count for each in queue.waiting)
         arguments = {
             "limit": max(wanted, self._portion(queue, now_ms)), "holder": self._host.node, "expired": self._expired(queue, now_ms),
@@ -265,7 +269,7 @@ class Consumers:
         if error is not None:
             self._give_up(queue, error)
             return
-        now_ms, queue.lsn = self._host.now_ms(), found.result().lsn
+        now_ms, queue.lsn = self._now_ms(), found.result().lsn
         queue.row, queue.ids, messages, others = msgpack.unpackb(found.result().body, use_list=False)
         queue.rows = {each[0]: each[:3] for each in messages if each[3]}
         queue.given = set(queue.rows).difference(self._free(queue))
@@ -294,7 +298,7 @@ class Consumers:
 
     def _give_up(self, queue: _Queue, error: BaseException) -> None:
         """Nobody who waits can be served; the rest is tried again."""
-        queue.rows, queue.claimed_ms = {}, self._host.now_ms() if queue.ids else None
+        queue.rows, queue.claimed_ms = {}, self._now_ms() if queue.ids else None
         waiting, queue.waiting = queue.waiting, []
         for taking in waiting:
             complete(taking.future, error)
@@ -308,7 +312,7 @@ class Consumers:
         free, promised = self._free(queue), 0
         short: list[Taking] = []
         for taking in waiting:
-            taking.lsn, taking.looked_ms = queue.lsn, self._host.now_ms()
+            taking.lsn, taking.looked_ms = queue.lsn, self._now_ms()
             left = len(free) - promised
             if taking.taken:
                 self._finish_repeated(queue, taking)
@@ -321,7 +325,7 @@ class Consumers:
             queue.waiting = short
             self._claim(queue, found, sum(each.count for each in short) - max(0, len(free) - promised))
             return
-        now_ms = self._host.now_ms()
+        now_ms = self._now_ms()
         if short and others and now_ms >= queue.asked_ms + PAUSE_MS:
             queue.asked_ms = now_ms
             self._host.want(others, queue.name)
@@ -335,7 +339,7 @@ class Consumers:
         """No message is left that could be taken now."""
         if taking.future.done():
             return
-        if self._host.now_ms() >= taking.wait_until_ms:
+        if self._now_ms() >= taking.wait_until_ms:
             _finish(taking, [])
         else:
             self._parked.append(taking)
@@ -344,9 +348,9 @@ class Consumers:
         arguments = {
             "first": taking.first, "queue": taking.queue, "candidates": free[: taking.count + CANDIDATES_MORE], "count": taking.count, "lsn": queue.lsn,
         }  # fmt: skip
-        left_ms = max(1, taking.end_ms - self._host.now_ms())
+        left_ms = max(1, taking.end_ms - self._now_ms())
         queue.locking += 1
-        self._host.lock(taking.txid, arguments, left_ms, partial(self._on_locked, queue, taking, queue.rows))
+        self._core_lock(taking.txid, arguments, left_ms, partial(self._on_locked, queue, taking, queue.rows))
 
     def _on_locked(self, queue: _Queue, taking: Taking, rows: Mapping[str, Row], reply: TxReply) -> None:
         queue.locking -= 1
@@ -356,11 +360,11 @@ class Consumers:
             complete(taking.future, error_named(reply.error, reply.reason, reply.txid))
             return
         taking.taken = tuple(map(str, reply.answer["taken"]))
-        queue.used_ms = self._host.now_ms()
+        queue.used_ms = self._now_ms()
         if taking.taken and all(each in rows for each in taking.taken):
             queue.given.update(taking.taken)
             _finish(taking, [rows[each] for each in taking.taken])
-        elif self._host.now_ms() >= taking.end_ms:
+        elif self._now_ms() >= taking.end_ms:
             complete(taking.future, NotReady(f"others take what is in queue {queue.name!r} all the time: try again"))
         else:
             # Others were faster, or the call is a repeated one, and what it got stands elsewhere.
@@ -381,7 +385,7 @@ class Consumers:
         return min(2 * queue.portion, PORTION_LIMIT) if is_quick else max(1, queue.portion // 2)
 
     def _claim(self, queue: _Queue, found: Sequence[Found], wanted: int) -> None:
-        now_ms = self._host.now_ms()
+        now_ms = self._now_ms()
         nobodys = [each[0] for each in found if not each[3]]
         limit = max(wanted, self._portion(queue, now_ms))
         if len(nobodys) < limit:
@@ -394,7 +398,7 @@ class Consumers:
 
     def _change(self, queue: _Queue, ids: Sequence[str], rows: dict[str, Row]) -> None:
         """Claim these messages instead of those before; with it ``rows`` may be given out."""
-        now_ms = self._host.now_ms()
+        now_ms = self._now_ms()
         row = packed(claimed(self._claims(queue), self._host.node, ids, queue.lsn, self._expired(queue, now_ms)))
         key = queue.name.encode()
         operations: list[Operation] = [
@@ -442,7 +446,7 @@ class Consumers:
         if queue.claimed_ms is None:
             return idle_ms
         renew_ms = queue.claimed_ms + RENEW_MS
-        due_ms = renew_ms if queue.locking or self._host.locks(queue.name) else min(idle_ms, renew_ms)
+        due_ms = renew_ms if queue.locking or self._host.locks().number_in(queue.name) else min(idle_ms, renew_ms)
         return max(due_ms, queue.kept_up_ms + SURELY_MS)
 
     def _keep_up(self, queue: _Queue, now_ms: int) -> None:
@@ -459,7 +463,7 @@ class Consumers:
             del self._queues[queue.name]
 
     def _is_used(self, queue: _Queue) -> bool:
-        return bool(self._host.now_ms() < queue.used_ms + IDLE_MS or queue.locking or self._host.locks(queue.name))
+        return bool(self._now_ms() < queue.used_ms + IDLE_MS or queue.locking or self._host.locks().number_in(queue.name))
 
     def _renew(self, queue: _Queue, is_wanted: bool, found: Sequence[Found], others: Sequence[NodeId]) -> None:
         """Keep what is claimed while somebody needs it, else give it back."""
@@ -471,7 +475,7 @@ class Consumers:
             queue.is_wanted = is_wanted
             self._change(queue, queue.ids, queue.rows)
         else:
-            free = set(self._host.free(queue.name, queue.ids, queue.lsn))
+            free = set(self._host.locks().free(queue.name, queue.ids, queue.lsn))
             ids = [each for each in queue.ids if each not in free]
             if len(ids) < len(queue.ids):
                 # From now on nothing else of it is given out.

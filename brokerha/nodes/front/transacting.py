@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, OutcomeUnknown, TimedOut, error_named
-from brokerha.model.ids import BEGUN_MARK, Lsn, NodeId, TxId, Xid
+from brokerha.model.ids import BEGUN_MARK, Lsn, TxId, Xid
 from brokerha.model.operation_checks import QUEUE, USER_LIMIT_BYTES, name_problem
 from brokerha.model.operations import OPERATIONS_LIMIT
 from brokerha.model.outside.isolation import ISOLATIONS, READ_COMMITTED
@@ -45,13 +45,12 @@ from brokerha.model.outside.shapes import (
     shown,
     text,
 )
-from brokerha.model.requests import APPLIED_LEVEL, LEVELS, Reply, TxCommand, TxReply
+from brokerha.model.requests import APPLIED_LEVEL, LEVELS, TxCommand, TxReply
 from brokerha.nodes.front.checking import check_read, checked_body
-from brokerha.nodes.front.taking import Consumers, Taking, TakingHost
+from brokerha.nodes.front.taking import Consumers, Host, Taking
 from brokerha.nodes.loop import NodeLoop, complete
 from brokerha.ports.clock import Clock
 from brokerha.ports.front import ReadOutcome
-from brokerha.transactions.locks import Locks
 
 TAKING: Final = "accept"
 LIST: Final = "list"
@@ -168,26 +167,6 @@ _COMPLETE: Final[dict[str, Callable[[Arguments], Arguments]]] = {
 """What they are when not all is given."""
 
 
-class Host(NamedTuple):
-    """What a master lends; all of it is used in the loop's thread only, but `new_txid`."""
-
-    node: NodeId
-    new_txid: Callable[[], TxId]
-    ask_read: Callable[[str, str, dict[str, Any], Lsn, int, Future[ReadOutcome]], None]
-    """(kind, name, arguments, least LSN, time-out in ms, future): pass a read on to a worker."""
-    applied_lsn: Callable[[], Lsn]
-    rows: Callable[[], list[Answer]]
-    """Transactions that are not over."""
-    submit: Callable[[bytes, int], Future[Reply]]
-    """Hand in a transaction, with the time in ms within which it has to be applied here. Raises NotReady."""
-    locks: Callable[[], Locks]
-    """Messages that transactions of this master have."""
-    taken: Callable[[TxId, int], Sequence[str]]
-    """(transaction, number of the operation): what a repeated call has got before."""
-    want: Callable[[Iterable[NodeId], str], None]
-    """(masters, queue): ask them to give back what they have claimed and nobody takes there."""
-
-
 class _Open(NamedTuple):
     """A step that has no answer yet."""
 
@@ -207,7 +186,7 @@ class Transacting:
         """Far from those of writes, with which they share a table in the runner."""
         self._commands: deque[TxCommand] = deque()
         self._open: dict[int, _Open] = {}
-        self._consumers = self._consumers_of(host)
+        self._consumers = Consumers(host, lambda: clock.now().mono_ms, self._lock)
         self._swept_ms = 0
         self._ended = ""
         """Why no step is taken any more; empty as long as they are."""
@@ -371,24 +350,8 @@ class Transacting:
         """Another master asks for what is claimed here and nobody takes."""
         self._consumers.give_back(queue)
 
-    def _consumers_of(self, host: Host) -> Consumers:
-        def lock(txid: TxId, arguments: Answer, timeout_ms: int, receiver: Receiver) -> None:
-            self._send("take", txid, arguments, timeout_ms, receiver)
-
-        return Consumers(
-            TakingHost(
-                host.node,
-                lambda: self._clock.now().mono_ms,
-                host.ask_read,
-                host.submit,
-                host.applied_lsn,
-                host.taken,
-                lambda queue, ids, lsn: host.locks().free(queue, ids, lsn),
-                lambda queue: host.locks().number_in(queue),
-                host.want,
-                lock,
-            )
-        )
+    def _lock(self, txid: TxId, arguments: Answer, timeout_ms: int, receiver: Receiver) -> None:
+        self._send("take", txid, arguments, timeout_ms, receiver)
 
     def _take(self, txid: TxId, arguments: Answer, timeout_ms: int, future: Future[Answer], reply: TxReply) -> None:
         """The transaction is open."""

@@ -40,7 +40,8 @@ from brokerha.model.wire.messages import (
 from brokerha.nodes.front.amqp_front import AmqpFront
 from brokerha.nodes.front.checking import check_read, check_terms, checked_body
 from brokerha.nodes.front.commands import Commands
-from brokerha.nodes.front.transacting import Host, Transacting
+from brokerha.nodes.front.taking import Host
+from brokerha.nodes.front.transacting import Transacting
 from brokerha.nodes.loop import NodeLoop, complete, parting_ms
 from brokerha.nodes.master.orders import Orders
 from brokerha.nodes.master.runner import MasterRunner

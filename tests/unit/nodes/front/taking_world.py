@@ -18,11 +18,7 @@ from brokerha.model.errors import BrokerhaError
 from brokerha.model.operations import Delete, ExpectKey, Put, unpack_operations
 from brokerha.model.requests import APPLIED_LEVEL, REJECTED_STATUS, Reply, TxReply
 from brokerha.model.reserved.claims import TABLE, claims_in
-from brokerha.nodes.front.taking import (
-    Consumers,
-    Taking,
-    TakingHost,
-)
+from brokerha.nodes.front.taking import Consumers, Host, Taking
 from brokerha.ports.front import ReadOutcome
 from brokerha.stores.reads.queues import QueueRange
 from brokerha.stores.tables.queue_change import Message
@@ -94,20 +90,18 @@ class Master:
 
     def started(self) -> Consumers:
         """Consumers of a new process: it remembers nothing."""
-        return Consumers(
-            TakingHost(
-                self.node,
-                lambda: self.world.now_ms,
-                self.read,
-                self.submit,
-                lambda: self.world.lsn,
-                lambda txid, first: self.takes.get((txid, first), ()),
-                self.locks.free,
-                self.locks.number_in,
-                self.want,
-                self.lock,
-            )
+        host = Host(
+            self.node,
+            lambda: "unused",
+            self.read,
+            lambda: self.world.lsn,
+            list,
+            self.submit,
+            lambda: self.locks,
+            lambda txid, first: self.takes.get((txid, first), ()),
+            self.want,
         )
+        return Consumers(host, lambda: self.world.now_ms, self.lock)
 
     def read(self, kind: str, name: str, arguments: dict[str, Any], lsn: int, timeout_ms: int, future: Future[ReadOutcome]) -> None:
         assert kind == "queue"

@@ -12,8 +12,8 @@ from brokerha.model import errors
 from brokerha.model.ids import Instant
 from brokerha.model.operations import Put, unpack_operations
 from brokerha.model.requests import APPLIED_LEVEL, Reply, TxCommand, TxReply
-from brokerha.nodes.front.taking import SURELY_MS
-from brokerha.nodes.front.transacting import GRACE_MS, Host, Transacting
+from brokerha.nodes.front.taking import SURELY_MS, Host
+from brokerha.nodes.front.transacting import GRACE_MS, Transacting
 from brokerha.nodes.loop import NodeLoop
 from brokerha.ports.front import ReadOutcome
 from brokerha.stores.reads.queues import QueueRange
