@@ -6,6 +6,7 @@ The only place where a core meets the adapters; programs and the embedded cluste
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -19,12 +20,14 @@ from brokerha.master.core import MasterConfig
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import Instant, NodeId
 from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.loop import NodeLoop
 from brokerha.nodes.master.address_book import AddressBook, AddressedTransport
 from brokerha.nodes.master.change_log import ChangeLog
 from brokerha.nodes.master.node import MasterNode
-from brokerha.nodes.master.process_node import ProcessNode, ProcessOptions
+from brokerha.nodes.master.orders import Orders
+from brokerha.nodes.master.process_node import ProcessNode
 from brokerha.nodes.master.process_runner import ProcessConfig
-from brokerha.nodes.reads.routing import RoutingLimits
+from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.settings import NodeSettings
 from brokerha.nodes.worker.guarding import machine_memory_bytes
 from brokerha.nodes.worker.node import WorkerNode
@@ -81,37 +84,47 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
             f"{config.path}: {node_id} had backups, and another process was primary last (view {view}), so its own journal may lack "
             f"what was acknowledged: put the [[backup]] sections back, brokerha promote {node_id}, then take them out"
         )
-    incarnation = state.next_incarnation
-    transport = addressed(config, _wire(config, node_id, incarnation, "master"))
-    followers = None
-    broker = config.broker_of(node_id)
-    if config.log_stream and not is_embedded(broker):
-        committed = ChangeLog(journal, with_changes=config.publishes_changes(node_id))
-        followers = LogStream(broker, config.name, node_id, committed)
-    of_core, of_reads = _governed(config, node_id, settings)
-    return MasterNode(
-        of_core,
-        config.name,
-        journal,
-        transport,
-        SystemClock(),
-        followers,
-        of_reads,
-        protect_single_worker=config.protect_single_worker,
-        shares_broker=config.shares_broker(node_id),
-        leaves_writes=config.leaves_writes(node_id),
-        suspects=Suspects(config.data_directory(node_id)),
-        near=near_workers(config, node_id),
-        settings=settings,
-    )
+    transport = addressed(config, _wire(config, node_id, state.next_incarnation, "master"))
+    return _master_maker(config, node_id, config.master_config(node_id), transport, settings)(journal)
 
 
-def _governed(config: ClusterConfig, master_id: NodeId, settings: NodeSettings) -> tuple[MasterConfig, RoutingLimits]:
-    """What a master's core and its reads hold; settings at run time change it."""
-    of_core, of_reads = config.master_config(master_id), config.routing_limits(config.dead_after_ms)
+def _master_maker(
+    config: ClusterConfig, node_id: NodeId, of_core: MasterConfig, transport: AddressedTransport, settings: NodeSettings
+) -> Callable[..., MasterNode]:
+    """Makes the master of a process, which has this core: of its journal, and of what `MasterNode` shares with a process that has backups."""
+    master_id, folder = config.master_of(node_id), config.data_directory(node_id)
+    suspects, broker = Suspects(folder), config.broker_of(node_id)
+    of_reads = config.routing_limits(config.dead_after_ms)
     settings.govern(of_core, lambda running: running.master_config(master_id))
     settings.govern(of_reads, lambda running: running.routing_limits(running.dead_after_ms))
-    return of_core, of_reads
+
+    def make(
+        journal: Journal, runner: MasterRunner | None = None, loop: NodeLoop | None = None, orders: Orders | None = None
+    ) -> MasterNode:
+        followers = None
+        if config.log_stream and not is_embedded(broker):
+            committed = ChangeLog(journal, with_changes=config.publishes_changes(master_id))
+            followers = LogStream(broker, config.name, master_id, committed)
+        return MasterNode(
+            of_core,
+            config.name,
+            journal,
+            transport,
+            SystemClock(),
+            followers,
+            of_reads,
+            protect_single_worker=config.protect_single_worker,
+            shares_broker=config.shares_broker(master_id),
+            leaves_writes=config.leaves_writes(master_id),
+            suspects=suspects,
+            near=near_workers(config, node_id),
+            runner=runner,
+            loop=loop,
+            orders=orders,
+            settings=settings,
+        )
+
+    return make
 
 
 def near_workers(config: ClusterConfig, node_id: str) -> AskingThread | None:
@@ -133,33 +146,14 @@ def open_process(config: ClusterConfig, node_id: str) -> MasterNode | ProcessNod
     settings = NodeSettings(config, node_id, config.data_directory(node_id))
     config = settings.started
     copy = LogCopy(FileDisk(config.data_directory(node_id)), config.name, master_id)
-    broker = config.broker_of(node_id)
     # What speaks for the master has the incarnation of its journal (AddressedTransport.speak_for).
     # A broker gives what a frozen primary took from a queue of apps to another process once the heartbeats are missing.
     heartbeats = TransportConfig(heartbeat_s=max(2, config.fail_over_after_ms // 1000))
     wire = _wire(config, node_id, int(time.time()), "backup", heartbeats)
     transport = addressed(config, wire)
-
-    def publisher_of(journal: Journal) -> LogStream | None:
-        if not config.log_stream or is_embedded(broker):
-            return None
-        committed = ChangeLog(journal, with_changes=config.publishes_changes(master_id))
-        return LogStream(broker, config.name, master_id, committed)
-
-    of_core, of_reads = _governed(config, master_id, settings)
-    options = ProcessOptions(
-        config.name,
-        of_reads,
-        config.protect_single_worker,
-        publisher_of,
-        config.on_role_change,
-        config.shares_broker(master_id),
-        config.leaves_writes(master_id),
-        Suspects(config.data_directory(node_id)),
-        partial(near_workers, config, node_id),
-        settings,
-    )
-    return ProcessNode(process_config(config, node_id, of_core), options, copy, transport, SystemClock())
+    of_process = process_config(config, node_id, config.master_config(master_id))
+    make = _master_maker(config, node_id, of_process.master, transport, settings)
+    return ProcessNode(of_process, config.name, copy, transport, SystemClock(), make, settings, config.on_role_change)
 
 
 def addressed(config: ClusterConfig, transport: Transport, patience_s: float = 0) -> AddressedTransport:

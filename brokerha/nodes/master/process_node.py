@@ -13,13 +13,10 @@ import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
-from brokerha.ingress.suspects import Suspects
-from brokerha.local_reads.asking_thread import AskingThread
 from brokerha.model import states
 from brokerha.model.errors import NotPrimary, NotReady
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
@@ -45,13 +42,11 @@ from brokerha.nodes.master.settings import told_by
 from brokerha.nodes.observing.hearing import BackupHearing, is_judged
 from brokerha.nodes.observing.status import StatusGathering, summary
 from brokerha.nodes.observing.wire_metrics import wire_metrics
-from brokerha.nodes.reads.routing import RoutingLimits
 from brokerha.nodes.settings import NodeSettings, rows_of
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import JournalCopy
 from brokerha.ports.front import Readers, ReadOutcome
 from brokerha.ports.journal import Journal
-from brokerha.ports.log_stream import LogPublisher
 
 log = structlog.get_logger()
 
@@ -62,25 +57,8 @@ HAND_OVER_S = 2.0
 HOOK_S = 60.0
 """A program of ``on-role-change`` that runs longer is ended."""
 
-
-@dataclass(frozen=True, slots=True)
-class ProcessOptions:
-    """What a process is built with, besides its core."""
-
-    cluster: str
-    reads: RoutingLimits | None
-    protect_single_worker: bool
-    publisher_of: Callable[[Journal], LogPublisher | None]
-    """Publishes the log of the journal that is primary now."""
-    on_role_change: str = ""
-    shares_broker: bool = True
-    leaves_writes: bool = False
-    suspects: Suspects | None = None
-    """Messages of apps that were in hand when this process ended."""
-    near_of: Callable[[], AskingThread | None] = lambda: None
-    """Asks workers of this machine, anew each time that this process becomes primary."""
-    settings: NodeSettings | None = None
-    """Those at run time; None for a process without a cluster file."""
+MakeMaster = Callable[[Journal, MasterRunner, NodeLoop, Orders], MasterNode]
+"""Makes the master that a process is while it is primary."""
 
 
 class ProcessNode:
@@ -89,13 +67,19 @@ class ProcessNode:
     def __init__(
         self,
         config: ProcessConfig,
-        options: ProcessOptions,
+        cluster: str,
         copy: JournalCopy,
         transport: AddressedTransport,
         clock: Clock,
+        make_master: MakeMaster,
+        settings: NodeSettings | None = None,
+        on_role_change: str = "",
     ) -> None:
+        """``make_master`` is called anew each time that this process becomes primary. ``settings``: those at run time; None for a process
+        without a cluster file. ``on_role_change``: the operator's program, empty for none.
+        """
         self.config = config
-        self.options = options
+        self.cluster = cluster
         self.copy = copy
         self.transport = transport
         self.clock = clock
@@ -104,6 +88,9 @@ class ProcessNode:
         self.loop = NodeLoop(f"{config.process} loop", self._turn, transport.wake)
         self.master: MasterNode | None = None
         """While this process is primary."""
+        self._make_master = make_master
+        self._settings = settings
+        self._on_role_change = on_role_change
         # The process with the master's own id asks the primary, too.
         installed = copy.journal.state().installed
         masters = installed.configuration.masters if installed is not None else ()
@@ -168,12 +155,12 @@ class ProcessNode:
     def _ask_for_settings(self) -> None:
         """Who stands by asks its primary, so that it becomes primary with the settings in force."""
         now_ms = self.clock.now().mono_ms
-        if self.options.settings is not None and now_ms >= self._ask_settings_ms:
+        if self._settings is not None and now_ms >= self._ask_settings_ms:
             self._ask_settings_ms = now_ms + ASK_SETTINGS_MS
             self.transport.send([Outgoing(self.config.master.sync.node, SettingsRequest())])
 
     def _on_settings(self, sender: NodeId, report: SettingsReport) -> None:
-        settings = self.options.settings
+        settings = self._settings
         if settings is None or sender != self.config.master.sync.node:
             return
         try:
@@ -203,31 +190,13 @@ class ProcessNode:
             before.retire(f"{self.config.process} is not primary of {self.config.master.sync.node} any more", 0)
             self._has_stood_down.set()
         if runner is not None:
-            options, journal = self.options, self.copy.journal
-            self.master = MasterNode(
-                self.config.master,
-                options.cluster,
-                journal,
-                self.transport,
-                self.clock,
-                options.publisher_of(journal),
-                options.reads,
-                protect_single_worker=options.protect_single_worker,
-                shares_broker=options.shares_broker,
-                leaves_writes=options.leaves_writes,
-                suspects=options.suspects,
-                near=options.near_of(),
-                runner=runner,
-                loop=self.loop,
-                orders=self.orders,
-                settings=options.settings,
-            )
+            self.master = self._make_master(self.copy.journal, runner, self.loop, self.orders)
             if self.master.followers is not None:
                 self.master.followers.start()
         self.transport.serve_clients(runner is not None)
         log.info("role", node=self.config.process, master=self.config.master.sync.node, role=role, view=view)
-        if options_hook := self.options.on_role_change:
-            arguments = [options_hook, self.config.process, self.config.master.sync.node, role, str(view)]
+        if self._on_role_change:
+            arguments = [self._on_role_change, self.config.process, self.config.master.sync.node, role, str(view)]
             threading.Thread(target=_run_hook, args=(arguments,), daemon=True).start()
 
     # ---- Front
@@ -309,7 +278,7 @@ class ProcessNode:
         own = self.loop.call(self.runner.rows).result(10)
         known = {(row["id"], row["role"]) for row in others}
         return summary(
-            self.options.cluster, 1, [*others, *(row for row in own if (row["id"], row["role"]) not in known)]
+            self.cluster, 1, [*others, *(row for row in own if (row["id"], row["role"]) not in known)]
         )
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:

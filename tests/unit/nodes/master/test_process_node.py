@@ -19,8 +19,11 @@ from brokerha.nodes.building import SystemClock
 from brokerha.nodes.loop import NodeLoop
 from brokerha.nodes.master.address_book import AddressBook, AddressedTransport
 from brokerha.nodes.master.node import MasterNode
-from brokerha.nodes.master.process_node import ProcessNode, ProcessOptions
+from brokerha.nodes.master.orders import Orders
+from brokerha.nodes.master.process_node import ProcessNode
 from brokerha.nodes.master.process_runner import ProcessConfig
+from brokerha.nodes.master.runner import MasterRunner
+from brokerha.ports.journal import Journal
 from brokerha.replication.role.config import RoleConfig
 from brokerha.replication.site.config import FeedConfig
 from brokerha.sync.config import SyncConfig
@@ -82,10 +85,17 @@ class Pair:
             sync_timeout_ms=60_000,
         )
         events = self.events[name]
-        options = ProcessOptions("pair", None, True, lambda _journal: Followers(events), hook)
         copy = memory_copy("m1", f"journal-of-{name}")
         transport = AddressedTransport(wire, AddressBook(["m1"], {"m1": NAMES}))
-        return ProcessNode(config, options, copy, transport, SystemClock())
+        clock = SystemClock()
+
+        def make(journal: Journal, runner: MasterRunner, loop: NodeLoop, orders: Orders) -> MasterNode:
+            followers = Followers(events)
+            return MasterNode(
+                config.master, "pair", journal, transport, clock, followers, runner=runner, loop=loop, orders=orders
+            )
+
+        return ProcessNode(config, "pair", copy, transport, clock, make, on_role_change=hook)
 
     @property
     def primary(self) -> ProcessNode:
@@ -255,7 +265,9 @@ def test_a_front_that_looks_while_the_loop_deposes_its_primary_gets_a_whole_answ
 
     node = pair.primary
     copy = memory_copy("m1", "journal")
-    flickering = Flickering(node.config, node.options, copy, node.transport, node.clock)
+    flickering = Flickering(
+        node.config, node.cluster, copy, node.transport, node.clock, lambda *_: pytest.fail("primary")
+    )
     for look in (
         flickering.new_txid,
         flickering.writable,
