@@ -18,6 +18,7 @@ from brokerha.master.split_report import Facts, facts_of
 from brokerha.model.errors import BrokerhaError, NotReady, TimedOut
 from brokerha.model.records import History
 from brokerha.nodes.loop import NodeLoop, complete
+from brokerha.nodes.master.journal_lines import of_one_lineage
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.ports.clock import Clock
 
@@ -126,10 +127,9 @@ class SplitReports:
 
 
 def _report(runner: MasterRunner, name: str, arguments: Answer) -> Answer:
-    while True:
-        splits, facts = runner.journal.splits(), facts_of(runner.core)
-        safe = runner.safe_lsn
+    def read(_rewinds: object) -> Answer:
+        facts, safe = facts_of(runner.core), runner.safe_lsn
         facts = replace(facts, shown=min(facts.shown, safe), executed=min(facts.executed, safe))
-        answer = REPORTS[name](runner.journal, facts, arguments)
-        if runner.journal.splits() == splits:
-            return answer
+        return REPORTS[name](runner.journal, facts, arguments)
+
+    return of_one_lineage(runner.journal, read)

@@ -7,7 +7,7 @@
     address_book.py      which process acts for a master, and a transport that sends there
     known_masters.py     who the masters are at run time, for the parts of a node that the core knows nothing of
     change_log.py        what is told to followers outside, made from the journal
-    journal_lines.py     lines of the log as a store can apply them, from a journal
+    journal_lines.py     lines of the log from a journal: for stores, for masters, and for followers
     process_node.py      a process of a master with backups: a master while it is primary, else a standby
     process_runner.py    turn() of such a process, and the change from one to the other
     orders.py            operators' orders to single processes of one master: promote, pause, coin, continue

@@ -5,8 +5,7 @@
                                 └─> table.prices.put, graph.main.changed, …                       one message per change
 
 Invariants: a batch has consecutive LSNs, and begins where it was asked to; nothing is in it that could come out otherwise: its
-place is agreed on, and its result durable at a worker; it holds at most 1,000 LSNs and closes with the row that reaches 1 MiB; it is of one lineage of the log. Reading goes in pages that begin small
-and double, so that large effects are not all in memory, and the journal is never held up for long.
+place is agreed on, and its result durable at a worker; it holds at most 1,000 LSNs and closes with the row that reaches 1 MiB; it is of one lineage of the log.
 
 Must never: keep a position. Who publishes knows how far it is, and asks again from there.
 
@@ -19,6 +18,8 @@ Must never: keep a position. Who publishes knows how far it is, and asks again f
 from __future__ import annotations
 
 import re
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import msgpack
@@ -28,6 +29,7 @@ from brokerha.model.log_lineages import Rewinds, rewinds_of
 from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 from brokerha.model.operations import APPLIED
 from brokerha.model.outside.authors import author_apart
+from brokerha.nodes.master.journal_lines import held_from, of_one_lineage, pages
 from brokerha.ports.journal import Journal
 from brokerha.ports.log_stream import LogBatch, PublishedChange
 
@@ -35,7 +37,6 @@ BATCH_LSNS = 1_000
 BATCH_BYTES = 1024 * 1024
 PART_BYTES = 8 * 1024 * 1024
 """Largest message; RabbitMQ 4 refuses more than 16 MiB, and an effect may be larger than the transaction was."""
-_FIRST_PAGE = 16
 
 _KEY_PARTS = {
     "quads": ("graph", "changed"),
@@ -75,54 +76,30 @@ class ChangeLog:
 
     def first_lsn(self) -> Lsn:
         """Lowest LSN that is held with its result."""
-        return max(self._journal.first_lsn(), self._journal.results_from())
+        return held_from(self._journal)
 
     def batch(self, first_lsn: Lsn, last_lsn: Lsn) -> LogBatch | None:
         """What follows from ``first_lsn`` on, up to ``last_lsn`` at most; None when there is nothing yet. Raises JournalError."""
-        while True:
-            splits = self._journal.splits()
-            batch = self._batch(first_lsn, last_lsn, rewinds_of(splits))
-            # Where the log goes back in between, a batch could have lines of both lineages.
-            if self._journal.splits() == splits:
-                return batch
+        return of_one_lineage(self._journal, partial(self._batch, first_lsn, last_lsn))
 
     def _batch(self, first_lsn: Lsn, last_lsn: Lsn, rewinds: Rewinds) -> LogBatch | None:
         rows: list[bytes] = []
         changes: list[PublishedChange] = []
         size_bytes = 0
-        page = _FIRST_PAGE
-        is_full = False
-        while not is_full and (left := last_lsn - first_lsn - len(rows) + 1) > 0:
-            page = min(page, left, BATCH_LSNS - len(rows))
-            found = self._page(first_lsn + len(rows), page)
-            for row in found:
-                packed: bytes = msgpack.packb(row)
-                rows.append(packed)
-                size_bytes += len(packed)
-                if self._with_changes and row[4] == APPLIED:
-                    changes += changes_of(row[0], row[1], row[6])
-                if size_bytes >= BATCH_BYTES or len(rows) >= BATCH_LSNS:
-                    is_full = True
-                    break
-            if len(found) < page:
+        lines = chain.from_iterable(pages(self._journal, first_lsn, min(BATCH_LSNS, last_lsn - first_lsn + 1)))
+        for lsn, ((timestamp, txid, origin), result, epoch) in enumerate(lines, first_lsn):
+            packed: bytes = msgpack.packb((lsn, txid, origin, timestamp, *result, epoch))
+            rows.append(packed)
+            size_bytes += len(packed)
+            if self._with_changes and result.outcome == APPLIED:
+                changes += changes_of(lsn, txid, result.effect)
+            if size_bytes >= BATCH_BYTES:
                 break
-            page *= 2
         if not rows:
             return None
         body = msgpack.Packer().pack_array_header(len(rows)) + b"".join(rows)
+        is_full = size_bytes >= BATCH_BYTES or len(rows) >= BATCH_LSNS
         return LogBatch(first_lsn, first_lsn + len(rows) - 1, split(body), tuple(changes), is_full, rewinds)
-
-    def _page(self, first_lsn: Lsn, limit: int) -> list[tuple[Any, ...]]:
-        results = self._journal.results(first_lsn, limit)
-        ordered = self._journal.ordered(first_lsn, len(results)) if results else []
-        epochs = self._journal.epochs(first_lsn, len(results)) if results else []
-        # They differ in length when the journal is trimmed in between; then the publisher asks from elsewhere.
-        return [
-            (lsn, txid, origin, timestamp, *result, epoch)
-            for lsn, ((timestamp, txid, origin), result, epoch) in enumerate(
-                zip(ordered, results, epochs, strict=False), first_lsn
-            )
-        ]
 
 
 def split(body: bytes) -> tuple[bytes, ...]:

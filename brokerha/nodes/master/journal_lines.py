@@ -1,11 +1,12 @@
-"""Lines of the log as a store can apply them, from a journal: its order and its results, put together page by page.
+"""Lines of the log from a journal: its order and its results, put together page by page; as a store can apply them, and as masters tell them.
 
 Invariant: one answer is of one lineage; when the log goes back while it is read, it is read again.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
 
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import Lsn, Ordered
@@ -16,9 +17,12 @@ from brokerha.model.records import History
 LINES_LIMIT: Final = 1_000
 ENTRIES_LIMIT: Final = 5_000
 LIMIT_BYTES: Final = 8 * 1024 * 1024
-"""Of one answer; it closes with the page that reaches either, and pages begin small and double."""
+"""Of one answer; it closes with the page that reaches either."""
 _FIRST_PAGE: Final = 16
 _LARGEST_PAGE: Final = 1_024
+Line = tuple[Ordered, Result, int]
+"""With the number of the epoch."""
+Found = TypeVar("Found")
 
 
 def held_from(journal: History) -> Lsn:
@@ -26,10 +30,37 @@ def held_from(journal: History) -> Lsn:
     return max(journal.first_lsn(), journal.results_from())
 
 
+def of_one_lineage(journal: History, read: Callable[[Rewinds], Found]) -> Found:
+    """What ``read`` finds, which is told how often the log has gone back: again when it goes back meanwhile, else lines of both lineages could be mixed."""
+    while True:
+        splits = journal.splits()
+        found = read(rewinds_of(splits))
+        if journal.splits() == splits:
+            return found
+
+
+def pages(journal: History, first_lsn: Lsn, limit: int) -> Iterator[list[Line]]:
+    """Lines with their results, as far as there are any. Pages begin small and double, so that large effects are not all in memory, and the
+    journal is never held up for long.
+    """
+    page = _FIRST_PAGE
+    while limit > 0:
+        count = min(page, limit)
+        results = journal.results(first_lsn, count)
+        ordered = journal.ordered(first_lsn, len(results)) if results else []
+        epochs = journal.epochs(first_lsn, len(results)) if results else []
+        # They differ in length when the journal is trimmed in between; then the caller asks again from elsewhere.
+        found = list(zip(ordered, results, epochs, strict=False))
+        yield found
+        if len(found) < count:
+            return
+        first_lsn, limit, page = first_lsn + count, limit - count, min(2 * page, _LARGEST_PAGE)
+
+
 def logged_lines(journal: History, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
     """Lines of a range, as far as there are results and the limits allow. Raises InvalidRequest: not held any more."""
-    found = _found(journal, first_lsn, last_lsn, LINES_LIMIT)
-    return [(txid, stamp, *result) for (stamp, txid, _), result, _ in found.lines]
+    lines = of_one_lineage(journal, lambda _: _lines(journal, first_lsn, last_lsn, LINES_LIMIT))
+    return [(txid, stamp, *result) for (stamp, txid, _), result, _ in lines]
 
 
 def entry_rows(journal: History, first_lsn: Lsn, last_lsn: Lsn) -> list[tuple[Any, ...]]:
@@ -42,44 +73,24 @@ def entry_rows(journal: History, first_lsn: Lsn, last_lsn: Lsn) -> list[tuple[An
 
 def told_entries(journal: History, first_lsn: Lsn, last_lsn: Lsn) -> tuple[list[tuple[Any, ...]], Rewinds]:
     """The same, and how often the log had gone back when they were its lines."""
-    found = _found(journal, first_lsn, last_lsn, ENTRIES_LIMIT)
+    lines, rewinds = of_one_lineage(
+        journal, lambda rewinds: (_lines(journal, first_lsn, last_lsn, ENTRIES_LIMIT), rewinds)
+    )
     rows = [
         (lsn, txid, origin, stamp, epoch, *result)
-        for lsn, ((stamp, txid, origin), result, epoch) in enumerate(found.lines, first_lsn)
+        for lsn, ((stamp, txid, origin), result, epoch) in enumerate(lines, first_lsn)
     ]
-    return rows, found.rewinds
+    return rows, rewinds
 
 
-class _Found(NamedTuple):
-    lines: list[tuple[Ordered, Result, int]]
-    """With the number of the epoch."""
-    rewinds: Rewinds
-
-
-def _found(journal: History, first_lsn: Lsn, last_lsn: Lsn, limit: int) -> _Found:
-    while True:
-        splits = journal.splits()
-        lines = _lines(journal, first_lsn, last_lsn, limit)
-        if journal.splits() == splits:
-            return _Found(lines, rewinds_of(splits))
-
-
-def _lines(journal: History, first_lsn: Lsn, last_lsn: Lsn, limit: int) -> list[tuple[Ordered, Result, int]]:
+def _lines(journal: History, first_lsn: Lsn, last_lsn: Lsn, limit: int) -> list[Line]:
     if first_lsn < (held := held_from(journal)):
         raise InvalidRequest(f"LSN {first_lsn} is not held any more: the first one is {held}")
-    rows: list[tuple[Ordered, Result, int]] = []
-    size_bytes, page = 0, _FIRST_PAGE
-    while len(rows) < min(limit, last_lsn - first_lsn + 1) and size_bytes < LIMIT_BYTES:
-        following = first_lsn + len(rows)
-        count = min(page, last_lsn - following + 1, limit - len(rows))
-        results = journal.results(following, count)
-        ordered = journal.ordered(following, len(results)) if results else []
-        epochs = journal.epochs(following, len(results)) if results else []
-        # They differ in length when the journal is trimmed in between; then the caller asks again, and is told.
-        found = list(zip(ordered, results, epochs, strict=False))
-        rows += found
-        size_bytes += sum(len(result.effect) for result in results)
-        if len(found) < count:
+    lines: list[Line] = []
+    size_bytes = 0
+    for page in pages(journal, first_lsn, min(limit, last_lsn - first_lsn + 1)):
+        lines += page
+        size_bytes += sum(len(result.effect) for _, result, _ in page)
+        if size_bytes >= LIMIT_BYTES:
             break
-        page = min(2 * page, _LARGEST_PAGE)
-    return rows
+    return lines

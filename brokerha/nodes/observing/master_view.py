@@ -20,7 +20,7 @@ from brokerha.model.numbers import Numbers
 from brokerha.model.operations import Checked, LoggedRow, ResultRow, unpack_operations
 from brokerha.model.outside.authors import author_in, author_of
 from brokerha.model.reserved.branches import branch_of
-from brokerha.nodes.master.journal_lines import held_from, logged_lines, told_entries
+from brokerha.nodes.master.journal_lines import held_from, logged_lines, of_one_lineage, told_entries
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.observing.check_lines import NO_WORKER, broker_check, check_lines, lag_check, loop_check
 from brokerha.nodes.observing.hearing import MasterHearing
@@ -293,12 +293,7 @@ class MasterView:
         count = min(LOG_LIMIT, min(last_lsn or safe, safe) - first + 1)
         if count < 1:
             return []
-        while True:
-            splits = journal.splits()
-            lines = self._lines(first, count, rewinds_of(splits), told)
-            # Where the log goes back in between, lines of both lineages could be among them.
-            if journal.splits() == splits:
-                return lines
+        return of_one_lineage(journal, lambda rewinds: self._lines(first, count, rewinds, told))
 
     def _lines(
         self, first: Lsn, count: int, rewinds: Rewinds, told: Mapping[Lsn, ResultRow]
