@@ -5,7 +5,6 @@
     settings.py          settings at run time at a master: learnt from a worker or another master, told to others, changed by command
     tickets.py           who gets the reply of which write
     address_book.py      which process acts for a master, and a transport that sends there
-    known_masters.py     who the masters are at run time, for the parts of a node that the core knows nothing of
     change_log.py        what is told to followers outside, made from the journal
     journal_lines.py     lines of the log from a journal: for stores, for masters, and for followers
     process_node.py      a process of a master with backups: a master while it is primary, else a standby

@@ -45,9 +45,8 @@ from brokerha.nodes.front.checking import check_read
 from brokerha.nodes.loop import NodeLoop, complete, parting_ms
 from brokerha.nodes.master.runner import IDLE_MS
 from brokerha.nodes.observing.hearing import WorkerHearing, is_judged
-from brokerha.nodes.observing.load_watch import LoadWatch
 from brokerha.nodes.observing.status import StatusGathering
-from brokerha.nodes.observing.worker_view import WorkerView
+from brokerha.nodes.observing.worker_view import LoadWatch, WorkerView
 from brokerha.nodes.reads.book import ReadLimits
 from brokerha.nodes.reads.pool import ReadAnswers, ReadPool
 from brokerha.nodes.settings import NodeSettings, put_in_force, rows_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from brokerha.following.loading import LoadConfig, Loading, Phase
 from brokerha.model.ids import Instant
 from brokerha.model.wire.messages import SnapshotOffered
-from brokerha.nodes.observing.load_watch import LoadWatch
+from brokerha.nodes.observing.worker_view import LoadWatch
 
 
 def loading_of(total_bytes: int) -> Loading:

@@ -13,8 +13,7 @@ from brokerha.model.ids import Instant
 from brokerha.model.wire.epoch_messages import EpochInstall, Notice
 from brokerha.model.wire.messages import Envelope
 from brokerha.nodes.master.address_book import AddressBook, AddressedTransport
-from brokerha.nodes.master.known_masters import KnownMasters
-from brokerha.nodes.observing.watching import EpochLog
+from brokerha.nodes.observing.watching import EpochLog, KnownMasters
 from brokerha.sync.config import SyncConfig
 from tests.support.logs import memory_log
 
