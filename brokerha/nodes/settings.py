@@ -7,6 +7,8 @@ A node learns the rows as they stand where a copy has applied them: a worker fro
 who has none from another master (master/settings.py). Nobody changes the configurations that parts of a node hold but `learn`, in
 the loop's thread, between two turns: so each turn sees one state of them.
 
+The file gives the initial values, and what a setting goes back to when it is taken back.
+
 Must never: put rows into force that contradict the rest of this node's cluster file. What was in force stays, and `problem` says why.
 """
 
@@ -24,7 +26,7 @@ from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.reserved.settings import SETTINGS, Row, packed, problem_of, row_in, text_of, value_of
 from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.run_time import Rows, at_start, running, text_in
+from brokerha.nodes.config.rules import contradictions
 from brokerha.stores.files.durable import replace_file
 
 log = structlog.get_logger()
@@ -32,6 +34,7 @@ log = structlog.get_logger()
 FILE: Final = "settings.json"
 NEVER: Final = -1
 """LSN of rows of which no copy has told since the node started."""
+Rows = Mapping[str, Row]
 
 
 class NodeSettings:
@@ -177,3 +180,39 @@ def put_in_force(held: Any, wanted: Any) -> None:
             put_in_force(old, new)
         elif old != new:
             object.__setattr__(held, field.name, new)
+
+
+# ---- settings laid over the cluster file: what the cluster says goes before what the file says (model/reserved/settings.py)
+
+
+def at_start(file: ClusterConfig, rows: Rows) -> ClusterConfig:
+    """The file with all rows over it. Raises ConfigurationError when the values contradict each other."""
+    return _checked(dataclasses.replace(file, **_values(rows)))
+
+
+def running(file: ClusterConfig, rows: Rows, started: ClusterConfig) -> ClusterConfig:
+    """What is in force in a node that ``started`` with these values. Raises ConfigurationError when the values contradict each other."""
+    values = {_field(name): getattr(started, _field(name)) for name, limits in SETTINGS.items() if not limits.is_live}
+    live = {name: row for name, row in rows.items() if SETTINGS[name].is_live}
+    return _checked(dataclasses.replace(file, **values, **_values(live)))
+
+
+def text_in(config: ClusterConfig, name: str) -> str:
+    """The value of a setting in a configuration, as text."""
+    return text_of(getattr(config, _field(name)))
+
+
+def _values(rows: Rows) -> dict[str, Any]:
+    return {_field(name): value_of(name, row.value) for name, row in rows.items() if row.value is not None}
+
+
+def _checked(config: ClusterConfig) -> ClusterConfig:
+    for _, problem, remedy in contradictions({name: getattr(config, _field(name)) for name in SETTINGS}):
+        raise ConfigurationError(f"{problem}: set {remedy}")
+    if config.publish_changes and not config.log_stream:
+        raise ConfigurationError("publish-changes needs log-stream: set log-stream to true, or publish-changes to false")
+    return config
+
+
+def _field(name: str) -> str:
+    return name.replace("-", "_")

@@ -17,8 +17,7 @@ import pytest
 from brokerha.cli.main import main
 from brokerha.embedded import EmbeddedCluster
 from brokerha.nodes.building import open_worker
-from brokerha.nodes.config.added import with_worker
-from brokerha.nodes.config.cluster import load_config
+from brokerha.nodes.config.cluster import load_config, with_worker
 
 PATIENCE_S = 30.0
 FILE = """\

@@ -106,8 +106,7 @@ def _order(cluster: Cluster, what: str, node_id: str, **more: Any) -> Answer:
 
 def run_node(path: Path, node_id: str, master: str = "", http: str = "") -> int:
     """Find the program of a node and run it; returns its exit code. With ``master`` it is a worker of that one."""
-    from brokerha.nodes.config.added import with_worker
-    from brokerha.nodes.config.cluster import load_config
+    from brokerha.nodes.config.cluster import load_config, with_worker
 
     config = load_config(path, os.environ)
     if master:

@@ -6,7 +6,7 @@ r"""Settings of a cluster at run time: rows of one reserved table of keys, their
 
 They are content like any other key, so that the log, fingerprints, copies and backups hold them. Only nodes write the rows (`brokerha
 settings`, ``/cluster/settings``); every store judges them again when it executes them, by this table alone. What must hold *between*
-settings rests on the cluster files too, so it is judged at the door (nodes/config/run_time.py).
+settings rests on the cluster files too, so it is judged at the door (nodes/settings.py).
 
 >>> problem_of(b"idle-round-ms", packed(Row("2000", "anna", 1, "127.0.0.1")))
 ''

@@ -15,18 +15,18 @@ is started; the broker's URL is never shown (``repr``, errors), as it may hold a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from brokerha.master.core import MasterConfig
 from brokerha.master.retention import HOUR_US, RetentionConfig
 from brokerha.model.errors import ConfigurationError
-from brokerha.model.ids import NodeId
+from brokerha.model.ids import NodeId, is_node_id
 from brokerha.nodes.config.environment import lay_over
 from brokerha.nodes.config.file import NODE_SECTIONS, Table, check_required, read_document
 from brokerha.nodes.config.nodes import BackupEntry, MasterEntry, NodeEntry, WorkerEntry
-from brokerha.nodes.config.rules import check_rules
+from brokerha.nodes.config.rules import check_rules, http_address
 from brokerha.nodes.config.settings import Setting, at_run_time, nearest, number, required, setting, settings_of, word
 from brokerha.nodes.reads.book import MIB, ReadLimits
 from brokerha.nodes.reads.routing import RoutingLimits
@@ -449,6 +449,35 @@ def load_config(path: Path, environ: Mapping[str, str]) -> ClusterConfig:
         backups=nodes["backup"],
         workers=nodes["worker"],
     )
+
+
+def with_worker(config: ClusterConfig, node_id: str, master: str, http: str = "") -> ClusterConfig:
+    """The configuration with one worker more, which was added while the cluster runs (``brokerha worker add``). Raises ConfigurationError when the
+    entry cannot be.
+
+    Only the process of the new worker needs to know its entry: its master has it in its journal, and the file stays as it is.
+    A worker that the file has already, at this master, needs no entry: the configuration comes back as it is.
+    """
+    if not is_node_id(node_id):
+        raise ConfigurationError(f"{node_id!r} is no node id: write 1 to 32 of a-z, 0-9 and -")
+    known = {node.id: node for node in config.nodes}.get(node_id)
+    if known is not None and (known.role != "worker" or config.master_of(node_id) != master):
+        raise ConfigurationError(
+            f"{config.path}: {node_id} is a {known.role} of {config.master_of(node_id)} there already"
+        )
+    if known is not None:
+        return config
+    if not any(each.id == master for each in config.masters):
+        masters = ", ".join(each.id for each in config.masters)
+        raise ConfigurationError(f"{config.path}: there is no master {master!r}: write --master with one of {masters}")
+    try:
+        address = http_address(http) if http else None
+    except ValueError as error:
+        raise ConfigurationError(f"--http {error}: write for instance 127.0.0.1:7309") from None
+    taken = [node.id for node in config.nodes if http and node.http and http_address(node.http) == address]
+    if taken:
+        raise ConfigurationError(f"--http {http} is the address of {taken[0]}: write another port")
+    return replace(config, workers=(*config.workers, WorkerEntry(node_id, master, http)))
 
 
 def _fields(table: Table) -> dict[str, Any]:

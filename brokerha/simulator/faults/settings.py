@@ -30,7 +30,7 @@ TURNED: Final[tuple[tuple[str, str, tuple[Any, ...]], ...]] = (
     ("tx", "open_limit", (2, 2_000)),
 )
 """Part of `MasterConfig`, field, values: live ones of model/reserved/settings.py, as they are called in the cores. Any of them goes with all others that a
-world draws, as the door makes sure of (nodes/config/run_time.py)."""
+world draws, as the door makes sure of (nodes/settings.py)."""
 LEARNT_US: Final = SECOND_US
 """Within this time all masters know a setting."""
 
