@@ -541,14 +541,14 @@ class Log(LogHistory):
 
 
 @contextmanager
-def open_log(directory: Path) -> Iterator[Log]:
-    """The log in a directory, for reading, as long as the block runs; others may read it at the same time, and nobody may write it.
+def open_log(directory: Path, cluster: str = "", node: NodeId = "") -> Iterator[Log]:
+    """The log in a directory, for reading, as long as the block runs; others can read it at the same time, and nobody can write it.
 
-    Raises JournalInUse, JournalDamaged, JournalError.
+    Of any cluster and node without these. Raises JournalForeign, JournalInUse, JournalDamaged, JournalError.
     """
     if not (directory / CURRENT).exists() and not (directory / OLD).exists():
         raise JournalError(f"there is no journal in {directory}")
-    log = Log(FileDisk(directory, is_read_only=True), is_read_only=True)
+    log = Log(FileDisk(directory, is_read_only=True), cluster, node, is_read_only=True)
     try:
         yield log
     finally:

@@ -203,18 +203,14 @@ def _verify_journal(config: Path | None, node: str) -> int:
         )
     if not directory.is_dir():
         raise typer.BadParameter(f"there is no journal in {directory}: is this the machine of {node}?")
-    from brokerha.log.disks import FileDisk
-    from brokerha.log.log import Log
+    from brokerha.log.log import open_log
 
-    journal = Log(FileDisk(directory), cluster.name, cluster.master_of(node))
-    try:
-        count = 0
+    count = 0
+    with open_log(directory, cluster.name, cluster.master_of(node)) as journal:
         for problem in journal.verify():
             count += 1
             print(problem)
         lsn = journal.state().lsn
-    finally:
-        journal.close()
     exits.say(
         f"the journal of {node} holds the log up to LSN {lsn:,}: {output.counted(count, 'problem') if count else 'no problem'}"
     )

@@ -313,6 +313,22 @@ def test_a_journal_that_is_not_here_is_not_made(run, file, tmp_path):
     assert not (tmp_path / "var").exists()
 
 
+def test_a_folder_without_a_journal_gets_none(run, file, tmp_path):
+    folder = tmp_path / "var/orders/m2"
+    folder.mkdir(parents=True)
+    ran = run("log", "verify", "-c", file, "--node", "m2")
+    assert ran.code == 2
+    assert "there is no journal in" in ran.err
+    assert not list(folder.iterdir())
+
+
+def test_a_journal_of_another_master_is_named(run, file, tmp_path):
+    Log(FileDisk(tmp_path / "var/orders/m1"), "orders", "m9").close()
+    ran = run("log", "verify", "-c", file, "--node", "m1")
+    assert ran.code == 2
+    assert "belongs to node m9, not to node m1" in ran.err
+
+
 def test_a_worker_has_no_journal(run, file):
     ran = run("log", "verify", "-c", file, "--node", "w1")
     assert ran.code == 64
