@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from brokerha.client.outcomes import Written
 from brokerha.client.pipeline import Pipeline
@@ -43,7 +43,6 @@ from brokerha.model.operations import Operation
 from brokerha.model.reserved.staging import STAGE
 
 if TYPE_CHECKING:
-    from brokerha.client.client import Client
     from brokerha.client.large import LargeTransaction
 
 STATEMENTS_LIMIT = 2_000
@@ -88,8 +87,15 @@ class Loaded(NamedTuple):
 Progress = Callable[[Loaded], None]
 
 
+class Writer(Protocol):
+    """What a load needs of a client."""
+
+    def pipeline(self, window: int, *, ack: str | None, timeout: float | None) -> Pipeline:
+        """Many writes at once, in their order."""
+
+
 def load(
-    client: Client,
+    writer: Writer,
     repository: str,
     source: Source,
     format_name: str | None = None,
@@ -118,7 +124,7 @@ def load(
     prepared = (_prepared(line, number, prefix, numbers, graph) for number, line in lines)
     if inside is not None:
         return _Load(inside, repository, key, on_progress).run(prepared)
-    with client.pipeline(WINDOW, ack=ack, timeout=timeout) as pipeline:
+    with writer.pipeline(WINDOW, ack=ack, timeout=timeout) as pipeline:
         return _Load(pipeline, repository, key, on_progress).run(prepared)
 
 

@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, overload
+from typing import Any, Final, NamedTuple, Protocol, Self, overload
 
 from tenacity import retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -50,9 +50,6 @@ from brokerha.model.outside.levels import parse_ack
 from brokerha.model.requests import ACCEPTED, LEVELS
 from brokerha.ports.front import ReadOutcome
 
-if TYPE_CHECKING:
-    from brokerha.client.calls import Calls
-
 OCTETS: Final = "application/octet-stream"
 GROUP_LIMIT: Final = 100
 """Operations that wait here at most before they are handed over."""
@@ -64,6 +61,29 @@ PAUSE_S: Final = 0.2
 ATTEMPTS: Final = 20
 """Runs of a transaction that is aborted each time."""
 NEW, OPEN, PLACED, PREPARED, OVER = "new", "open", "placed", "prepared", "over"
+
+
+class Connection(Protocol):
+    """What a transaction needs of the client that began it (calls.py)."""
+
+    timeout: float
+    ack: str
+    token: str
+    transactions: set[Transaction]
+
+    def ask(self, what: str, arguments: dict[str, Any], timeout: float | None = None) -> Any:
+        """A question of ports.Wire."""
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Least = None, timeout: float | None = None
+    ) -> ReadOutcome:
+        """One read of ports.Front."""
+
+    def seconds(self, timeout: float | None) -> float:
+        """The time of a call."""
+
+    def note(self, lsn: Lsn) -> None:
+        """A write of this client has this LSN."""
 
 
 class Committed(NamedTuple):
@@ -79,7 +99,7 @@ class Transaction(Reads):
 
     def __init__(
         self,
-        calls: Calls,
+        calls: Connection,
         xid: Xid | None = None,
         timeout: float | None = None,
         ack: str = "",
@@ -345,7 +365,7 @@ def retries(attempts: int) -> dict[str, Any]:
 
 
 def step(
-    calls: Calls, node: NodeId, action: str, txid: TxId, arguments: dict[str, Any], timeout: float | None
+    calls: Connection, node: NodeId, action: str, txid: TxId, arguments: dict[str, Any], timeout: float | None
 ) -> dict[str, Any]:
     """One step of a transaction at the master that has it."""
     asked = {"node": node, "action": action, "txid": txid, "arguments": arguments}
@@ -354,7 +374,7 @@ def step(
 
 
 def commit_safely(
-    calls: Calls, node: NodeId, txid: TxId, arguments: dict[str, Any], seconds: float, pause: threading.Event
+    calls: Connection, node: NodeId, txid: TxId, arguments: dict[str, Any], seconds: float, pause: threading.Event
 ) -> Lsn:
     """Commit; after a lost answer ask for the outcome, and commit again while it is not decided. Returns the LSN.
 
@@ -388,7 +408,7 @@ def commit_safely(
         pause.wait(PAUSE_S)
 
 
-def _decided(calls: Calls, node: NodeId, txid: TxId, level: str, seconds: float) -> Lsn | None:
+def _decided(calls: Connection, node: NodeId, txid: TxId, level: str, seconds: float) -> Lsn | None:
     """The LSN of a transaction that took place at this level, None when it is not decided. Raises Aborted."""
     outcome = calls.ask("outcome", {"txid": txid, "node": node}, seconds)
     if outcome is None:
