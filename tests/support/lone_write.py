@@ -2,7 +2,7 @@
 
     python -m tests.support.lone_write [WRITES] [--profile]
 
-Every node is turned by hand, in one thread, whenever something has arrived for it; masters are whole nodes (loop, runner, core, journal
+Every node is turned by hand, in one thread, whenever something has arrived for it; masters are whole nodes (loop, runner, core, settings, journal
 in files, codec, transport), workers a runner over a copy in memory. The broker is the in-process one, so what a real one would add
 is missing: frames, threads, and the gap between messages that travel through two queues.
 
@@ -36,9 +36,11 @@ from brokerha.model.ids import Instant
 from brokerha.model.operations import pack_operations
 from brokerha.model.ready import StoreAnswer
 from brokerha.model.requests import Reply
-from brokerha.model.wire.messages import Envelope
+from brokerha.model.wire.messages import Envelope, Outgoing, Read, ReadResult
+from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.loop import NodeLoop
 from brokerha.nodes.master.node import MasterNode
+from brokerha.nodes.settings import NodeSettings
 from brokerha.nodes.worker.copying import carry_out_copy, state_of
 from brokerha.nodes.worker.runner import WorkerRunner, carry_out
 from brokerha.ports.transport import ClientMessage
@@ -100,6 +102,15 @@ class _Door:
         return answers
 
 
+def _no_settings(worker: WorkerRunner, envelope: Envelope, _now: Instant) -> bool:
+    """The one read that a master asks of itself: the cluster has no settings."""
+    message = envelope.message
+    if isinstance(message, Read):
+        answer = ReadResult(message.request, 0, False, "", "application/json", b"{}", worker.core.applied)
+        worker.transport.send([Outgoing(envelope.sender, answer)])
+    return isinstance(message, Read)
+
+
 class Trio:
     """Three masters, each with one worker in sync; `write` brings one write through at the first one."""
 
@@ -114,12 +125,13 @@ class Trio:
             journal = Log(FileDisk(folder / name), "lone", name)
             config = MasterConfig(SyncConfig(name, NAMES), FeedConfig((worker,)))
             wire = self._wire(url, name, "master")
-            self.masters[name] = MasterNode(config, "lone", journal, wire, self.clock, loop=HandLoop())
+            settings = NodeSettings(ClusterConfig(name="lone", broker=url), name)
+            self.masters[name] = MasterNode(config, "lone", journal, wire, self.clock, loop=HandLoop(), settings=settings)
             copy = MemoryCopy(partial("copy-of-{}".format, worker))
             core = WorkerCore(WorkerConfig(worker, name), state_of(copy))
-            self.workers[worker] = WorkerRunner(
-                core.config, core, _Door(copy), self._wire(url, worker, "worker"), self.clock
-            )
+            runner = WorkerRunner(core.config, core, _Door(copy), self._wire(url, worker, "worker"), self.clock)
+            runner.on_node = partial(_no_settings, runner)
+            self.workers[worker] = runner
         self.count_turn: Callable[[MasterNode], None] = lambda node: node.turn()
         self.worker_turns = 0
         for _ in range(200):

@@ -210,6 +210,8 @@ class Consumers:
 
     def due_ms(self) -> int | None:
         """When `tick` wants to be called; None when nothing waits and nothing is claimed."""
+        if not self._parked and not self._queues:
+            return None
         applied = self._host.applied_lsn() if self._parked else 0
         dues = [taking.due_ms(applied) for taking in self._parked]
         for queue in self._queues.values():

@@ -187,6 +187,8 @@ class Transacting:
         self._commands: deque[TxCommand] = deque()
         self._open: dict[int, _Open] = {}
         self._consumers = Consumers(host, lambda: clock.now().mono_ms, self._lock)
+        self.due_ms = self._consumers.due_ms
+        """When `tick` wants to be called; None when nothing waits."""
         self._swept_ms = 0
         self._ended = ""
         """Why no step is taken any more; empty as long as they are."""
@@ -294,10 +296,6 @@ class Transacting:
             for ticket, waiting in list(self._open.items()):
                 if now_ms >= waiting.end_ms:
                     self.on_reply(_lost(ticket, waiting.command, "the master did not answer in its time"))
-
-    def due_ms(self) -> int | None:
-        """When `tick` wants to be called; None when nothing waits."""
-        return self._consumers.due_ms()
 
     def close(self, reason: str) -> None:
         """Answer everybody who waits: the node stops, or another process is primary now."""

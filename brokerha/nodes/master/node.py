@@ -187,7 +187,7 @@ class MasterNode:
             self.watching.note(self.runner, self._reads.asked + self._near_reads, now)
         if self._readable is not None:
             self._readable = tuple(self.runner.core.feed.readable(now.mono_ms))
-        if self._reads.is_busy:
+        if self._reads.due_ms() is not None:
             self.transport.send(self._reads.tick(self._readers(now.mono_ms), now.mono_ms))
         if self._waits:
             self._serve_waits(now)
@@ -204,13 +204,13 @@ class MasterNode:
 
     def _wait_ms(self) -> int:
         """How long the loop may sleep: until the core, a read or somebody who waits for an LSN wants to be served."""
-        settings_ms = None if self.settings is None else self.settings.due_ms()
-        dues = (self.watching.due_ms(), self._reads.due_ms(), self.transacting.due_ms(), settings_ms)
-        due = [at for at in dues if at is not None]
-        if self._waits:
-            due += [wait[2] for wait in self._waits]
+        first_ms = min(wait[2] for wait in self._waits) if self._waits else None
+        settings_ms = None if self.settings is None else self.settings.due_ms
+        for at_ms in (self.watching.due_ms(), self._reads.due_ms(), self.transacting.due_ms(), settings_ms):
+            if at_ms is not None and (first_ms is None or at_ms < first_ms):
+                first_ms = at_ms
         wait_ms = self.runner.wait_ms()
-        return max(0, min(wait_ms, min(due) - self.clock.now().mono_ms)) if due else wait_ms
+        return wait_ms if first_ms is None else max(0, min(wait_ms, first_ms - self.clock.now().mono_ms))
 
     def _readers(self, mono_ms: int) -> list[WorkerFacts]:
         """Workers that may be asked to read now."""
@@ -260,7 +260,7 @@ class MasterNode:
             self.transport.send,
             lambda body, level: self._hand_in(body, self.new_txid(), level),
             self._gathering.others,
-            lambda: core().sync.lsn,
+            lambda: self.runner.core.sync.lsn,
             lambda: self.applied_lsn() if has_workers() else core().sync.lsn,
             has_workers,
         )

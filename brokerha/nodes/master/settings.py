@@ -104,6 +104,8 @@ class MasterSettings:
         self._asked_ms: int | None = None
         """When the question was asked that is not answered yet."""
         self._asked_number = 0
+        self.due_ms: int | None = 0
+        """When `tick` wants to be called, as of the last one; None when nothing is to be learnt, and nobody waits."""
         self._place = 0
         """Which of the other masters is asked next."""
         self._ended = ""
@@ -112,23 +114,25 @@ class MasterSettings:
     # ---- learn
 
     def tick(self, now: Instant) -> None:
-        """Serve what is due; called in each turn."""
+        """Serve what is due; called at the end of each turn, and a few calls long while nobody waits and the last look is not long ago."""
         if self.here.lsn > self._host.end():
             # The order went back.
             self.here.lsn = NEVER
-        if (due_ms := self.due_ms()) is None or now.mono_ms < due_ms:
-            return
+        look_at_ms = self._look_at_ms()
+        if self._wishes or now.mono_ms >= look_at_ms:
+            self._serve(now)
+            due = [wish.ends_ms for wish in self._wishes]
+            if self._is_behind():
+                due.append(self._look_at_ms())
+            self.due_ms = min(due, default=None)
+        else:
+            self.due_ms = look_at_ms
+
+    def _serve(self, now: Instant) -> None:
         for wish in [each for each in self._wishes if now.mono_ms >= each.ends_ms]:
             self._fail(wish, TimedOut(f"it is not known what became of {wish.name}: brokerha settings get {wish.name} tells"))
         if self._is_behind() and now.mono_ms >= self._look_at_ms():
             self._look(now)
-
-    def due_ms(self) -> int | None:
-        """When `tick` wants to be called; None when nothing is to be learnt, and nobody waits."""
-        due = [wish.ends_ms for wish in self._wishes]
-        if self._is_behind():
-            due.append(self._look_at_ms())
-        return min(due, default=None)
 
     def _is_behind(self) -> bool:
         return self.here.lsn < self._least_lsn()
@@ -143,8 +147,12 @@ class MasterSettings:
     def _look_at_ms(self) -> int:
         if self._asked_ms is not None:
             return self._asked_ms + ANSWER_MS
-        is_waited_for = self.here.lsn < self._wanted_lsn() and self._host.has_workers()
-        return 0 if self._looked_ms is None or is_waited_for else self._looked_ms + LOOK_MS
+        if self._looked_ms is None:
+            return 0
+        # Nothing was learnt yet, or somebody waits for a change.
+        may_be_waited_for = self._wishes or self.here.lsn == NEVER
+        is_waited_for = may_be_waited_for and self.here.lsn < self._wanted_lsn() and self._host.has_workers()
+        return 0 if is_waited_for else self._looked_ms + LOOK_MS
 
     def _look(self, now: Instant) -> None:
         self._looked_ms = self._asked_ms = now.mono_ms

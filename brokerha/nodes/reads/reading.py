@@ -50,6 +50,8 @@ class Reads:
     def __init__(self, name: str, limits: RoutingLimits | None = None) -> None:
         """``name`` is unlike that of every earlier start of this master: answers to those are not for us."""
         self.routing = Routing(limits or RoutingLimits())
+        self.due_ms = self.routing.due_ms
+        """When `tick` wants to be called; None when nothing waits: no read, no late answer, no probe."""
         self.asked = 0
         """Reads since the start."""
         self._prefix = f"{name}."
@@ -101,10 +103,6 @@ class Reads:
         self.routing.close(text)
         self._outgoing()
 
-    def due_ms(self) -> int | None:
-        """When `tick` wants to be called; None when nothing waits."""
-        return self.routing.due_ms()
-
     def metrics(self) -> Numbers:
         """Numbers for /metrics."""
         counts = self.routing.counts
@@ -117,11 +115,6 @@ class Reads:
             "running_reads": len(self),
             "benched_workers": len(self.routing.benched()),
         }
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether `tick` has something to look after: reads, late answers or probes."""
-        return self.routing.due_ms() is not None
 
     def __len__(self) -> int:
         return len(self._open)
