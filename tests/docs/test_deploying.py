@@ -21,6 +21,7 @@ from tests.docs.pages import ROOT, blocks_of, the_block
 from tests.support.broker_source import NoBrokerError, local_scripts
 from tests.support.free_ports import free_ports
 from tests.support.private_broker import PrivateBroker
+from tests.support.waiting import until
 from tests.system.supervised import Runner, find_runner
 
 PAGE = "docs/deploying.md"
@@ -87,10 +88,7 @@ def test_definitions_and_supervisord(person: tuple[Runner, Path]):
             for line in commands(part):
                 _carry_out(line, runner, folder, broker)
         # It says yes at once, and is gone when all nodes have stopped.
-        deadline = time.monotonic() + PATIENCE_S
-        while (folder / "deploy" / "run" / "supervisord.pid").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: not (folder / "deploy" / "run" / "supervisord.pid").exists(), within_s=PATIENCE_S)
 
 
 def _carry_out(line: str, runner: Runner, folder: Path, broker: PrivateBroker) -> None:

@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from brokerha.nodes.master.node import MasterNode
 from tests.docs.pages import output_of, the_block
 from tests.support.free_ports import free_ports
+from tests.support.waiting import until
 
 PATIENCE_S = 30.0
 SITES = (1, 2, 3)
@@ -50,10 +50,7 @@ def running(broker: str, folder: Path) -> Iterator[list[MasterNode]]:
             stack.callback(master.stop)
             master.start()
             masters.append(master)
-        deadline = time.monotonic() + PATIENCE_S
-        while not all(master.ready()[0] for master in masters):
-            assert time.monotonic() < deadline, [master.ready()[1] for master in masters]
-            time.sleep(0.05)
+        until(lambda: all(master.ready()[0] for master in masters), lambda: [master.ready()[1] for master in masters])
         yield masters
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 
 import pika
@@ -16,6 +15,7 @@ from brokerha.embedded import EmbeddedCluster
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from tests.docs.pages import output_of, the_block
+from tests.support.waiting import until
 
 WAIT_S = 30.0
 URL = "amqp://guest:guest@127.0.0.1:5672/orders"
@@ -47,10 +47,7 @@ def test_the_followers_print_what_was_committed(vhost_url: str, tmp_path: Path):
         written = cluster.client("m1").put("prices", b"sku-1", b"9.90", timeout=WAIT_S)
         followers = cluster.masters["m1"].followers
         assert followers is not None
-        deadline = time.monotonic() + WAIT_S
-        while followers.published_lsn() < written.lsn:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: followers.published_lsn() >= written.lsn)
         printed = [
             output_of([sys.executable, "-c", example(words, vhost_url)], tmp_path, dict(os.environ)).split(" ", 2)
             for words in ("brokerha.m1.log", "prices-follower")

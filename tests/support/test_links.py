@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.links import BACKWARD, BLACK_HOLE, FORWARD, RESET, Link, Links
+from tests.support.waiting import until
 
 SILENCE_S = 0.1
 DEADLINE_S = 20.0
@@ -32,10 +33,7 @@ class Echo:
         self._listener.close()
 
     def await_heard(self, count: int) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while len(self.heard) < count:
-            assert time.monotonic() < deadline, f"heard {len(self.heard)} bytes of {count}"
-            time.sleep(0.002)
+        until(lambda: len(self.heard) >= count, lambda: f"{count} bytes, and not {len(self.heard)}", pause_s=0.002)
 
     def _listen(self) -> None:
         with contextlib.suppress(OSError):

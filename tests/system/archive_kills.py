@@ -26,6 +26,7 @@ from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.table import LogTable
 from tests.support.commands_on_spark import SMALL, answer, one_session
 from tests.support.spark_servers import PYTHON_WORKER, above, executors, parents, processes_with
+from tests.support.waiting import until
 from tests.system.processes import ProcessCluster
 from tests.unit.pipeline.made_archives import held
 
@@ -115,18 +116,21 @@ def commits(into: Path) -> int:
 
 def until_it_works(into: Path, before: int, process: subprocess.Popen[bytes], more: int) -> None:
     """Wait until a job has committed so many times."""
-    deadline = time.monotonic() + ENDS_WITHIN_S
-    while process.poll() is None and commits(into) < before + more:
-        assert time.monotonic() < deadline, "the job does nothing"
-        time.sleep(0.01)
+    until(
+        lambda: process.poll() is not None or commits(into) >= before + more,
+        "the job commits",
+        ENDS_WITHIN_S,
+        pause_s=0.01,
+    )
 
 
 def until_held(into: Path, lsn: int) -> None:
     """Wait until the archive goes up to an LSN."""
-    deadline = time.monotonic() + ENDS_WITHIN_S
-    while not LogTable(str(into)).exists() or LogTable(str(into)).state().head.last_lsn < lsn:
-        assert time.monotonic() < deadline, said(into)
-        time.sleep(0.1)
+    until(
+        lambda: LogTable(str(into)).exists() and LogTable(str(into)).state().head.last_lsn >= lsn,
+        lambda: said(into),
+        ENDS_WITHIN_S,
+    )
 
 
 def said(into: Path) -> str:
@@ -183,10 +187,12 @@ Victims = Callable[[int], list[int]]
 
 def until_it_goes_on(into: Path, process: subprocess.Popen[bytes]) -> bool:
     """Wait until a job that has lost a part commits again, or ends with an error; returns which."""
-    before, deadline = commits(into), time.monotonic() + ENDS_WITHIN_S
-    while process.poll() is None and commits(into) == before:
-        assert time.monotonic() < deadline, f"the job neither goes on nor ends: {said(into)}"
-        time.sleep(0.1)
+    before = commits(into)
+    until(
+        lambda: process.poll() is not None or commits(into) != before,
+        lambda: f"the job goes on or ends: {said(into)}",
+        ENDS_WITHIN_S,
+    )
     return process.poll() is None
 
 

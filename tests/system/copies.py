@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgpack
 
+from tests.support.waiting import until
 from tests.system.processes import ProcessCluster
 from tests.system.tx_site import TxSite
 from tests.system.writers import Writer
@@ -29,10 +30,11 @@ def copies(cluster: Cluster) -> set[tuple[object, object, object]]:
 def await_equal(cluster: Cluster, within_s: float) -> float:
     """Seconds until all copies are equal; fails after ``within_s``."""
     started = time.monotonic()
-    while len(found := copies(cluster)) > 1:
-        if time.monotonic() - started > within_s:
-            raise AssertionError(f"copies differ after {within_s} s: {found}\n{cluster.log_tail()}")
-        time.sleep(0.2)
+    until(
+        lambda: len(copies(cluster)) == 1,
+        lambda: f"all copies are equal: {copies(cluster)}\n{cluster.log_tail()}",
+        within_s,
+    )
     return time.monotonic() - started
 
 

@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import brokerha
-from tests.system.copies import books, copies, counter
+from tests.system.copies import await_equal, books, counter
 from tests.system.processes import DEADLINE_S, ProcessCluster
 from tests.system.writers import Writer
 
 SETTINGS: Final = "max-peer-lag-s = 2\nround-timeout-ms = 300\nidle-round-ms = 400\nlog-stream = false\n"
 STEP_S: Final = 60.0
-_PAUSE_S: Final = 0.05
 _LOG_LIMIT: Final = 10_000
 
 
@@ -75,10 +74,7 @@ class MemberSites(ProcessCluster):
 
     def await_answer(self, node: str) -> None:
         """Wait until a node answers, whatever it says."""
-        deadline = time.monotonic() + DEADLINE_S
-        while self.get(node, "/livez") is None:
-            assert time.monotonic() < deadline, f"{node} does not answer\n{self.log_tail()}"
-            time.sleep(_PAUSE_S)
+        self.until(lambda: self.get(node, "/livez") is not None, f"{node} answers")
 
     def stop(self, *nodes: str) -> None:
         """Stop later masters and their workers."""
@@ -108,15 +104,13 @@ class MemberSites(ProcessCluster):
 
     # ---- what there is
 
-    def await_masters(self, *masters: str, within_s: float = DEADLINE_S) -> None:
+    def await_masters(self, *masters: str) -> None:
         """Wait until each of these is a member of an epoch of exactly these."""
-        deadline = time.monotonic() + within_s
-        while True:
-            found = {master: self._members_at(master) for master in masters}
-            if all(each == sorted(masters) for each in found.values()):
-                return
-            assert time.monotonic() < deadline, f"not {sorted(masters)} but {found}\n{self.log_tail()}"
-            time.sleep(_PAUSE_S)
+
+        def found() -> dict[str, Any]:
+            return {master: self._members_at(master) for master in masters}
+
+        self.until(lambda: found() == dict.fromkeys(masters, sorted(masters)), lambda: f"all are members: {found()}")
 
     def _members_at(self, master: str) -> Any:
         answer = self.get(master, "/cluster/peers")
@@ -142,10 +136,7 @@ class MemberSites(ProcessCluster):
 
     def check(self, writers: Collection[Writer]) -> int:
         """All logs are one, with each transaction once, and each copy has what writers were told; returns its length."""
-        deadline = time.monotonic() + DEADLINE_S
-        while len(found := copies(self)) > 1:
-            assert time.monotonic() < deadline, f"copies differ: {found}\n{self.log_tail()}"
-            time.sleep(_PAUSE_S)
+        await_equal(self, DEADLINE_S)
         logs = {master: self.log(master) for master in self.masters}
         first = logs[self.masters[0]]
         assert all(log == first for log in logs.values()), {master: len(log) for master, log in logs.items()}

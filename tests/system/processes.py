@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import httpx2
 
 from tests.support.free_ports import free_ports
+from tests.support.waiting import T, until
 
 DEADLINE_S = 90.0
 
@@ -111,16 +112,24 @@ class ProcessCluster:
         except httpx2.HTTPError:
             return None
 
+    def until(
+        self,
+        found: Callable[[], T | None],
+        what: str | Callable[[], object] = "it comes true",
+        within_s: float = DEADLINE_S,
+    ) -> T:
+        """Ask until the answer is true, and return it; `waiting.until` with the words of all nodes."""
+        return until(found, lambda: f"{what() if callable(what) else what}\n{self.log_tail()}", within_s)
+
     def await_ready(self, nodes: list[str], deadline_s: float = DEADLINE_S) -> None:
         """Wait until these nodes are ready."""
-        deadline = time.monotonic() + deadline_s
         waiting = list(nodes)
-        while waiting:
-            waiting = [n for n in waiting if (r := self.get(n, "/readyz")) is None or r.status_code != 200]
-            if waiting and time.monotonic() > deadline:
-                raise AssertionError(f"not ready: {waiting}\n{self.log_tail()}")
-            if waiting:
-                time.sleep(0.2)
+
+        def are_ready() -> bool:
+            waiting[:] = [n for n in waiting if (r := self.get(n, "/readyz")) is None or r.status_code != 200]
+            return not waiting
+
+        self.until(are_ready, lambda: f"{waiting} are ready", deadline_s)
 
     def pid(self, node: str) -> int:
         """Process id of a node."""

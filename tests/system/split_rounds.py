@@ -191,11 +191,11 @@ def loads_at(
 def await_all_told(sites: LoadedSites, loads: Collection[Load], count: int, within_s: float = 60.0) -> None:
     """Wait until each of these got so many more answers."""
     goals = {load.name: len(load.acknowledged) + count for load in loads}
-    deadline = time.monotonic() + within_s
-    while slow := [load.name for load in loads if len(load.acknowledged) < goals[load.name]]:
-        epochs = {master: sites.epoch(master) for master in MASTERS}
-        assert time.monotonic() < deadline, f"no answers at {slow}: {epochs}\n{sites.log_tail()}"
-        time.sleep(0.05)
+
+    def slow() -> list[str]:
+        return [load.name for load in loads if len(load.acknowledged) < goals[load.name]]
+
+    sites.until(lambda: not slow(), lambda: f"answers at {slow()}: {list(map(sites.epoch, MASTERS))}", within_s)
 
 
 # ---- the ledger

@@ -25,7 +25,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
@@ -41,7 +40,7 @@ from brokerha.transports.topology import DATA_EXCHANGE, DATA_MESSAGE_TTL_MS, SYN
 from tests.support.broker_source import BrokerSource
 from tests.support.links import RESET, AnyLinks, Links
 from tests.support.management import Management
-from tests.system.copies import books, copies, counter
+from tests.system.copies import await_equal, books, copies, counter
 from tests.system.processes import DEADLINE_S, ProcessCluster
 from tests.system.writers import Writer
 
@@ -54,7 +53,6 @@ _HEARTBEAT_S: Final = 2
 _CONNECT_MS: Final = 2000
 _UNKNOWN_PLUGIN: Final = 400
 WRITE_S: Final = 60.0
-_PAUSE_S: Final = 0.05
 _LOG_LIMIT: Final = 10_000
 
 
@@ -184,14 +182,12 @@ class SplitSites(ProcessCluster):
 
     def await_epoch(self, members: Collection[str], within_s: float = DEADLINE_S) -> InEpoch:
         """Wait until these masters are in one epoch, which has nobody else."""
-        deadline = time.monotonic() + within_s
-        while True:
-            found = {master: self.epoch(master) for master in members}
-            (first, *others) = set(found.values())
-            if not others and first.members == tuple(sorted(members)):
-                return first
-            assert time.monotonic() < deadline, f"not {sorted(members)} in one epoch but {found}\n{self.log_tail()}"
-            time.sleep(_PAUSE_S)
+
+        def found() -> InEpoch | None:
+            (first, *others) = {self.epoch(master) for master in members}
+            return first if not others and first.members == tuple(sorted(members)) else None
+
+        return self.until(found, lambda: f"{sorted(members)} in one epoch: {list(map(self.epoch, members))}", within_s)
 
     def log(self, master: str) -> list[dict[str, Any]]:
         """All lines of a master's log."""
@@ -210,28 +206,27 @@ class SplitSites(ProcessCluster):
 
     def await_equal(self, within_s: float = 30.0) -> None:
         """Wait until all copies are equal."""
-        deadline = time.monotonic() + within_s
-        while len(found := copies(self)) > 1:
-            assert time.monotonic() < deadline, f"copies differ after {within_s:g} s: {found}\n{self.log_tail()}"
-            time.sleep(_PAUSE_S)
+        await_equal(self, within_s)
 
     def await_executed(self, within_s: float = 30.0) -> None:
         """Wait until every worker is at the end of the log, which has one length; what they hold may differ."""
-        deadline = time.monotonic() + within_s
-        while True:
-            rows = [row for master in MASTERS for row in self._rows(master)]
+
+        def is_executed() -> bool:
+            rows = self._rows()
             lsns = {row["applied_lsn"] for row in rows} | {row["received_lsn"] for row in rows if row["role"] == "master"}
             lsns |= {lsn for lsn, _, _ in copies(self)}
-            if len(lsns) == 1 and len(rows) == len(MASTERS) + len(self.workers):
-                return
-            assert time.monotonic() < deadline, f"not all executed: {rows}\n{self.log_tail()}"
-            time.sleep(_PAUSE_S)
+            return len(lsns) == 1 and len(rows) == len(MASTERS) + len(self.workers)
 
-    def _rows(self, master: str) -> list[dict[str, Any]]:
-        """Of a master and its workers, by its own word."""
-        answer = self.get(master, "/cluster/status")
-        rows = answer.json()["nodes"] if answer is not None and answer.status_code == 200 else []
-        return [row for row in rows if master in (row["id"], row.get("master"))]
+        self.until(is_executed, lambda: f"all is executed: {self._rows()}", within_s)
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """Of all nodes: of a master and its workers by its own word."""
+        found = []
+        for master in MASTERS:
+            answer = self.get(master, "/cluster/status")
+            rows = answer.json()["nodes"] if answer is not None and answer.status_code == 200 else []
+            found += [row for row in rows if master in (row["id"], row.get("master"))]
+        return found
 
     def await_settled(self, within_s: float = 30.0) -> None:
         """Wait until all copies are equal; in the mode none, where they may differ for good, until everything is executed."""

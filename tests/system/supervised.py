@@ -20,14 +20,13 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from brokerha.deploying.machine import KILL_SUPERVISOR_AFTER_S
 from tests.support.free_ports import free_ports
 from tests.support.private_broker import PrivateBroker
-from tests.system.processes import DEADLINE_S, ProcessCluster
+from tests.system.processes import ProcessCluster
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BACKUP: Final = "m1s"
@@ -182,10 +181,8 @@ class Supervised(ProcessCluster):
 
     def await_states(self, word: str) -> None:
         """Wait until all programs have this state."""
-        deadline = time.monotonic() + DEADLINE_S
-        while (states := self.states()) != dict.fromkeys(self.nodes, word):
-            assert time.monotonic() < deadline, f"{states}, wanted {word}\n{self.log_tail()}"
-            time.sleep(0.2)
+        wanted = dict.fromkeys(self.nodes, word)
+        self.until(lambda: self.states() == wanted, lambda: f"all are {word}: {self.states()}")
 
     def pids(self) -> dict[str, int]:
         """Process id of each node that runs."""
@@ -194,11 +191,7 @@ class Supervised(ProcessCluster):
 
     def pid(self, node: str) -> int:
         """Process id of a node, once supervisord runs it."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not (pid := self.pids().get(node)):
-            assert time.monotonic() < deadline, f"{node} does not run\n{self.log_tail()}"
-            time.sleep(0.1)
-        return pid
+        return self.until(lambda: self.pids().get(node), f"{node} runs")
 
     def log_tail(self, lines: int = 60) -> str:
         """The last lines of all logs."""

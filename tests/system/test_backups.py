@@ -24,6 +24,7 @@ from brokerha.stores.backup.restore_target import choose_target
 from brokerha.stores.backup.restoring import check_backup
 from brokerha.stores.copies.worker_copy import WorkerCopy
 from brokerha.transports.log_stream.reader import LogReader
+from tests.support.waiting import until
 
 WAIT_S = 30.0
 WORKERS = ("w1", "w2", "w3")
@@ -95,10 +96,7 @@ def test_the_log_stream_leads_a_new_directory_to_the_same_content(
     lsn = write(cluster, 50, "streamed")
     followers = cluster.masters["m1"].followers
     assert followers is not None
-    deadline = time.monotonic() + WAIT_S
-    while followers.published_lsn() < lsn:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: followers.published_lsn() >= lsn)
     copy = WorkerCopy(tmp_path / "w9", cluster="backed", node="w9")
     with LogReader(vhost_url, "m1") as reader:
         assert (reader.cluster, reader.last_lsn) == ("backed", lsn)

@@ -16,8 +16,6 @@ from brokerha.model.errors import BrokerhaError
 from tests.support.broker_source import BrokerSource
 from tests.system.tx_site import FAIL_OVER_MS, PROCESSES, SETTINGS, Load, TxSite, tx_site
 
-WAIT_S = 20.0
-
 
 @pytest.fixture(scope="module", params=["automatic", "manual"])
 def site(
@@ -68,9 +66,7 @@ def check_frozen(site: TxSite, *, is_by_hand: bool) -> None:
             with pytest.raises(BrokerhaError):
                 tx.commit(timeout=2)
             # Until it has heard of the new one it only knows that nobody is there any more.
-            deadline = time.monotonic() + WAIT_S
-            while new not in (told := refused_after_waking(db)):
-                assert time.monotonic() < deadline, told
+            site.until(lambda: new in refused_after_waking(db), f"{old} names {new}")
         site.await_ready(old)
         assert site.metric(old, "is_primary") == 0
         everybody.await_more(site, 10)

@@ -16,9 +16,8 @@ import random
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from brokerha.model.wire.epoch_messages import EpochPrepare
 from brokerha.model.wire.messages import Bodies
 from tests.support.broker_source import BrokerSource
 from tests.support.free_ports import free_ports
+from tests.support.waiting import until
 
 VHOST = "forged"
 MASTERS = ("m1", "m2", "m3")
@@ -125,7 +125,7 @@ def brokerha_http() -> Any:
 def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     running = Site(tmp_path_factory.mktemp("forged"), broker)
     try:
-        wait_until(running.is_well, "all nodes are well")
+        until(running.is_well, "all nodes are well")
         yield running
     finally:
         running.close()
@@ -175,13 +175,6 @@ def assert_went_on(before: tuple[Any, ...], after: tuple[Any, ...]) -> None:
     assert after[2] == before[2]
 
 
-def wait_until(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-
-
 def test_each_message_of_a_node_says_which_user_published_it(site: Site, heard: list[tuple[str, str, bytes, str]]) -> None:
     for _, _, body, user in heard:
         assert {f"forged.{envelope.sender}" for envelope in decode_envelopes(body)} == {user}
@@ -207,7 +200,7 @@ def test_what_others_publish_in_the_name_of_masters_is_counted_and_changes_nothi
     publish(site, made)
     # Then each of them is counted
     expected = {"foreign_user": 4, "no_user": 2 * len(of_masters) + 2}
-    wait_until(lambda: all((site.counted() - counted)[word] >= number for word, number in expected.items()), "all are counted")
+    until(lambda: all((site.counted() - counted)[word] >= number for word, number in expected.items()), "all are counted")
     assert site.is_well()
     # And the log goes on where it was, with the same lines
     after = site.evidence()
@@ -227,7 +220,7 @@ def test_what_is_published_again_as_it_was_changes_nothing(site: Site, heard: li
             publish(site, own, user=node, user_id=f"forged.{node}")
     after = site.evidence()
     assert_went_on(before, after)
-    wait_until(site.is_well, "all nodes are well")
+    until(site.is_well, "all nodes are well")
 
 
 def test_what_is_cut_off_or_of_another_cluster_changes_nothing(site: Site, heard: list[tuple[str, str, bytes, str]]) -> None:
@@ -242,8 +235,8 @@ def test_what_is_cut_off_or_of_another_cluster_changes_nothing(site: Site, heard
         for envelope in decode_envelopes(body)[:1]
     ]
     publish(site, cut + other, user="m1", user_id="forged.m1")
-    wait_until(lambda: (site.counted() - counted)["undecodable"] >= len(cut), "what was cut off is counted")
-    wait_until(lambda: (site.counted() - counted)["foreign_cluster"] >= len(other), "what is of others is counted")
+    until(lambda: (site.counted() - counted)["undecodable"] >= len(cut), "what was cut off is counted")
+    until(lambda: (site.counted() - counted)["foreign_cluster"] >= len(other), "what is of others is counted")
     after = site.evidence()
     assert_went_on(before, after)
-    wait_until(site.is_well, "all nodes are well")
+    until(site.is_well, "all nodes are well")

@@ -36,6 +36,8 @@ from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from brokerha.nodes.front import amqp_front, checking
 from brokerha.transports.topology import DATA_EXCHANGE, READS_EXCHANGE, REJECTED_EXCHANGE, SYNC_EXCHANGE
 from tests.support.hostile_bodies import Body, bodies, poison
+from tests.support.waiting import until
+from tests.system.copies import await_equal
 from tests.system.processes import ProcessCluster
 from tests.system.test_amqp_door import WAIT_S, App
 
@@ -65,13 +67,7 @@ def pids(site: ProcessCluster) -> Iterator[dict[str, int]]:
     with brokerha.connect(site.url("m1")) as db:
         db.put("after", b"k", b"v", timeout=WAIT_S)
     assert {node: site.pid(node) for node in before} == before
-    deadline = time.monotonic() + 60
-    while True:
-        found = {site.row(node).get("fingerprint") for node in site.workers}
-        if len(found) == 1 and None not in found:
-            return
-        assert time.monotonic() < deadline, found
-        time.sleep(0.2)
+    await_equal(site, 60.0)
 
 
 def test_poison_over_amqp_is_answered_and_put_aside(site: ProcessCluster, pids: dict[str, int]) -> None:
@@ -291,10 +287,7 @@ def test_a_message_that_ended_the_node_twice_is_put_aside_and_told(site: Process
     assert aside[0] == body
     assert "put aside unread" in aside[1]["brokerha-reason"]
     # It was away for so long that the others may have gone on without it, and take it back first.
-    deadline_s = time.monotonic() + WAIT_S
-    while site.row("m1")["state"] != "needs-attention":
-        assert time.monotonic() < deadline_s, site.row("m1")
-        time.sleep(0.1)
+    until(lambda: site.row("m1")["state"] == "needs-attention", lambda: site.row("m1"))
     assert "brokerha quarantine list" in site.row("m1")["reason"]
     # Another master never had it in hand: published there it is a message like any other.
     assert app.send(body, "application/x-msgpack", routing_key="m2")[0][1] == "applied"

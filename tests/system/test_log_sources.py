@@ -6,7 +6,6 @@ is read, then it comes without the rest of the stream, whole and in order.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.sources import SourceSpec, open_source
 from brokerha.stores.backup.log_pages import LinesMissing
 from brokerha.transports.log_stream.reader import LogReader
+from tests.support.waiting import until
 
 WAIT_S = 30.0
 WRITES = 60
@@ -55,10 +55,7 @@ def write(cluster: EmbeddedCluster, count: int) -> None:
         db.put("t", b"k%d" % number, b"v" * (9_000 if number % 10 == 9 else 20), timeout=WAIT_S)
     followers = cluster.masters["m1"].followers
     assert followers is not None
-    deadline = time.monotonic() + WAIT_S
-    while followers.published_lsn() < count:
-        assert time.monotonic() < deadline, followers.published_lsn()
-        time.sleep(0.05)
+    until(lambda: followers.published_lsn() >= count, followers.published_lsn)
 
 
 def held(cluster: EmbeddedCluster) -> list[LogEntry]:

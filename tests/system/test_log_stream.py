@@ -23,6 +23,7 @@ from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from brokerha.transports.topology import log_stream
 from tests.support.private_broker import PrivateBroker
+from tests.support.waiting import until
 
 WAIT_S = 30.0
 
@@ -124,16 +125,14 @@ def stream_rows(url: str, node: str) -> list[list[Any]]:
 
 def await_published(cluster: EmbeddedCluster) -> None:
     """Until every master has executed the same, and published all of it."""
-    deadline = time.monotonic() + WAIT_S
-    while True:
-        numbers = [
+
+    def numbers() -> list[tuple[int, int, int]]:
+        return [
             (m.runner.core.sync.lsn, m.runner.core.feed.executed, m.followers.published_lsn() if m.followers else -1)
             for m in cluster.masters.values()
         ]
-        if len({number for triple in numbers for number in triple}) == 1:
-            return
-        assert time.monotonic() < deadline, numbers
-        time.sleep(0.02)
+
+    until(lambda: len({number for triple in numbers() for number in triple}) == 1, numbers)
 
 
 def check_all(cluster: EmbeddedCluster, url: str) -> None:
@@ -142,13 +141,6 @@ def check_all(cluster: EmbeddedCluster, url: str) -> None:
         rows = journal_rows(cluster, node)
         assert rows
         assert stream_rows(url, node) == rows
-
-
-def await_true(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_each_stream_says_what_the_journal_holds(cluster: EmbeddedCluster, vhost_url: str):
@@ -189,7 +181,7 @@ def test_a_stream_that_was_deleted_while_nothing_happens_is_filled_again_too(clu
             # Away, or RabbitMQ (3.10) gives the connection up because the stream comes and goes under it.
             return False
 
-    await_true(is_back)
+    until(is_back)
 
 
 def test_a_stream_of_another_journal_is_followed_by_everything(vhost_url: str, tmp_path: Path):

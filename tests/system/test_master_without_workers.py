@@ -6,13 +6,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import brokerha
+from tests.support.waiting import until
 from tests.system.processes import ProcessCluster
 
 pytestmark = pytest.mark.broker
@@ -32,10 +31,7 @@ class _WithVoter(ProcessCluster):
     def await_ready(self, nodes: list[str], deadline_s: float = WAIT_S) -> None:
         """`brokerha up` says so: it waits for all that serve reads."""
         del nodes
-        deadline = time.monotonic() + deadline_s
-        while "\nready: " not in "\n" + self.log_tail(10_000):
-            assert time.monotonic() < deadline, self.log_tail()
-            time.sleep(0.1)
+        until(lambda: "\nready: " in "\n" + self.log_tail(10_000), self.log_tail, deadline_s)
 
 
 def _brokerha(site: ProcessCluster, *arguments: str) -> str:
@@ -72,13 +68,6 @@ def test_a_vote_more_needs_no_worker_and_nobody_is_sent_to_it_in_vain(tmp_path: 
         _get_a_worker(site, vhost_url)
 
 
-def _until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.1)
-
-
 def _first_lsn(site: ProcessCluster) -> int:
     lines = site.get("m1", "/cluster/log?from=1&to=2000")
     assert lines is not None
@@ -90,14 +79,14 @@ def _get_a_worker(site: ProcessCluster, url: str) -> None:
     with brokerha.connect(url, timeout=WAIT_S) as db, db.pipeline(window=500) as pipeline:
         for n in range(MORE):
             pipeline.put("more", b"%d" % n, b"v")
-    _until(lambda: _first_lsn(site) > 1, "the master forgets what is old")
+    until(lambda: _first_lsn(site) > 1, "the master forgets what is old")
     _brokerha(site, "worker", "add", FIRST, "--master", "m1")
     command = [sys.executable, "-m", "brokerha", "node", FIRST, "--role", "worker", "--master", "m1", "-c", str(site.path)]
     with (site.folder / "first.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as worker:
         try:
             last = WRITES + 1 + MORE
             _brokerha(site, "wait", str(last), "--on", "all", "--timeout-s", str(WAIT_S))
-            _until(lambda: (answer := site.get("m1", "/writable")) is not None and answer.status_code == 200, "it takes writes again")
+            until(lambda: (answer := site.get("m1", "/writable")) is not None and answer.status_code == 200, "it takes writes again")
             _brokerha(site, "put", "t", "late", "v", "--url", site.url("m1"))
             assert _brokerha(site, "get", "more", "0", "--url", site.url("m1")) == "v"
             assert f"3 copies are equal at LSN {last + 1:,}" in _brokerha(site, "verify")

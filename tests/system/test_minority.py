@@ -81,9 +81,7 @@ class Minority:
         assert (first.status_code, first.content) == (200, b"1")
         assert int(first.headers["brokerha-lsn"]) >= 1
         assert first.headers[APART] == states.NO_MAJORITY
-        deadline = time.monotonic() + 10
-        while int(self.read().headers[STALE_MS]) <= int(first.headers[STALE_MS]):
-            assert time.monotonic() < deadline, "it does not get older"
+        self.sites.until(lambda: int(self.read().headers[STALE_MS]) > int(first.headers[STALE_MS]), "it gets older", 10)
         with brokerha.connect(self.sites.url("m3")) as db:
             outcome = db.read("get", "books", {"key": b"known"})
             assert (outcome.body, outcome.apart) == (b"1", states.NO_MAJORITY)

@@ -7,7 +7,6 @@ command reaches the master that it concerns, and no other.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ from brokerha.cli.main import main
 from brokerha.embedded import EmbeddedCluster
 from brokerha.nodes.building import open_worker
 from brokerha.nodes.config.cluster import load_config, with_worker
+from tests.support.waiting import until
 
-PATIENCE_S = 30.0
 FILE = """\
 [cluster]
 name = "operated"
@@ -59,13 +58,6 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
         return code, json.loads(out) if out else None
 
     return run
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.1)
 
 
 def test_a_person_operates_workers_over_the_broker(cluster: EmbeddedCluster, command: Command) -> None:

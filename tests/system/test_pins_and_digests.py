@@ -8,8 +8,7 @@ same content, when one quad and one key of one of them are changed on its disk, 
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,17 +24,11 @@ from brokerha.http import HttpServer, create_app
 from brokerha.model.errors import InvalidRequest
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import BackupEntry, MasterEntry, WorkerEntry
+from tests.support.waiting import until
 
 WAIT_S = 30.0
 KEPT = 100
 _numbers = itertools.count()
-
-
-def until(condition: Callable[[], object], seen: Callable[[], object] = str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"it did not come true in time: {seen()}"
-        time.sleep(0.02)
 
 
 def config_of(folder: Path, backups: tuple[BackupEntry, ...] = ()) -> ClusterConfig:

@@ -9,7 +9,6 @@ import configparser
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from brokerha.embedded import EmbeddedCluster
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from tests.docs.pages import ROOT, the_block
+from tests.support.waiting import until
 
 WAIT_S = 40.0
 PAGE = "docs/programs.md"
@@ -48,14 +48,6 @@ def run(*words: str, given: str = "", code: int = 0) -> str:
         out, errors = process.communicate(given, timeout=WAIT_S)
     assert process.returncode == code, out + errors
     return out if code == 0 else out + errors
-
-
-def until(told: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + WAIT_S
-    while not (found := told()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-    return found
 
 
 @pytest.fixture

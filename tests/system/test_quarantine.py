@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from brokerha.cli.main import main
 from brokerha.embedded import EmbeddedCluster
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from tests.support.waiting import until
 from tests.system.test_amqp_door import WAIT_S, App
 
 
@@ -53,12 +53,9 @@ class Operator:
         found: list[dict[str, object]] = json.loads(self.types("list", "-o", "json")[1])["messages"]
         return found
 
-    def until(self, is_so: Callable[[list[dict[str, object]]], bool]) -> list[dict[str, object]]:
-        deadline = time.monotonic() + WAIT_S
-        while not is_so(found := self.rows()):
-            assert time.monotonic() < deadline, found
-            time.sleep(0.05)
-        return found
+    def until(self, count: int) -> list[dict[str, object]]:
+        """Wait until there are so many."""
+        return until(lambda: found if len(found := self.rows()) == count else [], self.rows)
 
 
 def test_a_poisoned_message_is_found_shown_tried_again_and_dropped(
@@ -82,12 +79,12 @@ def test_a_poisoned_message_is_found_shown_tried_again_and_dropped(
     assert "ack: applied" in shown
     # When it is tried again as it is, then it is refused again: it is back, and the other one was not touched
     assert operator.types("retry", str(rows["wrong"]["id"]))[0] == 0
-    again = operator.until(lambda found: len(found) == 2)
+    again = operator.until(2)
     assert [row["message_id"] for row in again] == ["typo", "wrong"]
     # When it is tried again with the type that was meant, then it is written
     identity = str(again[1]["id"])
     assert operator.types("retry", identity, "--content-type", "application/sparql-update", "--header", "ack=accepted")[0] == 0
-    assert operator.until(lambda found: len(found) == 1)[0]["message_id"] == "typo"
+    assert operator.until(1)[0]["message_id"] == "typo"
     db = cluster.client("m1")
     assert db.query("main", "ASK { <urn:wrong> <urn:type> 1 }", min_lsn="latest", timeout=WAIT_S)
     # And the other one is dropped

@@ -29,6 +29,7 @@ from brokerha.embedded import EmbeddedCluster
 from brokerha.http.operating.families import numbers_of
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from tests.support.waiting import until
 from tests.system.processes import ProcessCluster
 
 CLIENTS = 4
@@ -157,12 +158,13 @@ def await_reads(
     clients: list[Counter], count: int, cluster: ProcessCluster, counted: Callable[[list[Counter]], int] = reads
 ) -> None:
     """Wait until there were so many reads."""
-    deadline = time.monotonic() + 180
-    while counted(clients) < count:
+
+    def are_there() -> bool:
         faults = [fault for client in clients for fault in client.faults]
         assert not faults, f"{faults}\n{cluster.log_tail()}"
-        assert time.monotonic() < deadline, f"only {reads(clients)} reads\n{cluster.log_tail()}"
-        time.sleep(0.05)
+        return counted(clients) >= count
+
+    until(are_there, lambda: f"only {reads(clients)} reads\n{cluster.log_tail()}", 180)
 
 
 def quantiles(took_s: list[float]) -> str:
@@ -237,10 +239,11 @@ def test_no_read_fails_or_goes_back_while_one_worker_is_killed_and_one_frozen(
 
 def await_counting(clients: list[Counter], known: list[int], cluster: ProcessCluster) -> None:
     """Wait until every client has written again."""
-    deadline = time.monotonic() + WAIT_S
-    while any(client.known <= before for client, before in zip(clients, known, strict=True)):
-        assert time.monotonic() < deadline, f"no writes after the faults\n{cluster.log_tail()}"
-        time.sleep(0.05)
+    until(
+        lambda: all(client.known > before for client, before in zip(clients, known, strict=True)),
+        lambda: f"writes after the faults\n{cluster.log_tail()}",
+        WAIT_S,
+    )
 
 
 def test_a_session_sees_its_own_writes_at_every_master_and_worker(tmp_path: Path) -> None:

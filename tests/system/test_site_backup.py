@@ -13,7 +13,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ from brokerha.embedded import EmbeddedCluster
 from brokerha.model.fingerprints import text_of
 from brokerha.nodes.config.cluster import load_config
 from tests.support.broker_source import BrokerSource
+from tests.support.waiting import until
 from tests.system.processes import ProcessCluster
 from tests.system.site_watch import SiteWatch
 from tests.system.writers import Writer
@@ -154,20 +154,12 @@ def lines_of_backup(cluster: ProcessCluster, worker: str) -> list[str]:
     return [line for line in lines if line.startswith(worker) and "request=backup-" in line]
 
 
-def await_backup_of(cluster: ProcessCluster, worker: str) -> None:
-    """Wait until a worker has begun one."""
-    deadline = time.monotonic() + WAIT_S
-    while not lines_of_backup(cluster, worker):
-        assert time.monotonic() < deadline, f"{worker} began no backup\n{cluster.log_tail()}"
-        time.sleep(0.01)
-
-
 def kill_at_backup(cluster: ProcessCluster, watch: SiteWatch) -> str:
     """Kill a worker at its backup: it makes the backup anew when it is back soon; else a whole one is there or none, never half of one."""
     words = [sys.executable, "-m", "brokerha", "backup", "sunday", "--worker", "m1c", "-c", str(cluster.path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
         # Its own word, and no sample of the site, which may come when a fast disk has finished.
-        await_backup_of(cluster, "m1c")
+        until(lambda: lines_of_backup(cluster, "m1c"), cluster.log_tail, pause_s=0.01)
         cluster.kill("m1c")
         said, _ = running.communicate(timeout=WAIT_S)
     listed, _ = command("backup", "list", "-c", str(cluster.path))
@@ -202,20 +194,13 @@ def restore_earlier(tmp_path: Path, backups: str, lsn: int, fingerprint: str, wa
         for worker in cluster.workers.values():
             applied = worker.store.applied()
             assert (applied.lsn, applied.fingerprint) == (lsn, fingerprint)
+        # One that has just started may not send reads to its worker yet.
+        until(lambda: all(master.ready()[0] for master in cluster.masters.values()))
         for name in ("n1", "n2"):
-            await_readable(cluster, name)
             db = cluster.client(name).session()
             assert_watched(db.range("watch", limit=100_000), watch, lsn)
             assert db.put("after", name, "1", timeout=WAIT_S).lsn > lsn
             assert db.get("after", name) == b"1"
-
-
-def await_readable(cluster: EmbeddedCluster, master: str) -> None:
-    """Wait until a master that has just started may send reads to its worker."""
-    deadline = time.monotonic() + WAIT_S
-    while not (found := cluster.masters[master].ready())[0]:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.02)
 
 
 def restore_as_cluster(folder: Path, broker: str, backups: str, backup: dict[str, Any], watch: SiteWatch) -> None:

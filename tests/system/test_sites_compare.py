@@ -8,8 +8,6 @@ differs any more. A scrub alone would have found the quad too: here it is off.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,8 +19,8 @@ from brokerha.embedded import EmbeddedCluster
 from brokerha.model import states
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from tests.support.waiting import until
 
-WAIT_S = 30.0
 MOVE = "DELETE { ?s <urn:has> ?o } INSERT { ?s <urn:had> ?o } WHERE { ?s <urn:has> ?o }"
 
 
@@ -36,16 +34,6 @@ def cluster_of(folder: Path) -> EmbeddedCluster:
         workers=(WorkerEntry("w1", "m1"), WorkerEntry("w2", "m2")),
     )
     return EmbeddedCluster(config)
-
-
-def until(found: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + WAIT_S
-    while True:
-        value = found()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.02)
 
 
 def row(cluster: EmbeddedCluster, node: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ do so in the split that comes next: m3 alone goes back. During the split nothing
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 import brokerha
 from brokerha.model.errors import NotReady
 from tests.support.broker_source import BrokerSource
+from tests.support.waiting import until
 from tests.system.processes import DEADLINE_S
 from tests.system.split_sites import MASTERS, WRITE_S, SplitSites
 from tests.system.test_split_modes import ALONE, SPLIT, TOGETHER
@@ -29,21 +29,21 @@ def ask(sites: SplitSites, master: str, name: str, **arguments: Any) -> dict[str
 
 def await_chosen(sites: SplitSites, master: str) -> None:
     """Wait until what a master was told is in force everywhere."""
-    deadline = time.monotonic() + DEADLINE_S
-    while (change := ask(sites, master, "split-recovery")["change"])["state"] != "done":
-        assert time.monotonic() < deadline, f"{change}\n{sites.log_tail()}"
-        time.sleep(0.05)
+
+    def change() -> Any:
+        return ask(sites, master, "split-recovery")["change"]
+
+    until(lambda: change()["state"] == "done", lambda: f"{change()}\n{sites.log_tail()}", DEADLINE_S)
 
 
 def await_books(sites: SplitSites) -> dict[str, list[dict[str, Any]]]:
     """What each master tells of splits, once nothing of it waits for its new place: copies may be equal before that."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        books: dict[str, list[dict[str, Any]]] = {master: ask(sites, master, "splits")["splits"] for master in MASTERS}
-        if not any(head["effects"]["waits"] for book in books.values() for head in book):
-            return books
-        assert time.monotonic() < deadline, f"{books}\n{sites.log_tail()}"
-        time.sleep(0.05)
+
+    def settled() -> dict[str, list[dict[str, Any]]]:
+        books = {master: ask(sites, master, "splits")["splits"] for master in MASTERS}
+        return {} if any(head["effects"]["waits"] for book in books.values() for head in book) else books
+
+    return until(settled, sites.log_tail, DEADLINE_S)
 
 
 def test_the_strategy_is_chosen_and_what_it_did_is_reported(broker: BrokerSource, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ import pytest
 
 import brokerha
 from tests.support.broker_source import BrokerSource
+from tests.support.waiting import until
 from tests.system.processes import DEADLINE_S
 from tests.system.split_sites import MASTERS, WRITE_S, SplitSites, told, writers_at
 from tests.system.test_splits import await_told, halves
@@ -98,10 +99,11 @@ def kept_copies(sites: SplitSites) -> list[str]:
 
 def await_kept(sites: SplitSites, masters: set[str], within_s: float = 30.0) -> None:
     """Wait until one worker of each of these sites keeps a copy, and nobody else."""
-    deadline = time.monotonic() + within_s
-    while sorted({worker[:-1] for worker in kept_copies(sites)}) != sorted(masters):
-        assert time.monotonic() < deadline, f"{kept_copies(sites)} keep copies, not one of each of {sorted(masters)}\n{sites.log_tail()}"
-        time.sleep(0.05)
+    until(
+        lambda: {worker[:-1] for worker in kept_copies(sites)} == masters,
+        lambda: f"{kept_copies(sites)} keep copies, not one of each of {sorted(masters)}\n{sites.log_tail()}",
+        within_s,
+    )
 
 
 def check_contents(sites: SplitSites, conflict: Conflict) -> None:

@@ -84,12 +84,12 @@ def sites(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def await_told(sites: SplitSites, writers: list[Writer], count: int, within_s: float = 30.0) -> None:
     """Wait until each of these writers got so many more answers."""
     goals = {writer.name: told([writer]) + count for writer in writers}
-    deadline = time.monotonic() + within_s
-    while slow := [writer.name for writer in writers if told([writer]) < goals[writer.name]]:
+
+    def slow() -> list[str]:
         assert all(writer.fault is None for writer in writers), [writer.fault for writer in writers]
-        epochs = {master: sites.epoch(master) for master in MASTERS}
-        assert time.monotonic() < deadline, f"no answers at {slow}: {epochs}\n{sites.log_tail()}"
-        time.sleep(0.05)
+        return [writer.name for writer in writers if told([writer]) < goals[writer.name]]
+
+    sites.until(lambda: not slow(), lambda: f"answers at {slow()}: {list(map(sites.epoch, MASTERS))}", within_s)
 
 
 def check_alone(sites: SplitSites, master: str, key: str) -> None:

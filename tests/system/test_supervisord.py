@@ -20,7 +20,7 @@ import pytest
 import brokerha
 from tests.support.private_broker import PrivateBroker
 from tests.system import writers as writing
-from tests.system.copies import books, copies, counter
+from tests.system.copies import await_equal, books, counter
 from tests.system.supervised import Supervised
 from tests.system.writers import Writer
 
@@ -63,10 +63,11 @@ def done(writer: Writer) -> int:
 def await_progress(site: Supervised, writers: list[Writer], after: str) -> None:
     """Wait until every writer got more answers."""
     before = {writer.name: done(writer) for writer in writers}
-    deadline = time.monotonic() + PATIENCE_S
-    while slow := [w.name for w in writers if done(w) < before[w.name] + 3 and w.fault is None]:
-        assert time.monotonic() < deadline, f"{slow} got no answer after {after}\n{site.log_tail()}"
-        time.sleep(0.1)
+
+    def slow() -> list[str]:
+        return [w.name for w in writers if done(w) < before[w.name] + 3 and w.fault is None]
+
+    site.until(lambda: not slow(), lambda: f"answers at {slow()} after {after}", PATIENCE_S)
 
 
 def kill_each(site: Supervised, writers: list[Writer]) -> int:
@@ -159,10 +160,7 @@ def check_doors(site: Supervised) -> None:
 
 def check_books(site: Supervised, writers: list[Writer]) -> None:
     """Every copy holds what was acknowledged, once."""
-    deadline = time.monotonic() + PATIENCE_S
-    while len(copies(site)) > 1:
-        assert time.monotonic() < deadline, f"copies differ: {copies(site)}\n{site.log_tail()}"
-        time.sleep(0.2)
+    await_equal(site, PATIENCE_S)
     for worker in site.workers:
         held = books(site, worker)
         for writer in writers:
@@ -176,16 +174,15 @@ def test_a_program_that_cannot_start_is_never_given_up(site: Supervised) -> None
     right = site.path.read_text(encoding="utf-8")
     site.path.write_text(right.replace("[[backup]]", "[[nonsense]]"), encoding="utf-8")
     site.start()
-    deadline = time.monotonic() + PATIENCE_S
-    while not site.states():
-        assert time.monotonic() < deadline, site.log_tail()
-        time.sleep(0.1)
+    site.until(site.states, "supervisord answers", PATIENCE_S)
+
+    def was_tried_again() -> bool:
+        assert set(site.states().values()) <= NOT_GIVEN_UP
+        return site.log.read_text(encoding="utf-8").count("exited: m1 ") >= 4
+
     # More tries than supervisord has by default, after which it would say FATAL. On a busy machine a start may take so long that it counts as
     # running.
-    while site.log.read_text(encoding="utf-8").count("exited: m1 ") < 4:
-        assert set(site.states().values()) <= NOT_GIVEN_UP
-        assert time.monotonic() < deadline, site.log_tail()
-        time.sleep(0.5)
+    site.until(was_tried_again, "m1 is tried again", PATIENCE_S)
     site.path.write_text(right, encoding="utf-8")
     site.await_states("RUNNING")
     site.await_ready(site.nodes)

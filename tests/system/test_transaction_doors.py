@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,8 +21,8 @@ from brokerha.http import HttpServer, create_app
 from brokerha.model import errors
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from tests.support.waiting import until
 
-PATIENCE_S = 30.0
 _numbers = itertools.count()
 Connect = Callable[..., Client]
 
@@ -38,10 +37,7 @@ def running(broker: str, folder: Path) -> Iterator[EmbeddedCluster]:
         workers=(WorkerEntry(id="w1", master="m1"), WorkerEntry(id="w2", master="m2")),
     )
     with EmbeddedCluster(config) as cluster:
-        deadline = time.monotonic() + PATIENCE_S
-        while not all(master.ready()[0] for master in cluster.masters.values()):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: all(master.ready()[0] for master in cluster.masters.values()))
         yield cluster
 
 
@@ -191,10 +187,7 @@ def test_an_idle_transaction_ends_and_its_client_is_told(connect: Connect) -> No
     tx = db.transaction(timeout=1).begin()
     tx.put("t", "k", "v")
     tx.flush()
-    deadline = time.monotonic() + PATIENCE_S
-    while db.open_transactions():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(lambda: not db.open_transactions())
 
     with pytest.raises(errors.Aborted):
         tx.commit()

@@ -30,6 +30,7 @@ from brokerha.http.operating.families import numbers_of
 from brokerha.model.errors import BrokerhaError
 from tests.support.broker_source import BrokerSource
 from tests.support.free_ports import free_ports
+from tests.support.waiting import T, until
 
 DEADLINE_S = 60.0
 FAIL_OVER_MS = 1000
@@ -164,13 +165,9 @@ class TxSite:
         """The last lines of all nodes."""
         return "\n".join((self.folder / "nodes.log").read_text("utf-8", "replace").splitlines()[-lines:])
 
-    def until(self, found: Callable[[], Any], what: str, within_s: float = DEADLINE_S) -> Any:
-        """Ask until the answer is true, and return it."""
-        deadline = time.monotonic() + within_s
-        while not (answer := found()):
-            assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}\n{self.tx_queue_rows()}\n{self.log_tail()}"
-            time.sleep(0.05)
-        return answer
+    def until(self, found: Callable[[], T | None], what: str, within_s: float = DEADLINE_S) -> T:
+        """Ask until the answer is true, and return it; `waiting.until` with the queues and the words of all nodes."""
+        return until(found, lambda: f"{what}\n{self.tx_queue_rows()}\n{self.log_tail()}", within_s)
 
     def await_ready(self, *nodes: str, within_s: float = DEADLINE_S) -> None:
         """Wait until these nodes are ready; backups: until they could take over."""

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.broker_source import BrokerSource
 from tests.support.free_ports import free_ports
-from tests.system.copies import copies
+from tests.system.copies import await_equal
 from tests.system.nemesis.harmed import VARIABLE
 from tests.system.tx_site import TxSite
 
@@ -176,10 +176,7 @@ class NemesisSite(TxSite):
 
     def await_equal(self) -> None:
         """Once nobody writes any more all copies are at one LSN, with one fingerprint."""
-        deadline = time.monotonic() + EQUAL_WITHIN_S
-        while len(found := copies(self)) > 1:
-            assert time.monotonic() < deadline, f"copies differ after {EQUAL_WITHIN_S:.0f} s: {found}\n{self.log_tail()}"
-            time.sleep(0.1)
+        await_equal(self, EQUAL_WITHIN_S)
 
     def tx_queue_rows(self) -> str:
         """Not asked: the broker that would tell may be away."""
