@@ -13,19 +13,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
 import brokerha
-from tests.system.copies import await_equal, books, counter
+from tests.system.copies import await_equal, check_books
 from tests.system.processes import DEADLINE_S, ProcessCluster
-from tests.system.writers import Writer
+from tests.system.writers import Writer, running
 
 SETTINGS: Final = "max-peer-lag-s = 2\nround-timeout-ms = 300\nidle-round-ms = 400\nlog-stream = false\n"
 STEP_S: Final = 60.0
-_LOG_LIMIT: Final = 10_000
 
 
 class MemberSites(ProcessCluster):
@@ -119,34 +118,11 @@ class MemberSites(ProcessCluster):
         told = answer.json()
         return told["members"] if told["members"] == told["masters"] else (told["masters"], told["members"])
 
-    def log(self, master: str) -> list[tuple[Any, ...]]:
-        """(transaction id, origin, timestamp) of all lines of a master's log."""
-        lines: list[tuple[Any, ...]] = []
-        while True:
-            first = len(lines) + 1
-            answer = self._http.get(
-                f"{self.url(master)}/cluster/log?from={first}&to={first + _LOG_LIMIT - 1}",
-                headers={"Accept": "application/json"},
-            )
-            answer.raise_for_status()
-            found = [(line["txid"], line["origin"], line["timestamp"]) for line in answer.json()]
-            lines += found
-            if len(found) < _LOG_LIMIT:
-                return lines
-
-    def check(self, writers: Collection[Writer]) -> int:
+    def check(self, writers: Sequence[Writer]) -> int:
         """All logs are one, with each transaction once, and each copy has what writers were told; returns its length."""
         await_equal(self, DEADLINE_S)
-        logs = {master: self.log(master) for master in self.masters}
-        first = logs[self.masters[0]]
-        assert all(log == first for log in logs.values()), {master: len(log) for master, log in logs.items()}
-        txids = [line[0] for line in first]
-        assert len(set(txids)) == len(txids)
-        for worker in self.workers:
-            held = books(self, worker)
-            for writer in writers:
-                assert not writer.acknowledged.items() - held.items(), (worker, writer.name)
-                assert counter(self, worker, writer.name) == writer.counted, (worker, writer.name)
+        txids = self.check_logs()
+        check_books(self, writers, with_others=True)
         return len(txids)
 
 
@@ -157,10 +133,5 @@ def writers_at(sites: MemberSites, masters: Collection[str], name: str) -> Itera
     for master in masters:
         urls = [sites.url(master), *(sites.url(other) for other in ("m1", "m2") if other != master and other in sites.masters)]
         writers.append(Writer(f"{name}-{master}", partial(brokerha.connect, ",".join(urls))))
-    for writer in writers:
-        writer.start()
-    try:
+    with running(writers):
         yield writers
-    finally:
-        for writer in writers:
-            writer.finish(60)

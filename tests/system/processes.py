@@ -18,6 +18,7 @@ from tests.support.free_ports import free_ports
 from tests.support.waiting import T, until
 
 DEADLINE_S = 90.0
+_LOG_PART = 10_000
 
 
 class ProcessCluster:
@@ -130,6 +131,40 @@ class ProcessCluster:
             return not waiting
 
         self.until(are_ready, lambda: f"{waiting} are ready", deadline_s)
+
+    def txids(self, master: str) -> list[str]:
+        """What is in a master's log, by LSN."""
+        return [txid for txid, _, _ in self._lines(master)]
+
+    def _lines(self, master: str) -> list[tuple[str, str, int]]:
+        """(transaction id, origin, timestamp) of all lines of a master's log."""
+        lines: list[tuple[str, str, int]] = []
+        while True:
+            first = len(lines) + 1
+            answer = self._http.get(
+                f"{self.url(master)}/cluster/log?from={first}&to={first + _LOG_PART - 1}",
+                headers={"Accept": "application/json"},
+            )
+            answer.raise_for_status()
+            found = [(line["txid"], line["origin"], line["timestamp"]) for line in answer.json()]
+            lines += found
+            if len(found) < _LOG_PART:
+                return lines
+
+    def check_logs(self) -> list[str]:
+        """All logs are one, with each transaction once; returns its transaction ids, by LSN."""
+        logs = {master: self._lines(master) for master in self.masters}
+        first = logs[self.masters[0]]
+        for master, log in logs.items():
+            place = next((n for n, pair in enumerate(zip(first, log, strict=False), 1) if pair[0] != pair[1]), None)
+            assert place is None, (
+                f"{self.masters[0]} and {master} differ at LSN {place}: {first[place - 1]}, {log[place - 1]}"
+            )
+            assert len(log) == len(first), f"{self.masters[0]} has {len(first)} lines, {master} {len(log)}"
+        txids = [line[0] for line in first]
+        twice = {txid for txid in txids if txids.count(txid) > 1} if len(set(txids)) < len(txids) else set()
+        assert not twice, f"in the log more than once: {sorted(twice)[:5]}"
+        return txids
 
     def pid(self, node: str) -> int:
         """Process id of a node."""

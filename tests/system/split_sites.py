@@ -40,9 +40,9 @@ from brokerha.transports.topology import DATA_EXCHANGE, DATA_MESSAGE_TTL_MS, SYN
 from tests.support.broker_source import BrokerSource
 from tests.support.links import RESET, AnyLinks, Links
 from tests.support.management import Management
-from tests.system.copies import await_equal, books, copies, counter
+from tests.system.copies import await_equal, copies
 from tests.system.processes import DEADLINE_S, ProcessCluster
-from tests.system.writers import Writer
+from tests.system.writers import Writer, running
 
 MASTERS: Final = ("m1", "m2", "m3")
 LAG_S: Final = 2.0
@@ -53,7 +53,6 @@ _HEARTBEAT_S: Final = 2
 _CONNECT_MS: Final = 2000
 _UNKNOWN_PLUGIN: Final = 400
 WRITE_S: Final = 60.0
-_LOG_LIMIT: Final = 10_000
 
 
 class InEpoch(NamedTuple):
@@ -189,21 +188,6 @@ class SplitSites(ProcessCluster):
 
         return self.until(found, lambda: f"{sorted(members)} in one epoch: {list(map(self.epoch, members))}", within_s)
 
-    def log(self, master: str) -> list[dict[str, Any]]:
-        """All lines of a master's log."""
-        lines: list[dict[str, Any]] = []
-        while True:
-            first = len(lines) + 1
-            answer = self._http.get(
-                f"{self.url(master)}/cluster/log?from={first}&to={first + _LOG_LIMIT - 1}",
-                headers={"Accept": "application/json"},
-            )
-            answer.raise_for_status()
-            found = answer.json()
-            lines += found
-            if len(found) < _LOG_LIMIT:
-                return lines
-
     def await_equal(self, within_s: float = 30.0) -> None:
         """Wait until all copies are equal."""
         await_equal(self, within_s)
@@ -238,54 +222,12 @@ class SplitSites(ProcessCluster):
         with brokerha.connect(self.url(master)) as db:
             return db.put("books", key, b"1", key=key, ack="synchronised", timeout=timeout_s).txid
 
-    def txids(self, master: str) -> list[str]:
-        """What is in a master's log, by LSN."""
-        return [line["txid"] for line in self.log(master)]
-
-    def check_logs(self) -> list[str]:
-        """All logs are one, with each transaction once; returns its transaction ids, by LSN."""
-        logs = {
-            master: [(line["txid"], line["origin"], line["timestamp"]) for line in self.log(master)]
-            for master in MASTERS
-        }
-        first = logs[MASTERS[0]]
-        for master, log in logs.items():
-            place = next((n for n, pair in enumerate(zip(first, log, strict=False), 1) if pair[0] != pair[1]), None)
-            assert place is None, (
-                f"{MASTERS[0]} and {master} differ at LSN {place}: {first[place - 1]}, {log[place - 1]}"
-            )
-            assert len(log) == len(first), f"{MASTERS[0]} has {len(first)} lines, {master} {len(log)}"
-        txids = [line[0] for line in first]
-        twice = {txid for txid in txids if txids.count(txid) > 1} if len(set(txids)) < len(txids) else set()
-        assert not twice, f"in the log more than once: {sorted(twice)[:5]}"
-        return txids
-
-    def check_books(self, writers: Collection[Writer]) -> None:
-        """Each worker holds what the writers were told, and has counted as often as they."""
-        for worker in self.workers:
-            held = books(self, worker)
-            for writer in writers:
-                lost = writer.acknowledged.items() - held.items()
-                assert not lost, (
-                    f"{worker} lacks {len(lost)} acknowledged writes of {writer.name}, such as {sorted(lost)[:3]}"
-                )
-                assert counter(self, worker, writer.name) == writer.counted, (worker, writer.name)
-
 
 @contextlib.contextmanager
 def writers_at(sites: SplitSites, name: str, masters: Collection[str]) -> Iterator[list[Writer]]:
     """A writer at each of these masters; at the end all links are healed, and each writer has got its answers."""
-    writers = [Writer(f"{name}-{master}", partial(brokerha.connect, sites.url(master))) for master in masters]
-    for writer in writers:
-        writer.start()
-    try:
-        yield writers
-    finally:
-        sites.links.heal()
-        for writer in writers:
-            writer.finish(60)
-
-
-def told(writers: Collection[Writer]) -> int:
-    """How many writes were acknowledged."""
-    return sum(len(writer.acknowledged) + writer.counted for writer in writers)
+    with running([Writer(f"{name}-{master}", partial(brokerha.connect, sites.url(master))) for master in masters]) as writers:
+        try:
+            yield writers
+        finally:
+            sites.links.heal()

@@ -11,12 +11,7 @@ import pytest
 
 from tests.support.broker_source import BrokerSource
 from tests.system.member_sites import MemberSites, writers_at
-from tests.system.writers import Writer
-
-
-def told(writers: list[Writer]) -> int:
-    """How many writes were acknowledged."""
-    return sum(len(writer.acknowledged) + writer.counted for writer in writers)
+from tests.system.writers import Writer, told
 
 
 @pytest.fixture

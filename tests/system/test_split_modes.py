@@ -25,10 +25,11 @@ import pytest
 import brokerha
 from tests.support.broker_source import BrokerSource
 from tests.support.waiting import until
+from tests.system.copies import check_books
 from tests.system.processes import DEADLINE_S
-from tests.system.split_sites import MASTERS, WRITE_S, SplitSites, told, writers_at
+from tests.system.split_sites import MASTERS, WRITE_S, SplitSites, writers_at
 from tests.system.test_splits import await_told, halves
-from tests.system.writers import Writer
+from tests.system.writers import Writer, told
 
 ALONE: Final = "m3"
 TOGETHER: Final = ("m1", "m2")
@@ -127,7 +128,7 @@ def check(sites: SplitSites, writers: list[Writer], conflict: Conflict) -> str:
     """All is well again; returns what is worth telling."""
     sites.await_settled(60.0)
     txids = sites.check_logs()
-    sites.check_books(writers)
+    check_books(sites, writers, with_others=True)
     moved = conflict.check(txids)
     assert moved >= {"none": 2, "smart": 2, "simple": 1}[sites.mode]
     check_contents(sites, conflict)
@@ -208,7 +209,7 @@ def test_the_strategy_is_changed_to_a_majority_and_back_while_somebody_writes(br
                 sites.choose(mode)
                 await_told(sites, writers, 3)
         sites.await_settled()
-        sites.check_books(writers)
+        check_books(sites, writers, with_others=True)
         # Only a majority goes on now, and nothing that was before is taken for another split.
         go_on(sites, "quorum", TOGETHER)
         sites.choose("simple")

@@ -20,9 +20,9 @@ import pytest
 import brokerha
 from tests.support.private_broker import PrivateBroker
 from tests.system import writers as writing
-from tests.system.copies import await_equal, books, counter
+from tests.system.copies import await_equal, check_books
 from tests.system.supervised import Supervised
-from tests.system.writers import Writer
+from tests.system.writers import Writer, told
 
 VHOST = "supervised"
 KILLS = int(os.environ.get("BROKERHA_SUPERVISED_KILLS", "1"))
@@ -56,16 +56,12 @@ def writers_of(site: Supervised) -> list[Writer]:
     ]
 
 
-def done(writer: Writer) -> int:
-    return len(writer.acknowledged) + writer.counted
-
-
 def await_progress(site: Supervised, writers: list[Writer], after: str) -> None:
     """Wait until every writer got more answers."""
-    before = {writer.name: done(writer) for writer in writers}
+    before = {writer.name: told([writer]) for writer in writers}
 
     def slow() -> list[str]:
-        return [w.name for w in writers if done(w) < before[w.name] + 3 and w.fault is None]
+        return [w.name for w in writers if told([w]) < before[w.name] + 3 and w.fault is None]
 
     site.until(lambda: not slow(), lambda: f"answers at {slow()} after {after}", PATIENCE_S)
 
@@ -127,6 +123,7 @@ def test_nothing_is_lost_and_nobody_is_given_up(
     for writer in writers:
         writer.finish(PATIENCE_S + OUTAGE_S)
 
+    await_equal(site, PATIENCE_S)
     check_books(site, writers)
     assert set(site.states().values()) == {"RUNNING"}
     assert site.shut_down() == 0
@@ -136,7 +133,7 @@ def test_nothing_is_lost_and_nobody_is_given_up(
     # All stops were in order: no process had to be killed, and each ended with 0.
     assert "killing" not in said
     assert len(re.findall(r"stopped: \S+ \(exit status 0\)", said)) == 2 * len(site.nodes) + len(RESTARTED), said
-    total = sum(map(done, writers))
+    total = told(writers)
     covered(
         f"supervisord: {kills} kills, the broker away for {OUTAGE_S:.0f} s, stop and start under load; {total:,} writes, none lost"
     )
@@ -156,17 +153,6 @@ def check_doors(site: Supervised) -> None:
     folders = [site.deploy / name for name in ("log", "run", "secrets")]
     for path in [*folders, *(site.deploy / "secrets").iterdir(), *(site.home / "var").rglob("*")]:
         assert not path.stat().st_mode & 0o007, path
-
-
-def check_books(site: Supervised, writers: list[Writer]) -> None:
-    """Every copy holds what was acknowledged, once."""
-    await_equal(site, PATIENCE_S)
-    for worker in site.workers:
-        held = books(site, worker)
-        for writer in writers:
-            missing = [key for key, value in writer.acknowledged.items() if held.get(key) != value]
-            assert not missing, f"{worker} lacks {len(missing)} of {writer.name}: {missing[:5]}"
-            assert counter(site, worker, writer.name) == writer.counted
 
 
 def test_a_program_that_cannot_start_is_never_given_up(site: Supervised) -> None:

@@ -20,9 +20,10 @@ import pyoxigraph
 import pytest
 
 from tests.support.private_broker import PrivateBroker
-from tests.system.healing import Log, await_equal, await_writes, check_books, is_back, progress
+from tests.system.copies import await_equal, check_books
+from tests.system.healing import Log, await_writes, is_back
 from tests.system.processes import ProcessCluster
-from tests.system.writers import doors
+from tests.system.writers import doors, told
 
 VHOST = "healing"
 HEALED_WITHIN_S = 90.0
@@ -141,7 +142,7 @@ def test_a_site_survives_the_harm_of_each_of_its_workers(
         quad_known_s = 0.0
         for name, node, harm, paths in harms:
             await_writes(writers, 20)
-            before = progress(writers)
+            before = told(writers)
             with cluster.down(node) as folder:
                 log = Log(cluster, node)
                 if harm is not None:
@@ -151,7 +152,7 @@ def test_a_site_survives_the_harm_of_each_of_its_workers(
             detected_s, healed_s, said, path = until_healed(cluster, node, log, is_harmed)
             if harm is foreign_quad:
                 quad_known_s = began_s + detected_s
-            written = progress(writers) - before
+            written = told(writers) - before
             covered(
                 f"{name:28} found after {detected_s:5.2f} s, healed by {path:6} after {healed_s:5.2f} s, {written} writes meanwhile; {said}"
             )
@@ -165,5 +166,5 @@ def test_a_site_survives_the_harm_of_each_of_its_workers(
             f"{reader.reads} reads at the workers' doors, {len(reader.served)} of them saw the foreign quad, all before it was found"
         )
         assert not late, f"served after detection: {late}"
-        await_equal(cluster)
+        await_equal(cluster, 30.0)
         check_books(cluster, writers)

@@ -18,9 +18,10 @@ import httpx2
 import pytest
 
 from tests.support.private_broker import PrivateBroker
-from tests.system.healing import Log, await_equal, await_writes, check_books, is_back, progress
+from tests.system.copies import await_equal, check_books
+from tests.system.healing import Log, await_writes, is_back
 from tests.system.processes import ProcessCluster
-from tests.system.writers import Writer, doors
+from tests.system.writers import Writer, doors, told
 
 HEALED_WITHIN_S = 120.0
 PAGE_BYTES = 4096
@@ -119,7 +120,7 @@ def await_healed(cluster: ProcessCluster, node: str, log: Log) -> float:
 def finish(cluster: ProcessCluster, writers: list[Writer]) -> None:
     for writer in writers:
         writer.finish(120)
-    await_equal(cluster)
+    await_equal(cluster, 30.0)
     check_books(cluster, writers)
 
 
@@ -142,13 +143,13 @@ def test_a_worker_whose_pages_were_emptied_while_it_runs_is_healed_although_its_
         writers = begun(cluster, url)
         await_writes(writers, 300)
         for node in cluster.workers:
-            log, before = Log(cluster, node), progress(writers)
+            log, before = Log(cluster, node), told(writers)
             assert empty_pages(tmp_path / "var" / node) > 0
             healed_s = await_healed(cluster, node, log)
             ends = log.lines("ended with")
             covered(
                 f"pages of {node} emptied, scrub every {scrub_every_s} s: healed after {healed_s:.1f} s, {len(ends)} ends of the process, "
-                f"{progress(writers) - before} writes meanwhile; {log.lines('moved aside', 'is damaged')[:1]}"
+                f"{told(writers) - before} writes meanwhile; {log.lines('moved aside', 'is damaged')[:1]}"
             )
             assert len(ends) <= 3
             await_writes(writers, 20)

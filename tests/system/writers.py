@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -111,6 +111,23 @@ class Writer:
                 time.sleep(0.05)
             else:
                 return
+
+
+def told(writers: Iterable[Writer]) -> int:
+    """How many writes were acknowledged."""
+    return sum(len(writer.acknowledged) + writer.counted for writer in writers)
+
+
+@contextlib.contextmanager
+def running(writers: list[Writer]) -> Iterator[list[Writer]]:
+    """They write until the block ends; then each gets its answers."""
+    for writer in writers:
+        writer.start()
+    try:
+        yield writers
+    finally:
+        for writer in writers:
+            writer.finish(60)
 
 
 def doors(broker: str, urls: list[str], **options: Any) -> list[Writer]:

@@ -40,7 +40,7 @@ from tests.system.nemesis.clients import (
     judge_two_phase,
 )
 from tests.system.nemesis.site import NemesisSite
-from tests.system.writers import doors
+from tests.system.writers import doors, told
 
 Made = TypeVar("Made", bound=Telling)
 PACE_S: Final = 0.05
@@ -102,7 +102,7 @@ class Keys(Workload):
             writer.finish(JOIN_S)
 
     def done(self) -> dict[str, int]:
-        return {writer.name: len(writer.acknowledged) + writer.counted for writer in self.writers}
+        return {writer.name: told([writer]) for writer in self.writers}
 
     def told(self) -> Counter[str]:
         return Counter({OK: sum(self.done().values()), UNKNOWN: sum(writer.resent for writer in self.writers)})
