@@ -20,7 +20,7 @@ from typing import IO, Any, Final
 
 import brokerha
 from tests.system.copies import await_equal, check_books
-from tests.system.processes import DEADLINE_S, ProcessCluster
+from tests.system.processes import DEADLINE_S, ProcessCluster, command
 from tests.system.writers import Writer, running
 
 SETTINGS: Final = "max-peer-lag-s = 2\nround-timeout-ms = 300\nidle-round-ms = 400\nlog-stream = false\n"
@@ -96,8 +96,7 @@ class MemberSites(ProcessCluster):
         # Not the file of `up`, from which masters are started again: that stays as it was when they began.
         path = self.folder / "command.toml"
         path.write_text(self._toml(), encoding="utf-8")
-        command = [sys.executable, "-m", "brokerha", "peer", *words, "-c", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=STEP_S, check=False, stdin=subprocess.DEVNULL)
+        done = command("peer", *words, "-c", str(path), within_s=STEP_S)
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}\n{self.log_tail()}"
         return done.stderr, time.monotonic() - began_s
 

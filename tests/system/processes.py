@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -19,6 +20,36 @@ from tests.support.waiting import T, until
 
 DEADLINE_S = 90.0
 _LOG_PART = 10_000
+
+
+def command(*words: str, within_s: float = 120.0) -> subprocess.CompletedProcess[str]:
+    """A command of ours, run to its end."""
+    command = [sys.executable, "-m", "brokerha", *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=within_s, check=False, stdin=subprocess.DEVNULL
+    )
+
+
+def told_as_json(*words: str, code: int = 0) -> tuple[Any, str]:
+    """What a command of ours printed as JSON (None for nothing), and what it told people."""
+    done = command(*words, "-o", "json")
+    assert done.returncode == code, f"{words}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return (json.loads(done.stdout) if done.stdout.strip() else None), done.stderr
+
+
+def lines_of_log(http: httpx2.Client, url: str, first: int = 1) -> list[tuple[str, str, int]]:
+    """(transaction id, origin, timestamp) of the lines of a master's log from an LSN on."""
+    lines: list[tuple[str, str, int]] = []
+    while True:
+        at = first + len(lines)
+        answer = http.get(
+            f"{url}/cluster/log?from={at}&to={at + _LOG_PART - 1}", headers={"Accept": "application/json"}
+        )
+        answer.raise_for_status()
+        found = [(line["txid"], line["origin"], line["timestamp"]) for line in answer.json()]
+        lines += found
+        if len(found) < _LOG_PART:
+            return lines
 
 
 class ProcessCluster:
@@ -134,26 +165,11 @@ class ProcessCluster:
 
     def txids(self, master: str) -> list[str]:
         """What is in a master's log, by LSN."""
-        return [txid for txid, _, _ in self._lines(master)]
-
-    def _lines(self, master: str) -> list[tuple[str, str, int]]:
-        """(transaction id, origin, timestamp) of all lines of a master's log."""
-        lines: list[tuple[str, str, int]] = []
-        while True:
-            first = len(lines) + 1
-            answer = self._http.get(
-                f"{self.url(master)}/cluster/log?from={first}&to={first + _LOG_PART - 1}",
-                headers={"Accept": "application/json"},
-            )
-            answer.raise_for_status()
-            found = [(line["txid"], line["origin"], line["timestamp"]) for line in answer.json()]
-            lines += found
-            if len(found) < _LOG_PART:
-                return lines
+        return [txid for txid, _, _ in lines_of_log(self._http, self.url(master))]
 
     def check_logs(self) -> list[str]:
         """All logs are one, with each transaction once; returns its transaction ids, by LSN."""
-        logs = {master: self._lines(master) for master in self.masters}
+        logs = {master: lines_of_log(self._http, self.url(master)) for master in self.masters}
         first = logs[self.masters[0]]
         for master, log in logs.items():
             place = next((n for n, pair in enumerate(zip(first, log, strict=False), 1) if pair[0] != pair[1]), None)

@@ -23,8 +23,6 @@ import os
 import re
 import secrets
 import signal
-import subprocess
-import sys
 from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
@@ -41,7 +39,7 @@ from tests.support.broker_source import BrokerSource
 from tests.support.links import RESET, AnyLinks, Links
 from tests.support.management import Management
 from tests.system.copies import await_equal, copies
-from tests.system.processes import DEADLINE_S, ProcessCluster
+from tests.system.processes import DEADLINE_S, ProcessCluster, command
 from tests.system.writers import Writer, running
 
 MASTERS: Final = ("m1", "m2", "m3")
@@ -142,8 +140,7 @@ class SplitSites(ProcessCluster):
 
     def choose(self, mode: str) -> None:
         """Change what becomes of splits, as an operator does it, while everything goes on."""
-        command = [sys.executable, "-m", "brokerha", "split-recovery", mode, "-c", str(self.path), "--wait-s", str(WRITE_S)]
-        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * WRITE_S)
+        ran = command("split-recovery", mode, "-c", str(self.path), "--wait-s", str(WRITE_S))
         assert ran.returncode == 0, f"{ran.stdout}{ran.stderr}\n{self.log_tail()}"
         assert ran.stdout.startswith(f"{mode} is in force at all masters since epoch"), ran.stdout
         self.mode = mode

@@ -12,7 +12,7 @@ import pytest
 
 import brokerha
 from tests.support.waiting import until
-from tests.system.processes import ProcessCluster
+from tests.system.processes import ProcessCluster, command
 
 pytestmark = pytest.mark.broker
 WRITES = 40
@@ -37,8 +37,7 @@ class _WithVoter(ProcessCluster):
 def _brokerha(site: ProcessCluster, *arguments: str) -> str:
     """What the command said, to whoever reads it; the cluster is that of the file, unless a URL is given."""
     where = () if "--url" in arguments else ("-c", str(site.path))
-    command = [sys.executable, "-m", "brokerha", *arguments, *where]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * WAIT_S, check=False)
+    done = command(*arguments, *where)
     assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}\n{site.log_tail()}"
     return done.stdout + done.stderr
 

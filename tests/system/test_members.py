@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.broker_source import BrokerSource
 from tests.system.member_sites import MemberSites, writers_at
 from tests.system.writers import Writer, told
 
 
-@pytest.fixture
-def vhost(broker: BrokerSource) -> Iterator[str]:
-    """A virtual host of its own."""
-    yield broker.create_vhost("members")
-    broker.delete_vhost("members")
-
-
 def test_from_three_to_five_to_three_and_an_emptied_one_comes_back(
-    vhost: str, tmp_path: Path, covered: Callable[[str], None]
+    vhost_url: str, tmp_path: Path, covered: Callable[[str], None]
 ) -> None:
-    with MemberSites(tmp_path, vhost) as sites:
+    with MemberSites(tmp_path, vhost_url) as sites:
         took: dict[str, float] = {}
         with writers_at(sites, ("m1", "m2", "m3"), "first") as writers:
             for node in ("m4", "m5"):
@@ -54,10 +46,10 @@ def test_from_three_to_five_to_three_and_an_emptied_one_comes_back(
 
 @pytest.mark.campaign
 def test_from_one_to_three_to_five_to_three_with_deaths_in_between(
-    vhost: str, tmp_path: Path, covered: Callable[[str], None]
+    vhost_url: str, tmp_path: Path, covered: Callable[[str], None]
 ) -> None:
     """Each step is one command, and somebody dies during each second one: who wishes for it, who is added, who leads."""
-    with MemberSites(tmp_path, vhost, first=1, later=("m2", "m3", "m4", "m5")) as sites:
+    with MemberSites(tmp_path, vhost_url, first=1, later=("m2", "m3", "m4", "m5")) as sites:
         took: dict[str, float] = {}
         everybody: list[Writer] = []
         for round_, victim in enumerate((None, "m1")):

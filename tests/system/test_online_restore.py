@@ -6,15 +6,12 @@ every site has it, the log has what was between, and what was written after it s
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import brokerha
-from tests.system.processes import DEADLINE_S, ProcessCluster
+from tests.system.processes import DEADLINE_S, ProcessCluster, told_as_json
 
 ASK = "ASK { <urn:s1> <urn:p> '1' . <urn:s2> <urn:p> '2' FILTER NOT EXISTS { <urn:bad> ?p ?o } }"
 LINE = '<urn:s{0}> <urn:p> "{0}" .\n'
@@ -22,12 +19,7 @@ LINE = '<urn:s{0}> <urn:p> "{0}" .\n'
 
 def command(cluster: ProcessCluster, *words: str, code: int = 0) -> tuple[Any, str]:
     """What a command printed as JSON, and what it told people."""
-    done = subprocess.run(
-        [sys.executable, "-m", "brokerha", *words, "-c", str(cluster.path), "-o", "json"],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, f"{words}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return (json.loads(done.stdout) if done.stdout.strip() else None), done.stderr
+    return told_as_json(*words, "-c", str(cluster.path), code=code)
 
 
 def test_a_bad_deployment_is_undone_at_all_sites_at_once(vhost_url: str, tmp_path: Path) -> None:

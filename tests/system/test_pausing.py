@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.support.broker_source import BrokerSource
+from tests.system.processes import command
 from tests.system.tx_site import TxSite, tx_site
 
 
@@ -33,8 +32,7 @@ def order(site: TxSite, command: str, node: str, *words: str) -> dict[str, Any]:
 
 def refused(site: TxSite, *words: str) -> str:
     """What a command says that ends with 2."""
-    command = [sys.executable, "-m", "brokerha", *words, "-c", str(site.path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = command(*words, "-c", str(site.path))
     assert (done.returncode, done.stdout) == (2, "")
     return done.stderr.removeprefix("brokerha: ").removesuffix("\n")
 

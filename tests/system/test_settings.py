@@ -8,19 +8,14 @@ taken back is that of the file.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import brokerha
 from brokerha.client import Client
-from tests.support.broker_source import BrokerSource
-from tests.system.processes import DEADLINE_S, ProcessCluster
+from tests.system.processes import DEADLINE_S, ProcessCluster, command
 
 KEPT = 1000
 LINES = "max-peer-lag-s = 4\nround-timeout-ms = 300\nidle-round-ms = 400\nlog-stream = false\ntx-log-max-size = 50000\n"
@@ -41,8 +36,7 @@ class Sites(ProcessCluster):
 
     def say(self, master: str, *words: str) -> tuple[int, str, str]:
         """``brokerha settings`` at one master: exit code, output, errors."""
-        command = [sys.executable, "-m", "brokerha", "settings", *words, "--url", self.url(master)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = command("settings", *words, "--url", self.url(master))
         return done.returncode, done.stdout, done.stderr
 
     def set(self, master: str, name: str, value: str) -> dict[str, Any]:
@@ -62,13 +56,6 @@ class Sites(ProcessCluster):
         return [self.rows(master).get(name, {}).get("in_force", "") for master in self.masters]
 
 
-@pytest.fixture
-def vhost(broker: BrokerSource) -> Iterator[str]:
-    """A virtual host of its own."""
-    yield broker.create_vhost("settings")
-    broker.delete_vhost("settings")
-
-
 def write(db: Client, name: str, count: int) -> None:
     with db.pipeline(window=200) as pipeline:
         for number in range(count):
@@ -86,8 +73,8 @@ def restart_for(sites: Sites, node: str) -> list[str] | None:
     return next((row["restart_for"] for row in rows if row["id"] == node), None)
 
 
-def test_settings_are_in_force_everywhere_and_kept_over_kills(vhost: str, tmp_path: Path, covered: Callable[[str], None]) -> None:
-    with Sites(tmp_path, vhost) as sites, brokerha.connect(sites.url("m1")) as db:
+def test_settings_are_in_force_everywhere_and_kept_over_kills(vhost_url: str, tmp_path: Path, covered: Callable[[str], None]) -> None:
+    with Sites(tmp_path, vhost_url) as sites, brokerha.connect(sites.url("m1")) as db:
         # LogMaxSize: the log of a running master becomes shorter
         write(db, "before", 3 * KEPT)
         assert first_lsn(sites, "m1") == 1

@@ -26,7 +26,7 @@ from brokerha.model.fingerprints import text_of
 from brokerha.nodes.config.cluster import load_config
 from tests.support.broker_source import BrokerSource
 from tests.support.waiting import until
-from tests.system.processes import ProcessCluster
+from tests.system.processes import ProcessCluster, told_as_json
 from tests.system.site_watch import SiteWatch
 from tests.system.writers import Writer
 
@@ -50,13 +50,9 @@ master = "n2"
 """
 
 
-def command(*words: str, code: int = 0) -> tuple[Any, str]:
-    """What a command of ours printed as JSON (None for nothing), and what it told people."""
-    done = subprocess.run(
-        [sys.executable, "-m", "brokerha", *words, "-o", "json"], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == code, f"{words}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return (json.loads(done.stdout) if done.stdout.strip() else None), done.stderr
+def command(*words: str) -> Any:
+    """What a command of ours printed as JSON."""
+    return told_as_json(*words)[0]
 
 
 @pytest.fixture
@@ -116,9 +112,9 @@ def test_a_backup_while_writing_restores_elsewhere_to_its_end_and_to_earlier_lsn
             watch.await_sample(lambda sample: len(sample.in_sync) == 3, "whole")
             watch.await_writes(20)
             killed = kill_at_backup(cluster, watch)
-            first, _ = command("backup", "monday", "-c", config)
+            first = command("backup", "monday", "-c", config)
             watch.await_writes(20)
-            second, _ = command("backup", "monday", "--incremental", "-c", config)
+            second = command("backup", "monday", "--incremental", "-c", config)
             watch.await_writes(5)
         for writer in writers:
             writer.finish(WAIT_S)
@@ -134,7 +130,7 @@ def test_a_backup_while_writing_restores_elsewhere_to_its_end_and_to_earlier_lsn
         assert (first["fingerprint"], second["fingerprint"]) == (fingerprints[first["lsn"]], fingerprints[second["lsn"]])
 
     backups = str(here / "var" / "backups")
-    verified, _ = command("backup", "verify", "monday", "--backups", backups)
+    verified = command("backup", "verify", "monday", "--backups", backups)
     manifest = json.loads((Path(backups) / "monday" / "manifest.json").read_text())
     assert (verified["problems"], verified["last_lsn"], verified["fingerprint"]) == ([], second["lsn"], second["fingerprint"])
     assert manifest["fingerprint"] == first["fingerprint"]
@@ -162,7 +158,7 @@ def kill_at_backup(cluster: ProcessCluster, watch: SiteWatch) -> str:
         until(lambda: lines_of_backup(cluster, "m1c"), cluster.log_tail, pause_s=0.01)
         cluster.kill("m1c")
         said, _ = running.communicate(timeout=WAIT_S)
-    listed, _ = command("backup", "list", "-c", str(cluster.path))
+    listed = command("backup", "list", "-c", str(cluster.path))
     backups = [(row["name"], row["problem"]) for row in listed["backups"]]
     if backups:
         assert backups == [("sunday", None)]
@@ -188,7 +184,7 @@ def restore_earlier(tmp_path: Path, backups: str, lsn: int, fingerprint: str, wa
     folder.mkdir()
     path = folder / "cluster.toml"
     path.write_text(EARLIER.format(lsn=lsn))
-    plan, _ = command("restore", "monday", "--all", "--to-lsn", str(lsn), "--backups", backups, "-c", str(path))
+    plan = command("restore", "monday", "--all", "--to-lsn", str(lsn), "--backups", backups, "-c", str(path))
     assert (plan["lsn"], plan["fingerprint"]) == (lsn, fingerprint)
     with EmbeddedCluster(load_config(path, os.environ)) as cluster:
         for worker in cluster.workers.values():
@@ -206,7 +202,7 @@ def restore_earlier(tmp_path: Path, backups: str, lsn: int, fingerprint: str, wa
 def restore_as_cluster(folder: Path, broker: str, backups: str, backup: dict[str, Any], watch: SiteWatch) -> None:
     """The end of the backup as a cluster of real processes: two sites with one worker each."""
     cluster = ProcessCluster(folder, broker, masters=2, workers_each=1, name="orders-again")
-    plan, _ = command("restore", "monday", "--all", "--backups", backups, "-c", str(cluster.path))
+    plan = command("restore", "monday", "--all", "--backups", backups, "-c", str(cluster.path))
     assert (plan["from_cluster"], plan["cluster"], plan["lsn"]) == ("orders", "orders-again", backup["lsn"])
     with cluster:
         for worker in cluster.workers:
@@ -221,4 +217,4 @@ def restore_as_cluster(folder: Path, broker: str, backups: str, backup: dict[str
             assert other.get("after", "restore", min_lsn=lsn) == b"1"
         # The only worker of a site goes on serving while it makes a backup.
         command("backup", "tuesday", "-c", str(cluster.path))
-        assert "tuesday" in str(command("backup", "list", "-c", str(cluster.path))[0])
+        assert "tuesday" in str(command("backup", "list", "-c", str(cluster.path)))

@@ -31,6 +31,7 @@ from brokerha.model.errors import BrokerhaError
 from tests.support.broker_source import BrokerSource
 from tests.support.free_ports import free_ports
 from tests.support.waiting import T, until
+from tests.system.processes import command
 
 DEADLINE_S = 60.0
 FAIL_OVER_MS = 1000
@@ -269,8 +270,7 @@ class TxSite:
         return str(done.stdout)
 
     def _ran(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "brokerha", *words, "-c", str(self.path)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return command(*words, "-c", str(self.path), within_s=60)
 
     def fingerprints(self) -> set[str]:
         """Fingerprints of the whole content, of each worker by its own word."""

@@ -25,12 +25,12 @@ from tests.support.broker_source import BrokerSource
 from tests.support.free_ports import free_ports
 from tests.system.copies import await_equal
 from tests.system.nemesis.harmed import VARIABLE
+from tests.system.processes import command, lines_of_log
 from tests.system.tx_site import TxSite
 
 SETTINGS: Final = "fail-over-after-ms = 1000\nsync-timeout-ms = 3000\nmax-peer-lag-s = 3\nscrub-every-s = 5\n"
 STOPPED_WITHIN_S: Final = 30.0
 EQUAL_WITHIN_S: Final = 60.0
-LOG_PAGE: Final = 10_000
 LATER, ITS_WORKER = "m4", "w5"
 
 
@@ -135,8 +135,7 @@ class NemesisSite(TxSite):
 
     def typed(self, *words: str, file: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Type a command once."""
-        command = [sys.executable, "-m", "brokerha", *words, "-c", str(file or self.path)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
+        return command(*words, "-c", str(file or self.path))
 
     # ---- masters that come and go
 
@@ -182,21 +181,9 @@ class NemesisSite(TxSite):
         """Not asked: the broker that would tell may be away."""
         return ""
 
-    def order(self, master: str, first: int) -> list[tuple[str, str, int]]:
-        """(transaction id, origin, timestamp) of the lines of a master's log from this LSN on."""
-        lines: list[tuple[str, str, int]] = []
-        while True:
-            at = first + len(lines)
-            answer = self._http.get(f"{self.url(master)}/cluster/log?from={at}&to={at + LOG_PAGE - 1}", headers={"Accept": "application/json"})
-            answer.raise_for_status()
-            found = [(line["txid"], line["origin"], line["timestamp"]) for line in answer.json()]
-            lines += found
-            if len(found) < LOG_PAGE:
-                return lines
-
     def judge_order(self, first: int, known: Collection[str]) -> tuple[list[str], list[str]]:
         """Transaction ids of the common log from an LSN on; and what is wrong with it: all masters have the same one, each id once."""
-        orders = {node: self.order(node, first) for node in (self.await_primary(), *self.masters[1:])}
+        orders = {node: lines_of_log(self._http, self.url(node), first) for node in (self.await_primary(), *self.masters[1:])}
         (one, line), *others = orders.items()
         wrong = [f"the logs of {one} and {other} differ from LSN {first} on" for other, lines in others if lines != line]
         txids = [txid for txid, _, _ in line]
