@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from tests.support.private_broker import BrokerError
 from tests.system.nemesis.faults import FAULTS
 from tests.system.nemesis.running import run
 from tests.system.nemesis.schedule import schedule
+from tests.system.nemesis.site import NemesisSite
 
 SEED = 15
 SHORT = ("kill primary", "kill", "kill", "stop", "pause primary", "clock", "disk full", "broker restart", "broker kill", "broker drain", "connections", "purge", "delete")
@@ -26,6 +30,22 @@ def test_a_seed_repeats_its_schedule_and_each_family_comes_before_one_comes_agai
     assert one != other
     assert {step.family for step in one[: len(families)]} == set(families)
     assert {step.also for step in one} > {""}
+
+
+@pytest.mark.parametrize("failures", [0, 2, 3])
+def test_a_broker_node_that_starts_only_the_third_time_is_started(failures: int) -> None:
+    left = iter([BrokerError("disturbed")] * failures)
+    broker = Mock(is_running=False)
+
+    def restart() -> None:
+        if (error := next(left, None)) is not None:
+            raise error
+        broker.is_running = True
+
+    broker.restart.side_effect = restart
+    with pytest.raises(BrokerError) if failures == 3 else nullcontext():
+        NemesisSite.start_brokers(Mock(brokers=Mock(nodes=[broker])))
+    assert broker.is_running is (failures < 3)
 
 
 @pytest.mark.broker
