@@ -12,9 +12,8 @@ from pathlib import Path
 import pika
 
 from brokerha.embedded import EmbeddedCluster
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from tests.docs.pages import output_of, the_block
+from tests.support.configs import config_of
 from tests.support.waiting import until
 
 WAIT_S = 30.0
@@ -28,14 +27,7 @@ def example(words: str, url: str) -> str:
 
 
 def test_the_followers_print_what_was_committed(vhost_url: str, tmp_path: Path):
-    config = ClusterConfig(
-        name="followed",
-        broker=vhost_url,
-        data=tmp_path / "data",
-        masters=(MasterEntry(id="m1"),),
-        workers=(WorkerEntry(id="w1", master="m1"),),
-        publish_changes=True,
-    )
+    config = config_of("followed", vhost_url, tmp_path / "data", {"m1": "w1"}, publish_changes=True)
     # The queue of the second follower is made here, as if it had been started before.
     connection = pika.BlockingConnection(pika.URLParameters(vhost_url))
     channel = connection.channel()

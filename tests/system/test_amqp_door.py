@@ -16,23 +16,15 @@ import pika
 import pytest
 
 from brokerha.embedded import EmbeddedCluster
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from brokerha.transports.topology import REJECTED_EXCHANGE
+from tests.support.configs import config_of
 
 WAIT_S = 20.0
 
 
 @pytest.fixture
 def cluster(vhost_url: str, tmp_path: Path) -> Iterator[EmbeddedCluster]:
-    config = ClusterConfig(
-        name="amqp",
-        broker=vhost_url,
-        data=tmp_path,
-        masters=(MasterEntry(id="m1"), MasterEntry(id="m2")),
-        workers=(WorkerEntry(id="w1", master="m1"), WorkerEntry(id="w2", master="m2")),
-    )
-    with EmbeddedCluster(config) as running:
+    with EmbeddedCluster(config_of("amqp", vhost_url, tmp_path, {"m1": "w1", "m2": "w2"})) as running:
         running.client("m1").put("ready", b"k", b"v", timeout=WAIT_S)
         yield running
 

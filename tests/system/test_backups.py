@@ -15,8 +15,6 @@ import pytest
 
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import NotFound
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from brokerha.nodes.restoring import Restoring, places_of
 from brokerha.stores.backup.directory import BackupFolder
 from brokerha.stores.backup.replaying import replay
@@ -24,25 +22,16 @@ from brokerha.stores.backup.restore_target import choose_target
 from brokerha.stores.backup.restoring import check_backup
 from brokerha.stores.copies.worker_copy import WorkerCopy
 from brokerha.transports.log_stream.reader import LogReader
+from tests.support.configs import config_of
 from tests.support.waiting import until
 
 WAIT_S = 30.0
-WORKERS = ("w1", "w2", "w3")
-
-
-def config(url: str, folder: Path, name: str = "backed") -> ClusterConfig:
-    return ClusterConfig(
-        name=name,
-        broker=url,
-        data=folder,
-        masters=(MasterEntry(id="m1"),),
-        workers=tuple(WorkerEntry(id=worker, master="m1") for worker in WORKERS),
-    )
+WORKERS = {"m1": "w1 w2 w3"}
 
 
 @pytest.fixture
 def cluster(vhost_url: str, tmp_path: Path) -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(config(vhost_url, tmp_path / "data")) as running:
+    with EmbeddedCluster(config_of("backed", vhost_url, tmp_path / "data", WORKERS)) as running:
         yield running
 
 
@@ -77,7 +66,7 @@ def test_a_backup_restores_as_another_cluster_that_goes_on(cluster: EmbeddedClus
     backup = BackupFolder(tmp_path / "data" / "backups").backup("monday")
     manifest = backup.manifest()
     target = choose_target(backup, manifest)
-    other = config("embedded://restored", tmp_path / "other", "restored")
+    other = config_of("restored", "embedded://restored", tmp_path / "other", WORKERS)
     work = Restoring(backup, manifest, target, other.name, places_of(other), "m1")
     work.run(check_backup(backup, manifest))
     # Then the new cluster has everything, and goes on after it

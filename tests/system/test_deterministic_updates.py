@@ -26,7 +26,7 @@ from brokerha.client import Client
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.states import SERVING
 from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from tests.support.configs import config_of
 from tests.system.processes import ProcessCluster
 
 MASTERS = ("m1", "m2", "m3")
@@ -144,14 +144,8 @@ def assert_was_worth_it(effects: bytes) -> None:
 
 
 def embedded_config(folder: Path) -> ClusterConfig:
-    return ClusterConfig(
-        name="fresh",
-        broker="embedded://fresh",
-        data=folder,
-        masters=tuple(MasterEntry(id=m) for m in MASTERS),
-        workers=tuple(WorkerEntry(id=f"{m}{letter}", master=m) for m in MASTERS for letter in "ab"),
-        probe_turn=PROBE_TURN,
-    )
+    workers = {master: f"{master}a {master}b" for master in MASTERS}
+    return config_of("fresh", "embedded://fresh", folder, workers, probe_turn=PROBE_TURN)
 
 
 def led_away(lines: Sequence[MutableMapping[str, Any]]) -> list[str]:

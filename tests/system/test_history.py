@@ -18,8 +18,8 @@ from pyoxigraph import RdfFormat, parse
 from brokerha.embedded import EmbeddedCluster, FrontWire
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from brokerha.stores.rdf.query import spelled
+from tests.support.configs import config_of
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "schemaorg"
 MASTERS = ("m1", "m2", "m3")
@@ -60,13 +60,7 @@ def changes(before: set[str], after: set[str], chance: random.Random) -> Iterato
 
 def cluster_config(broker: str, folder: Path) -> ClusterConfig:
     """Three masters with two workers each."""
-    return ClusterConfig(
-        name="history",
-        broker=broker,
-        data=folder,
-        masters=tuple(MasterEntry(id=m) for m in MASTERS),
-        workers=tuple(WorkerEntry(id=f"{m}{letter}", master=m) for m in MASTERS for letter in "ab"),
-    )
+    return config_of("history", broker, folder, {master: f"{master}a {master}b" for master in MASTERS})
 
 
 def replay(broker: str, folder: Path, covered: Callable[[str], None]) -> None:

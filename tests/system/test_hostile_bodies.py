@@ -31,10 +31,9 @@ from brokerha.model.operations import pack_operations
 from brokerha.model.wire import client_wire
 from brokerha.model.wire.codec import encode_envelope
 from brokerha.model.wire.messages import Bodies
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from brokerha.nodes.front import amqp_front, checking
 from brokerha.transports.topology import DATA_EXCHANGE, READS_EXCHANGE, REJECTED_EXCHANGE, SYNC_EXCHANGE
+from tests.support.configs import config_of
 from tests.support.hostile_bodies import Body, bodies, poison
 from tests.support.waiting import until
 from tests.system.copies import await_equal
@@ -298,11 +297,7 @@ def test_poison_that_an_older_node_took_in_is_rejected_by_all_copies(
     vhost_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I2: it is in the journals, in the order, and is executed by each site."""
-    config = ClusterConfig(
-        name="older", broker=vhost_url, data=tmp_path,
-        masters=(MasterEntry(id="m1"), MasterEntry(id="m2")),
-        workers=(WorkerEntry(id="w1", master="m1"), WorkerEntry(id="w2", master="m2")),
-    )  # fmt: skip
+    config = config_of("older", vhost_url, tmp_path, {"m1": "w1", "m2": "w2"})
     for module in (checking, amqp_front):
         monkeypatch.setattr(module, "check_texts", lambda _: None)
     for _ in range(2):

@@ -13,27 +13,16 @@ import pytest
 
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import NotFound
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from brokerha.nodes.master import change_log
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.sources import SourceSpec, open_source
 from brokerha.stores.backup.log_pages import LinesMissing
 from brokerha.transports.log_stream.reader import LogReader
+from tests.support.configs import config_of
 from tests.support.waiting import until
 
 WAIT_S = 30.0
 WRITES = 60
-
-
-def config(url: str, folder: Path) -> ClusterConfig:
-    return ClusterConfig(
-        name="follow",
-        broker=url,
-        data=folder,
-        masters=(MasterEntry(id="m1"),),
-        workers=(WorkerEntry(id="w1", master="m1"),),
-    )
 
 
 @pytest.fixture
@@ -41,9 +30,9 @@ def cluster(vhost_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     # Many small messages, and transactions that need several.
     monkeypatch.setattr(change_log, "BATCH_LSNS", 4)
     monkeypatch.setattr(change_log, "PART_BYTES", 2_000)
-    with EmbeddedCluster(config(vhost_url, tmp_path / "first")) as earlier:
+    with EmbeddedCluster(config_of("follow", vhost_url, tmp_path / "first", {"m1": "w1"})) as earlier:
         write(earlier, 5)
-    with EmbeddedCluster(config(vhost_url, tmp_path / "second")) as running:
+    with EmbeddedCluster(config_of("follow", vhost_url, tmp_path / "second", {"m1": "w1"})) as running:
         write(running, WRITES)
         yield running
 

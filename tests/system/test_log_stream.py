@@ -20,8 +20,8 @@ import pytest
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import ReadOnly, Rejected
 from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from brokerha.transports.topology import log_stream
+from tests.support.configs import config_of
 from tests.support.private_broker import PrivateBroker
 from tests.support.waiting import until
 
@@ -29,14 +29,7 @@ WAIT_S = 30.0
 
 
 def config(url: str, folder: Path) -> ClusterConfig:
-    return ClusterConfig(
-        name="follow",
-        broker=url,
-        data=folder,
-        masters=(MasterEntry(id="m1"), MasterEntry(id="m2")),
-        workers=(WorkerEntry(id="w1", master="m1"), WorkerEntry(id="w2", master="m2")),
-        publish_changes=True,
-    )
+    return config_of("follow", url, folder, {"m1": "w1", "m2": "w2"}, publish_changes=True)
 
 
 @pytest.fixture

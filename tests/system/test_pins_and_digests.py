@@ -23,7 +23,8 @@ from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
 from brokerha.model.errors import InvalidRequest
 from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import BackupEntry, MasterEntry, WorkerEntry
+from brokerha.nodes.config.nodes import BackupEntry
+from tests.support.configs import config_of
 from tests.support.waiting import until
 
 WAIT_S = 30.0
@@ -31,18 +32,9 @@ KEPT = 100
 _numbers = itertools.count()
 
 
-def config_of(folder: Path, backups: tuple[BackupEntry, ...] = ()) -> ClusterConfig:
-    return ClusterConfig(
-        name="pinned",
-        broker=f"embedded://pinned-{next(_numbers)}",
-        data=folder,
-        min_in_sync=1,
-        fail_over_after_ms=400,
-        tx_log_max_size=KEPT,
-        masters=(MasterEntry(id="m1"),),
-        backups=backups,
-        workers=(WorkerEntry(id="w1", master="m1"), WorkerEntry(id="w2", master="m1")),
-    )
+def pinned(folder: Path, backups: tuple[BackupEntry, ...] = ()) -> ClusterConfig:
+    settings = {"min_in_sync": 1, "fail_over_after_ms": 400, "tx_log_max_size": KEPT, "backups": backups}
+    return config_of("pinned", f"embedded://pinned-{next(_numbers)}", folder, {"m1": "w1 w2"}, **settings)
 
 
 def write(db: Client, count: int) -> int:
@@ -53,7 +45,7 @@ def write(db: Client, count: int) -> int:
 
 
 def test_a_pin_holds_the_log_over_a_restart_until_it_is_taken_back(tmp_path: Path) -> None:
-    with EmbeddedCluster(config_of(tmp_path)) as cluster:
+    with EmbeddedCluster(pinned(tmp_path)) as cluster:
         db = cluster.client()
         write(db, 3)
         assert db.pin("archive", 2, 3600)["lsn"] == 2
@@ -78,7 +70,7 @@ def test_a_pin_holds_the_log_over_a_restart_until_it_is_taken_back(tmp_path: Pat
 
 
 def test_a_pin_that_is_over_holds_nothing(tmp_path: Path) -> None:
-    with EmbeddedCluster(config_of(tmp_path)) as cluster:
+    with EmbeddedCluster(pinned(tmp_path)) as cluster:
         db = cluster.client()
         db.pin("short", 1, 1)
         write(db, 2 * KEPT)
@@ -88,7 +80,7 @@ def test_a_pin_that_is_over_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_process_that_takes_over_holds_the_pin(tmp_path: Path) -> None:
-    with EmbeddedCluster(config_of(tmp_path, (BackupEntry(id="m1b", master="m1"),))) as cluster:
+    with EmbeddedCluster(pinned(tmp_path, (BackupEntry(id="m1b", master="m1"),))) as cluster:
 
         def acting() -> str:
             return next((name for name, node in cluster.processes.items() if node.role == "master"), "")
@@ -140,7 +132,7 @@ def rows_of(client: Client, places: list[tuple[str, str, int]], bits: int) -> di
 
 
 def test_digests_name_what_was_changed_on_the_disk_of_one_worker(tmp_path: Path) -> None:
-    with EmbeddedCluster(config_of(tmp_path)) as cluster:
+    with EmbeddedCluster(pinned(tmp_path)) as cluster:
         db = cluster.client()
         quads = "".join(f"<urn:s> <urn:p> <urn:{number}> ." for number in range(50))
         db.update("main", f"INSERT DATA {{ {quads} }}")

@@ -19,9 +19,8 @@ from pika.exceptions import ChannelClosedByBroker
 
 import brokerha
 from brokerha.embedded import EmbeddedCluster
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from tests.docs.pages import ROOT, the_block
+from tests.support.configs import config_of
 from tests.support.waiting import until
 
 WAIT_S = 40.0
@@ -52,14 +51,7 @@ def run(*words: str, given: str = "", code: int = 0) -> str:
 
 @pytest.fixture
 def cluster(vhost_url: str, tmp_path: Path) -> Iterator[EmbeddedCluster]:
-    config = ClusterConfig(
-        name="programs",
-        broker=vhost_url,
-        data=tmp_path / "data",
-        masters=(MasterEntry(id="m1"),),
-        workers=(WorkerEntry(id="w1", master="m1"),),
-        publish_changes=True,
-    )
+    config = config_of("programs", vhost_url, tmp_path / "data", {"m1": "w1"}, publish_changes=True)
     with EmbeddedCluster(config) as running:
         running.client("m1").put("ready", b"k", b"v", timeout=WAIT_S)
         yield running

@@ -10,8 +10,7 @@ import pytest
 
 from brokerha.cli.main import main
 from brokerha.embedded import EmbeddedCluster
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from tests.support.configs import config_of
 from tests.support.waiting import until
 from tests.system.test_amqp_door import WAIT_S, App
 
@@ -19,14 +18,7 @@ from tests.system.test_amqp_door import WAIT_S, App
 @pytest.fixture
 def cluster(vhost_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedCluster]:
     monkeypatch.setenv("BROKERHA_BROKER_URL", vhost_url)
-    config = ClusterConfig(
-        name="poison",
-        broker=vhost_url,
-        data=tmp_path,
-        masters=(MasterEntry(id="m1"),),
-        workers=(WorkerEntry(id="w1", master="m1"),),
-    )
-    with EmbeddedCluster(config) as running:
+    with EmbeddedCluster(config_of("poison", vhost_url, tmp_path, {"m1": "w1"})) as running:
         running.client("m1").put("ready", b"k", b"v", timeout=WAIT_S)
         yield running
 

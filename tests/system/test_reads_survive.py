@@ -27,8 +27,7 @@ from brokerha.client import Session
 from brokerha.client.results import Literal, Solutions
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http.operating.families import numbers_of
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from tests.support.configs import config_of
 from tests.support.waiting import until
 from tests.system.processes import ProcessCluster
 
@@ -247,13 +246,8 @@ def await_counting(clients: list[Counter], known: list[int], cluster: ProcessClu
 
 
 def test_a_session_sees_its_own_writes_at_every_master_and_worker(tmp_path: Path) -> None:
-    config = ClusterConfig(
-        name="own-writes",
-        broker="embedded://own-writes",
-        data=tmp_path,
-        masters=(MasterEntry(id="m1"), MasterEntry(id="m2")),
-        workers=tuple(WorkerEntry(id=f"{m}{letter}", master=m) for m in ("m1", "m2") for letter in "abc"),
-    )
+    sites = {"m1": "m1a m1b m1c", "m2": "m2a m2b m2c"}
+    config = config_of("own-writes", "embedded://own-writes", tmp_path, sites)
     with EmbeddedCluster(config) as cluster:
         here, other = cluster.client("m1").session(), cluster.client("m2")
         workers = list(cluster.workers.values())

@@ -13,9 +13,8 @@ import pytest
 from brokerha.cli.main import main
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import NotReady
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from tests.docs.pages import the_block
+from tests.support.configs import config_of
 
 pytestmark = pytest.mark.broker
 
@@ -27,13 +26,7 @@ def test_the_content_of_the_only_worker_comes_back(
     vhost_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Given the only worker of a site, and a stream that has all that was committed
-    config = ClusterConfig(
-        name="orders",
-        broker=vhost_url,
-        data=tmp_path / "var" / "orders",
-        masters=(MasterEntry(id="m1"),),
-        workers=(WorkerEntry(id="w1", master="m1"),),
-    )
+    config = config_of("orders", vhost_url, tmp_path / "var" / "orders", {"m1": "w1"})
     monkeypatch.chdir(tmp_path)
     with EmbeddedCluster(config) as cluster:
         db = cluster.client("m1")

@@ -15,23 +15,10 @@ import pytest
 
 from brokerha.cli.bench.load import Load, put
 from brokerha.embedded import EmbeddedCluster, FrontWire
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from tests.support.configs import config_of
 
 WINDOW = 200
 HEALED_WITHIN_S = 60.0
-
-
-def config_of(broker: str, folder: Path, kept: int) -> ClusterConfig:
-    return ClusterConfig(
-        name="retention",
-        broker=broker,
-        data=folder,
-        min_in_sync=1,
-        tx_log_max_size=kept,
-        masters=(MasterEntry(id="m1"),),
-        workers=(WorkerEntry(id="w1", master="m1"), WorkerEntry(id="w2", master="m1")),
-    )
 
 
 def disk_bytes(folder: Path) -> int:
@@ -40,7 +27,8 @@ def disk_bytes(folder: Path) -> int:
 
 
 def write_on(broker: str, folder: Path, kept: int, transactions: int, covered: Callable[[str], None]) -> None:
-    with EmbeddedCluster(config_of(broker, folder, kept)) as cluster:
+    config = config_of("retention", broker, folder, {"m1": "w1 w2"}, min_in_sync=1, tx_log_max_size=kept)
+    with EmbeddedCluster(config) as cluster:
         master, returning = cluster.masters["m1"], cluster.workers["w2"]
         sizes: list[tuple[int, int]] = []
         held = 0

@@ -18,8 +18,7 @@ import brokerha
 from brokerha import errors
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http.operating.families import numbers_of
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from tests.support.configs import config_of
 from tests.system.processes import ProcessCluster
 from tests.system.site_watch import SiteWatch
 
@@ -28,27 +27,11 @@ LOG_SIZE = 1000
 """Transactions that a master keeps: the fewest that can be chosen."""
 
 
-def site_config(folder: Path, name: str, sizes: tuple[int, ...], *, is_protected: bool = True) -> ClusterConfig:
-    """Masters m1…mN with so many workers each."""
-    masters = [f"m{n}" for n in range(1, len(sizes) + 1)]
-    return ClusterConfig(
-        name="rules",
-        broker=f"embedded://{name}",
-        data=folder,
-        masters=tuple(MasterEntry(id=m) for m in masters),
-        workers=tuple(
-            WorkerEntry(id=f"{m}{chr(97 + k)}", master=m)
-            for m, size in zip(masters, sizes, strict=True)
-            for k in range(size)
-        ),
-        protect_single_worker=is_protected,
-    )
-
-
 @pytest.fixture
 def two_and_one(tmp_path: Path) -> Iterator[EmbeddedCluster]:
     """A site with two workers and a site with one."""
-    with EmbeddedCluster(site_config(tmp_path, "two-and-one", (2, 1))) as cluster:
+    config = config_of("rules", "embedded://two-and-one", tmp_path, {"m1": "m1a m1b", "m2": "m2a"})
+    with EmbeddedCluster(config) as cluster:
         await_writable(cluster, "m1")
         await_writable(cluster, "m2")
         yield cluster
@@ -140,7 +123,8 @@ def test_a_site_of_two_with_one_away_makes_a_backup_and_serves(two_and_one: Embe
 
 
 def test_a_single_worker_that_is_not_protected_makes_a_backup(tmp_path: Path) -> None:
-    with EmbeddedCluster(site_config(tmp_path, "unprotected", (1,), is_protected=False)) as cluster:
+    config = config_of("rules", "embedded://unprotected", tmp_path, {"m1": "m1a"}, protect_single_worker=False)
+    with EmbeddedCluster(config) as cluster:
         await_writable(cluster, "m1")
         db = cluster.client("m1")
         lsn = db.put("books", "a", "1").lsn

@@ -17,23 +17,15 @@ import pyoxigraph
 from brokerha.client.results import Solutions
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model import states
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from tests.support.configs import config_of
 from tests.support.waiting import until
 
 MOVE = "DELETE { ?s <urn:has> ?o } INSERT { ?s <urn:had> ?o } WHERE { ?s <urn:has> ?o }"
 
 
 def cluster_of(folder: Path) -> EmbeddedCluster:
-    config = ClusterConfig(
-        name="compared",
-        broker=f"embedded://compared-{folder.name}",
-        data=folder,
-        scrub_every_s=0.0,
-        masters=(MasterEntry("m1"), MasterEntry("m2")),
-        workers=(WorkerEntry("w1", "m1"), WorkerEntry("w2", "m2")),
-    )
-    return EmbeddedCluster(config)
+    broker = f"embedded://compared-{folder.name}"
+    return EmbeddedCluster(config_of("compared", broker, folder, {"m1": "w1", "m2": "w2"}, scrub_every_s=0.0))
 
 
 def row(cluster: EmbeddedCluster, node: str) -> dict[str, Any]:

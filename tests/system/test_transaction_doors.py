@@ -19,8 +19,7 @@ from brokerha.client.transactions import Transaction
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
 from brokerha.model import errors
-from brokerha.nodes.config.cluster import ClusterConfig
-from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from tests.support.configs import config_of
 from tests.support.waiting import until
 
 _numbers = itertools.count()
@@ -29,14 +28,7 @@ Connect = Callable[..., Client]
 
 @contextlib.contextmanager
 def running(broker: str, folder: Path) -> Iterator[EmbeddedCluster]:
-    config = ClusterConfig(
-        name="doors",
-        broker=broker,
-        data=folder,
-        masters=(MasterEntry(id="m1"), MasterEntry(id="m2")),
-        workers=(WorkerEntry(id="w1", master="m1"), WorkerEntry(id="w2", master="m2")),
-    )
-    with EmbeddedCluster(config) as cluster:
+    with EmbeddedCluster(config_of("doors", broker, folder, {"m1": "w1", "m2": "w2"})) as cluster:
         until(lambda: all(master.ready()[0] for master in cluster.masters.values()))
         yield cluster
 
