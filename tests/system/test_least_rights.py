@@ -7,9 +7,6 @@ the virtual host but what these definitions made.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -36,17 +33,8 @@ class LeastSite(TxSite):
         self.secrets = secrets
         super().__init__(folder, source, broker, settings=f"{SETTINGS}publish-changes = true\n")
 
-    def start(self, *nodes: str) -> None:
-        for node in nodes:
-            command = [sys.executable, "-m", "brokerha", "node", node, "-c", str(self.path)]
-            self._running[node] = subprocess.Popen(
-                command,
-                stdout=self._log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                env={**os.environ, "BROKERHA_CLUSTER_BROKER_FILE": str(self.secrets / f"{node}.url")},
-            )
+    def environment(self, node: str) -> dict[str, str]:
+        return {"BROKERHA_CLUSTER_BROKER_FILE": str(self.secrets / f"{node}.url")}
 
     def url_of(self, user: str) -> str:
         """The broker for one of its users."""

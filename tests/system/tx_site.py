@@ -87,12 +87,17 @@ class TxSite:
         """Start processes; does not wait for them."""
         for node in nodes:
             self._running[node] = subprocess.Popen(
-                self.command(node), stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+                self.command(node), stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
+                env=os.environ | self.environment(node),
             )
 
     def command(self, node: str) -> list[str]:
         """What runs a node."""
         return [sys.executable, "-m", "brokerha", "node", node, "-c", str(self.path)]
+
+    def environment(self, node: str) -> dict[str, str]:
+        """What it has beside the environment of this process."""
+        return {}
 
     def kill(self, *nodes: str) -> None:
         """SIGKILL; returns when all are gone."""

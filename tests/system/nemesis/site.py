@@ -60,8 +60,10 @@ class NemesisSite(TxSite):
         """A node whose clock and disk can be harmed."""
         path = self.folder / f"{node}.toml"
         toml = path if path.exists() else self.path
-        harm = f"{VARIABLE}={self.folder / 'harm' / node}"
-        return ["/usr/bin/env", harm, sys.executable, "-m", "tests.system.nemesis.harmed", "node", node, "-c", str(toml)]
+        return [sys.executable, "-m", "tests.system.nemesis.harmed", "node", node, "-c", str(toml)]
+
+    def environment(self, node: str) -> dict[str, str]:
+        return {VARIABLE: str(self.folder / "harm" / node)}
 
     # ---- harm
 
