@@ -204,18 +204,6 @@ def test_every_name_in_the_broker_that_apps_may_use_is_described():
     assert not [name for name in names if f"`{name}`" not in page]
 
 
-def test_the_limits_that_are_named_are_those_of_the_code():
-    page = text_of("docs/amqp.md")
-    mebibyte = 1024 * 1024
-    assert f"{topology.WRITES_QUEUE_BYTES // mebibyte} MiB of writes" in page
-    assert f"keeps {topology.REJECTED_QUEUE_BYTES // mebibyte} MiB" in page
-    assert (
-        f"At most {operations.BODY_LIMIT_BYTES // mebibyte} MiB and {operations.OPERATIONS_LIMIT:,} operations" in page
-    )
-    assert f"at most {client_wire.MESSAGE_LIMIT_BYTES // mebibyte} MiB" in page
-    assert f"{client_wire.DEFAULT_TIMEOUT_MS:,} by default" in page
-
-
 def test_a_message_without_headers_asks_for_what_the_page_says():
     assert client_wire.terms({}) == ("applied", 1, client_wire.DEFAULT_TIMEOUT_MS)
     assert client_wire.terms({"ack": "applied=2"})[:2] == ("applied", 2)

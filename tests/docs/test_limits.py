@@ -63,6 +63,8 @@ NAMED = (
     ("docs/amqp.md", f"At most {mib(operations.BODY_LIMIT_BYTES)} and {operations.OPERATIONS_LIMIT:,} operations in a transaction."),
     ("docs/amqp.md", f"The message has at most {mib(client_wire.MESSAGE_LIMIT_BYTES)}."),
     ("docs/amqp.md", f"at most {read_kinds.READS_LIMIT} about at most {together.REPOSITORIES_LIMIT} repositories"),
+    ("docs/amqp.md", f"{mib(topology.WRITES_QUEUE_BYTES)} of writes"),
+    ("docs/amqp.md", f"{client_wire.DEFAULT_TIMEOUT_MS:,} by default"),
     ("docs/amqp.md", f"`brokerha.rejected` keeps {mib(topology.REJECTED_QUEUE_BYTES)}"),
     ("docs/transactions.md", f"At most {operations.OPERATIONS_LIMIT:,} operations and {mib(operations.BODY_LIMIT_BYTES)} (else"),
     ("docs/transactions.md", f"At most {mib(staging.SIZE_LIMIT_BYTES)} and {staging.ITEMS_LIMIT:,} quads, keys and messages; {staging.COUNT_LIMIT} of them in a cluster"),
