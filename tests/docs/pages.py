@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,6 +83,19 @@ def the_block(page: str, language: str, text: str) -> str:
     found = [block.text for block in blocks_of(page, language) if text in block.text]
     assert len(found) == 1, f"{len(found)} blocks of {page} hold {text!r}"
     return found[0]
+
+
+def shell_of(folder: Path, programs: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """The environment of a shell that finds `brokerha`, which is the one here, and these scripts before all others."""
+    place = folder / "bin"
+    place.mkdir()
+    ours = {"brokerha": f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m brokerha "$@"\n'}
+    for name, text in (ours | {**programs}).items():
+        (place / name).write_text(text, encoding="utf-8")
+        (place / name).chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{place}{os.pathsep}{os.environ['PATH']}"}
+    environment.pop("BROKERHA_URL", None)
+    return environment
 
 
 def output_of(command: list[str], folder: Path, environment: dict[str, str]) -> str:

@@ -9,7 +9,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, blocks_of, the_block
+from tests.docs.pages import ROOT, blocks_of, shell_of, the_block
 from tests.support.broker_source import NoBrokerError, local_scripts
 from tests.support.free_ports import free_ports
 from tests.support.private_broker import PrivateBroker
@@ -127,23 +126,9 @@ echo "$(basename "$0") $*" >> "$SAID"
 
 def run_script(lines: list[str], folder: Path, stubs: tuple[str, ...]) -> list[str]:
     """Run lines in one shell; returns the calls of the stubs."""
-    programs = folder / "bin"
-    programs.mkdir()
-    for name in stubs:
-        (programs / name).write_text(STUB, encoding="utf-8")
-    (programs / "brokerha").write_text(
-        f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m brokerha "$@"\n', encoding="utf-8"
-    )
-    for path in programs.iterdir():
-        path.chmod(0o755)
     said = folder / "said"
     said.touch()
-    environment = {
-        **os.environ,
-        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-        "SAID": str(said),
-        "PYTHONPATH": str(ROOT),
-    }
+    environment = shell_of(folder, dict.fromkeys(stubs, STUB)) | {"SAID": str(said)}
     done = subprocess.run(
         ["/bin/sh", "-e", "-c", "\n".join(lines)],
         cwd=folder,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from tests.docs.json_outputs import small_cluster
-from tests.docs.pages import ROOT, blocks_of
+from tests.docs.pages import blocks_of, shell_of
 
 PAGE = "docs/doctor.md"
 WITHIN_S = 300
@@ -22,12 +20,7 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
     lines = [line for block in blocks_of(PAGE, "sh") for line in block.text.splitlines() if line]
     assert sum("doctor" in line for line in lines) >= 4
     assert sum("support-bundle" in line for line in lines) == 2
-    (tmp_path / "bin").mkdir()
-    program = tmp_path / "bin" / "brokerha"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m brokerha "$@"\n')
-    program.chmod(0o755)
     with small_cluster(tmp_path):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
         # A doctor may find something on the machine of the test: its code says so, and is no failure of the page.
         script = "\n".join(f"{line}\ncode=$?; ((code <= 2)) || exit $code" for line in lines)
         (tmp_path / "var" / "log").mkdir(parents=True, exist_ok=True)
@@ -36,7 +29,7 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
         done = subprocess.run(
             ["bash", "--norc", "-c", script],
             cwd=tmp_path,
-            env=environment,
+            env=shell_of(tmp_path),
             capture_output=True,
             text=True,
             timeout=WITHIN_S,

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, output_of, the_block
+from tests.docs.pages import output_of, shell_of, the_block
 from tests.support.free_ports import free_ports
+from tests.support.waiting import until
 
 PATIENCE_S = 30.0
 SITES = (1, 2, 3)
@@ -31,8 +30,7 @@ def test_the_first_minute_of_the_readme(tmp_path: Path):
     (tmp_path / "cluster.toml").write_text(placed(the_block("README.md", "toml", "embedded://")), encoding="utf-8")
     commands = placed(the_block("README.md", "sh", "brokerha put"))
     program = placed(the_block("README.md", "python", "brokerha.connect"))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment.pop("BROKERHA_URL", None)
+    environment = shell_of(tmp_path)
     with (tmp_path / "up.log").open("wb") as log:
         up = subprocess.Popen(
             [sys.executable, "-m", "brokerha", "up"],
@@ -42,7 +40,9 @@ def test_the_first_minute_of_the_readme(tmp_path: Path):
             env=environment,
         )
     try:
-        _await_text(tmp_path / "up.log", f":{first}", up)
+        log_file = tmp_path / "up.log"
+        until(lambda: up.poll() is not None or f":{first}" in log_file.read_text(), log_file.read_text, PATIENCE_S)
+        assert up.poll() is None, log_file.read_text()
         said = ""
         for line in commands.splitlines():
             if line.startswith("brokerha "):
@@ -57,11 +57,3 @@ def test_the_first_minute_of_the_readme(tmp_path: Path):
     assert "3 copies are equal" in said
     assert "b'9.90'" in said
     assert (tmp_path / "var" / "orders" / "m1").is_dir()
-
-
-def _await_text(file: Path, text: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while text not in (said := file.read_text(encoding="utf-8")):
-        assert process.poll() is None, said
-        assert time.monotonic() < deadline, said
-        time.sleep(0.1)

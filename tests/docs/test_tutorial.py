@@ -5,20 +5,19 @@ Somebody else may follow it on this machine at the same time: `pkill` ends what 
 
 from __future__ import annotations
 
-import os
 import secrets
-import shlex
 import signal
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, blocks_of, the_block
+from tests.docs.pages import blocks_of, shell_of, the_block
 from tests.support.broker_source import BrokerSource
 from tests.support.free_ports import free_ports
+from tests.support.waiting import until
 
 PAGE = "docs/tutorial.md"
 PKILL = """#!/bin/sh
@@ -58,13 +57,7 @@ def test_three_sites_one_of_which_dies_and_heals(broker: BrokerSource, tmp_path:
     written = "amqp://guest:guest@127.0.0.1:5672/orders"
     (tmp_path / "cluster.toml").write_text(placed(the_block(PAGE, "toml", "[cluster]")).replace(written, url), "utf-8")
     programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "brokerha").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m brokerha "$@"\n', "utf-8")
-    (programs / "pkill").write_text(PKILL % programs, "utf-8")
-    for program in programs.iterdir():
-        program.chmod(0o755)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
-    environment.pop("BROKERHA_URL", None)
+    environment = shell_of(tmp_path, {"pkill": PKILL % programs})
 
     def type_in(step: str) -> str:
         """All of a block, in a shell that ends with the first command that fails."""
@@ -82,7 +75,7 @@ def test_three_sites_one_of_which_dies_and_heals(broker: BrokerSource, tmp_path:
             [sys.executable, "-m", "brokerha", "up"], cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT, env=environment
         )
     try:
-        _await_text(tmp_path / "up.log", "ready", up)
+        until(partial(_says_ready, tmp_path / "up.log", up), (tmp_path / "up.log").read_text, PATIENCE_S)
         said = type_in(STEPS[0])
         assert "applied: LSN 1" in said
         assert "9.90" in said
@@ -109,10 +102,8 @@ def test_three_sites_one_of_which_dies_and_heals(broker: BrokerSource, tmp_path:
         broker.delete_vhost(vhost)
 
 
-def _await_text(file: Path, text: str, process: subprocess.Popen[bytes]) -> None:
-    """Wait until all nodes are: the line that says which are not has the word, too."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not any(text in line and "not" not in line for line in file.read_text("utf-8", "replace").splitlines()):
-        assert process.poll() is None, file.read_text("utf-8", "replace")
-        assert time.monotonic() < deadline, file.read_text("utf-8", "replace")
-        time.sleep(0.1)
+def _says_ready(file: Path, process: subprocess.Popen[bytes]) -> bool:
+    """Whether all nodes are: the line that says which are not has the word, too."""
+    said = file.read_text("utf-8", "replace")
+    assert process.poll() is None, said
+    return any("ready" in line and "not" not in line for line in said.splitlines())
