@@ -79,9 +79,4 @@ class BrokerCluster:
     def create_vhost(self, name: str) -> str:
         """Make a virtual host; its URL names all nodes."""
         self.nodes[0].create_vhost(name)
-        return self.url_of(name)
-
-    def url_of(self, vhost: str, first: int = 0) -> str:
-        """URL of a virtual host that names all nodes, beginning with this one."""
-        nodes = [*self.nodes[first:], *self.nodes[:first]]
-        return ";".join(node.url_of(vhost) for node in nodes)
+        return ";".join(node.url_of(name) for node in self.nodes)

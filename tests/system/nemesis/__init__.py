@@ -15,9 +15,9 @@
     bank_clients.py   tellers and readers
     endless.py        a thread that works until it is told to end
     page.py           the page of results
+    sums.py           a command of its own: pages of several seeds as one
     broker_table.py   a command of its own: what each fault of a broker node costs writers, in docs/benchmarks/broker-nodes.md
-    test_nemesis.py   a short run in CI; that a seed repeats its schedule
-    test_bank_books.py that the judge of the bank finds what is wrong
+    test_*.py         a short run in CI, that a seed repeats its schedule, that the judge of the bank finds what is wrong, that pages are added
 
 What is promised: docs/guarantees.md. Acknowledged writes are there once, refused ones nowhere; copies and orders are equal; a session sees
 its own writes at every node; a read shows one moment; transactions are isolated as their level says; what was prepared can be committed; and

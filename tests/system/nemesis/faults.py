@@ -26,6 +26,14 @@ Fault = Callable[[NemesisSite, random.Random], AbstractContextManager[str]]
 AHEAD_S: Final = (-3600.0, -30.0, -2.0, 2.0, 30.0, 3600.0)
 STORM: Final = 150
 """Connections of a storm, of each kind."""
+FAULTS: Final[dict[str, Fault]] = {}
+"""By name, in their order below: a seed draws from it."""
+
+
+def fault(how: Callable[[NemesisSite, random.Random], Iterator[str]]) -> Fault:
+    """One of `FAULTS`, under the name of its function."""
+    found = FAULTS[how.__name__.replace("_", " ")] = contextmanager(how)
+    return found
 
 
 def one_node(site: NemesisSite, draw: random.Random) -> str:
@@ -44,7 +52,7 @@ def one_broker(site: NemesisSite, draw: random.Random) -> tuple[str, PrivateBrok
     return f"broker node {place + 1}", site.brokers.nodes[place]
 
 
-@contextmanager
+@fault
 def kill(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     several = 1 if (chance := draw.random()) < 0.7 else 3 if chance < 0.9 else len(site.nodes)
     nodes = [node for node in draw.sample(site.nodes, several) if site.runs(node)] or [one_node(site, draw)]
@@ -53,7 +61,7 @@ def kill(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     site.wake(*nodes)
 
 
-@contextmanager
+@fault
 def kill_primary(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
     node = site.await_primary()
     site.kill(node)
@@ -61,7 +69,7 @@ def kill_primary(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
     site.wake(node)
 
 
-@contextmanager
+@fault
 def pause_primary(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
     node = site.await_primary()
     site.freeze(node)
@@ -71,7 +79,7 @@ def pause_primary(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
         site.thaw(node)
 
 
-@contextmanager
+@fault
 def stop(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     node = one_node(site, draw)
     site.stop(node)
@@ -79,7 +87,7 @@ def stop(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     site.wake(node)
 
 
-@contextmanager
+@fault
 def pause(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     node = one_node(site, draw)
     site.freeze(node)
@@ -90,7 +98,7 @@ def pause(site: NemesisSite, draw: random.Random) -> Iterator[str]:
             site.thaw(node)
 
 
-@contextmanager
+@fault
 def clock(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     node, ahead_s = one_node(site, draw), draw.choice(AHEAD_S)
     site.harm(node, ahead_s)
@@ -100,7 +108,7 @@ def clock(site: NemesisSite, draw: random.Random) -> Iterator[str]:
         site.harm(node)
 
 
-@contextmanager
+@fault
 def disk_full(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     node = one_node(site, draw)
     site.fill_disk(node, is_full=True)
@@ -110,7 +118,7 @@ def disk_full(site: NemesisSite, draw: random.Random) -> Iterator[str]:
         site.fill_disk(node, is_full=False)
 
 
-@contextmanager
+@fault
 def slow_disk(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     node, slower_s = one_journal(site, draw), draw.choice((0.02, 0.2, 1.0))
     site.harm(node, slower_s=slower_s)
@@ -120,7 +128,7 @@ def slow_disk(site: NemesisSite, draw: random.Random) -> Iterator[str]:
         site.harm(node)
 
 
-@contextmanager
+@fault
 def bad_disk(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     node = one_journal(site, draw)
     site.harm(node, fails=True)
@@ -135,7 +143,7 @@ def bad_disk(site: NemesisSite, draw: random.Random) -> Iterator[str]:
         site.wake(node)
 
 
-@contextmanager
+@fault
 def rolling_restart(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
     for node in site.nodes:
         site.stop(node)
@@ -144,14 +152,14 @@ def rolling_restart(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
     yield "all processes restarted, one after the other"
 
 
-@contextmanager
+@fault
 def broker_restart(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
     site.kill_brokers()
     yield "kill -9 of all broker nodes"
     site.start_brokers()
 
 
-@contextmanager
+@fault
 def broker_kill(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     name, broker = one_broker(site, draw)
     broker.kill()
@@ -159,7 +167,7 @@ def broker_kill(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     broker.restart()
 
 
-@contextmanager
+@fault
 def broker_stop(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     name, broker = one_broker(site, draw)
     broker.end()
@@ -167,7 +175,7 @@ def broker_stop(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     broker.restart()
 
 
-@contextmanager
+@fault
 def broker_freeze(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     name, broker = one_broker(site, draw)
     broker.freeze()
@@ -177,7 +185,7 @@ def broker_freeze(site: NemesisSite, draw: random.Random) -> Iterator[str]:
         broker.thaw()
 
 
-@contextmanager
+@fault
 def broker_drain(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     name, broker = one_broker(site, draw)
     broker.drain()
@@ -187,7 +195,7 @@ def broker_drain(site: NemesisSite, draw: random.Random) -> Iterator[str]:
         broker.revive()
 
 
-@contextmanager
+@fault
 def broker_partition(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     place = draw.randrange(len(site.brokers.nodes))
     site.brokers.cut_off(place)
@@ -197,7 +205,7 @@ def broker_partition(site: NemesisSite, draw: random.Random) -> Iterator[str]:
         site.brokers.join_again(place)
 
 
-@contextmanager
+@fault
 def connections(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     name, broker = one_broker(site, draw)
     try:
@@ -209,7 +217,7 @@ def connections(site: NemesisSite, draw: random.Random) -> Iterator[str]:
         yield f"{count} connections closed, by {name}"
 
 
-@contextmanager
+@fault
 def storm(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
     places = [("127.0.0.1", broker.amqp_port) for broker in site.brokers.nodes]
     places += [("127.0.0.1", urlsplit(site.url(node)).port or 0) for node in site.nodes]
@@ -232,19 +240,19 @@ def answering(site: NemesisSite) -> PrivateBroker:
     raise BrokerError("no node of the broker answers at its management interface")
 
 
-@contextmanager
+@fault
 def purge(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
     names = answering(site).purge_queues(site.vhost)
     yield f"{len(names)} queues emptied"
 
 
-@contextmanager
+@fault
 def delete(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
     names = answering(site).delete_queues(site.vhost)
     yield f"all {len(names)} queues deleted"
 
 
-@contextmanager
+@fault
 def backup(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     name, node = f"backup-{draw.getrandbits(32)}", draw.choice(site.workers)
     site.do("backup", name)
@@ -256,7 +264,7 @@ def backup(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     site.wake(node)
 
 
-@contextmanager
+@fault
 def membership(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     site.add_later()
     killed = [draw.choice(site.masters[1:])] if draw.random() < 0.3 else []
@@ -267,7 +275,15 @@ def membership(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     site.remove_later()
 
 
-@contextmanager
+@fault
+def mode(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
+    """To a strategy in which any side may go on, and back. Nobody is apart meanwhile, so all that quorum promises holds."""
+    site.do("split-recovery", "smart", "--wait-s", "90")
+    yield "split-recovery smart, and quorum again"
+    site.do("split-recovery", "quorum", "--wait-s", "90")
+
+
+@fault
 def roles(site: NemesisSite, draw: random.Random) -> Iterator[str]:
     """Primaries by hand, backups paused, workers switched off: whoever is asked may refuse, and then says why."""
     kind = draw.choice(("promote", "pause", "off"))
@@ -287,39 +303,3 @@ def roles(site: NemesisSite, draw: random.Random) -> Iterator[str]:
         site.do("worker", "off", node, "--force")
         yield f"{node} switched off"
         site.do("worker", "on", node)
-
-
-@contextmanager
-def mode(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
-    """To a strategy in which any side may go on, and back. Nobody is apart meanwhile, so all that quorum promises holds."""
-    site.do("split-recovery", "smart", "--wait-s", "90")
-    yield "split-recovery smart, and quorum again"
-    site.do("split-recovery", "quorum", "--wait-s", "90")
-
-
-FAULTS: Final[dict[str, Fault]] = {
-    "kill": kill,
-    "kill primary": kill_primary,
-    "pause primary": pause_primary,
-    "stop": stop,
-    "pause": pause,
-    "clock": clock,
-    "disk full": disk_full,
-    "slow disk": slow_disk,
-    "bad disk": bad_disk,
-    "rolling restart": rolling_restart,
-    "broker restart": broker_restart,
-    "broker kill": broker_kill,
-    "broker stop": broker_stop,
-    "broker freeze": broker_freeze,
-    "broker drain": broker_drain,
-    "broker partition": broker_partition,
-    "connections": connections,
-    "storm": storm,
-    "purge": purge,
-    "delete": delete,
-    "backup": backup,
-    "membership": membership,
-    "mode": mode,
-    "roles": roles,
-}
