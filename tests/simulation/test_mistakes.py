@@ -27,18 +27,12 @@ from brokerha.simulator.options import SECOND_US, Options, draw_plain
 from brokerha.sync.peers import PeerTable
 from tests.simulation.mistakes.backups import BACKUP_MISTAKES
 from tests.simulation.mistakes.catalogue import MISTAKES, planted
-from tests.simulation.mistakes.choosing import CHOOSING_MISTAKES
-from tests.simulation.mistakes.deferring import DEFERRING_MISTAKES
-from tests.simulation.mistakes.epochs import EPOCH_MISTAKES
+from tests.simulation.mistakes.epochs import EPOCH_MISTAKES, MEMBER_MISTAKES
 from tests.simulation.mistakes.first_seeds import FIRST_SEEDS
-from tests.simulation.mistakes.isolation import ISOLATION_MISTAKES
-from tests.simulation.mistakes.large import LARGE_MISTAKES
-from tests.simulation.mistakes.log import LOG_MISTAKES
-from tests.simulation.mistakes.members import MEMBER_MISTAKES
-from tests.simulation.mistakes.modes import MODE_MISTAKES, mode_of
-from tests.simulation.mistakes.prepare import PREPARE_MISTAKES
-from tests.simulation.mistakes.stores import STORE_MISTAKES
-from tests.simulation.mistakes.workers import WORKER_MISTAKES
+from tests.simulation.mistakes.log import DEFERRING_MISTAKES, LOG_MISTAKES
+from tests.simulation.mistakes.modes import CHOOSING_MISTAKES, MODE_MISTAKES, mode_of
+from tests.simulation.mistakes.transactions import ISOLATION_MISTAKES, LARGE_MISTAKES, PREPARE_MISTAKES
+from tests.simulation.mistakes.workers import STORE_MISTAKES, WORKER_MISTAKES
 
 MOST_SEEDS = 25
 """Each mistake is caught within so many seeds from where the search begins."""

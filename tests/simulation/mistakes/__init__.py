@@ -1,17 +1,12 @@
 """Planted mistakes: each switches off one rule in the shipped code, and the checks have to notice.
 
-    catalogue.py   planted mistakes: each switches off one rule of the protocol in the shipped code
-    log.py         planted mistakes in the log on the disk; for `catalogue.py`, which makes them
-    epochs.py      planted mistakes about epochs, for `catalogue.py`, which makes them
-    modes.py       planted mistakes about the strategies none, simple and smart, for `catalogue.py`, which makes them
-    choosing.py    planted mistakes about the step between quorum and the other strategies, for `catalogue.py`
-    members.py     planted mistakes about masters that come and go, for `catalogue.py`, which makes them
-    workers.py     planted mistakes about workers: followers, loads, snapshots, judgement
-    backups.py     planted mistakes about masters with backups and about transactions, for `catalogue.py`
-    stores.py      planted mistakes in the store of workers: what a crash between two of its steps has to show
-    deferring.py   planted mistakes about what may wait for a flush
-    prepare.py     planted mistakes about what is prepared
-    isolation.py   planted mistakes about what isolated transactions have read
-    large.py       planted mistakes about large transactions
-    first_seeds.py where the search for a seed that catches each of them begins
+    catalogue.py     all of them, by what goes wrong; those of the order and of what is durable are here
+    patches.py       what mistakes are made of
+    log.py           the log on the disk, and what may wait for a flush
+    epochs.py        epochs, and masters that come and go
+    modes.py         the strategies none, simple and smart, and the step between them and quorum
+    workers.py       workers: followers, loads, snapshots, judgement; and their store, when it crashes between two steps
+    backups.py       masters with backups, and transactions there
+    transactions.py  what is prepared, what isolated transactions have read, large ones
+    first_seeds.py   where the search for a seed that catches each of them begins
 """

@@ -29,22 +29,9 @@ from brokerha.transactions.deciding import Deciding
 from brokerha.transactions.locks import Locks
 from brokerha.transactions.participant import Participant
 from brokerha.transactions.transaction import Transaction
-
-Patch = tuple[Any, str, Any]
+from tests.simulation.mistakes.patches import Patch, always, never, nothing
 
 # The replacements below take ``self`` of classes whose insides they must touch.
-
-
-def _always(*_arguments: object) -> bool:
-    return True
-
-
-def _never(*_arguments: object) -> bool:
-    return False
-
-
-def _nothing(*_arguments: object) -> None:
-    return
 
 
 def _keep_no_promise(self: SimJournal, view: int) -> None:
@@ -163,13 +150,13 @@ def _show(self: MasterRunner, show: Callable[[], None]) -> None:
 
 
 BACKUP_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
-    "gate left open": lambda: [(Gate, "is_through", _always)],
+    "gate left open": lambda: [(Gate, "is_through", always)],
     "messages not held for backups": lambda: [(Primary, "hold", _drop_held)],
     "outcomes told before they are safe": lambda: [(MasterRunner, "when_safe", _show)],
     "older view obeyed": lambda: [
         (JournalFollower, "on_replicate", _obey_anybody),
-        (Role, "obeys", _always),
-        (JournalFollower, "refuse_below", _nothing),
+        (Role, "obeys", always),
+        (JournalFollower, "refuse_below", nothing),
     ],
     "promise forgotten over a restart": lambda: [(SimJournal, "promise", _keep_no_promise)],
     "vote without looking at the last record": lambda: [(role_module, "judge", _judge_without_looking)],
@@ -184,7 +171,7 @@ BACKUP_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "prepared transactions lost at fail-over": lambda: [(Coordinator, "_recover", _recover_nothing)],
     "locks released at fail-over": lambda: [(Coordinator, "_recover", _recover_without_locks)],
     "rollback of a prepared one not written": lambda: [(Deciding, "abort", _forget_rollback)],
-    "presumed without looking at the log": lambda: [(Transacting, "is_known", _never)],
+    "presumed without looking at the log": lambda: [(Transacting, "is_known", never)],
     "second commit answered blindly": lambda: [(Deciding, "_commit_again", _commit_again)],
     "former primary goes on": lambda: [(Role, "on_view", _stay)],
 }

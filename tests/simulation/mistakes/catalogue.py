@@ -35,17 +35,12 @@ from brokerha.sync.round import RoundResult
 from brokerha.sync.state import HybridClock, SyncState
 from brokerha.sync.streams import Incoming, IncomingQueue, Stream
 from tests.simulation.mistakes.backups import BACKUP_MISTAKES
-from tests.simulation.mistakes.choosing import CHOOSING_MISTAKES
-from tests.simulation.mistakes.deferring import DEFERRING_MISTAKES
-from tests.simulation.mistakes.epochs import EPOCH_MISTAKES
-from tests.simulation.mistakes.isolation import ISOLATION_MISTAKES
-from tests.simulation.mistakes.large import LARGE_MISTAKES
-from tests.simulation.mistakes.log import LOG_MISTAKES
-from tests.simulation.mistakes.members import MEMBER_MISTAKES
-from tests.simulation.mistakes.modes import MODE_MISTAKES
-from tests.simulation.mistakes.prepare import PREPARE_MISTAKES
-from tests.simulation.mistakes.stores import STORE_MISTAKES
-from tests.simulation.mistakes.workers import WORKER_MISTAKES, Patch
+from tests.simulation.mistakes.epochs import EPOCH_MISTAKES, MEMBER_MISTAKES
+from tests.simulation.mistakes.log import DEFERRING_MISTAKES, LOG_MISTAKES
+from tests.simulation.mistakes.modes import CHOOSING_MISTAKES, MODE_MISTAKES
+from tests.simulation.mistakes.patches import Patch, always, nothing
+from tests.simulation.mistakes.transactions import ISOLATION_MISTAKES, LARGE_MISTAKES, PREPARE_MISTAKES
+from tests.simulation.mistakes.workers import STORE_MISTAKES, WORKER_MISTAKES
 
 # The replacements below take ``self`` of classes whose insides they must touch.
 
@@ -126,14 +121,6 @@ def _acquire_all(_self: BodyExchange, stream: Stream) -> int:
 
 def _once_in_a_batch(_self: SyncCore, prefix: list[Incoming], _result: RoundResult) -> list[Ordered]:
     return [(timestamp, txid, origin) for timestamp, txid, origin, _ in {entry[1]: entry for entry in prefix}.values()]
-
-
-def _always(*_arguments: object) -> bool:
-    return True
-
-
-def _nothing(*_arguments: object) -> None:
-    return
 
 
 def _take_journal(self: PeerTable, row: Row) -> bool:
@@ -221,18 +208,18 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "acknowledgements not awaited": lambda: [(PeerTable, "held_by_required", _held_here)],
     "minority may add": lambda: [
         (PeerTable, "majority", property(lambda _self: 1)),
-        (PeerTable, "is_active", _always),
+        (PeerTable, "is_active", always),
     ],
     "entries listed without bodies": lambda: [(BodyExchange, "acquire", _acquire_all)],
-    "bodies never asked for": lambda: [(BodyExchange, "fetches", _nothing)],
+    "bodies never asked for": lambda: [(BodyExchange, "fetches", nothing)],
     "ids compared within a batch only": lambda: [(SyncCore, "_without_known", _once_in_a_batch)],
     "entries overtake each other": lambda: [(IncomingQueue, "common_prefix", _overtaking)],
     "emptied disk accepted": lambda: [
         (PeerTable, "is_known_journal", _take_journal),
-        (identity_module, "check_own_state", _nothing),
-        (identity_module, "is_known", _always),
+        (identity_module, "check_own_state", nothing),
+        (identity_module, "is_known", always),
     ],
-    "emptied disk stamps at once": lambda: [(identity_module, "is_known", _always)],
+    "emptied disk stamps at once": lambda: [(identity_module, "is_known", always)],
     "entries not sent again": lambda: [(Peer, "stuck_ms", _never_stuck)],
     "one beyond the log is not missed": lambda: [(proposing_module, "beyond_the_log", _nobody)],
     "nothing relayed": lambda: [(Posting, "_is_relayed", _own_only), (Posting, "_relayed", _no_rows)],

@@ -1,4 +1,4 @@
-"""Planted mistakes about epochs, for `catalogue.py`, which makes them.
+"""Planted mistakes about epochs, and about masters that come and go, for `catalogue.py`, which makes them.
 
 Like the others each switches off one rule in the shipped code, and the simulator has to notice.
 """
@@ -14,6 +14,7 @@ from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.records import MasterState
 from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Row, Tail, TailWanted
 from brokerha.model.wire.messages import Outgoing
+from brokerha.sync import identity as identity_module
 from brokerha.sync.catching_up import TailReader
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.core import SyncCore
@@ -23,27 +24,15 @@ from brokerha.sync.epochs import proposing as proposing_module
 from brokerha.sync.epochs.beginning import begin
 from brokerha.sync.epochs.deciding import decide
 from brokerha.sync.epochs.epochs import Epochs
-from brokerha.sync.epochs.proposing import Proposing
+from brokerha.sync.epochs.proposing import Attempt, Proposing
 from brokerha.sync.epochs.recovery import Recovery
+from brokerha.sync.membership import Membership
 from brokerha.sync.peers import PeerTable
 from brokerha.sync.round import RoundResult
 from brokerha.sync.state import SyncState
-
-Patch = tuple[Any, str, Any]
+from tests.simulation.mistakes.patches import Patch, always, never, nothing
 
 # The replacements below take ``self`` of classes whose insides they must touch.
-
-
-def _always(*_arguments: object) -> bool:
-    return True
-
-
-def _never(*_arguments: object) -> bool:
-    return False
-
-
-def _nothing(*_arguments: object) -> None:
-    return
 
 
 # ---- promising
@@ -139,7 +128,7 @@ def _low_above(*arguments: Any) -> Epoch:
 def _again_what_is_synchronised(
     number: EpochId, reports: Iterable[EpochReport], _is_synchronised: object, *more: Any
 ) -> Epoch:
-    return decide(number, reports, _never, *more)
+    return decide(number, reports, never, *more)
 
 
 def _by_time(reports: list[EpochReport], held: set[tuple[NodeId, TxId]]) -> list[Ordered]:
@@ -224,7 +213,7 @@ def _recovered_here(_self: PeerTable, own: int, _mono_ms: int) -> int:
 
 
 def _hold_without_bodies(self: Recovery, _has: object) -> int:
-    return _hold(self, _always)
+    return _hold(self, always)
 
 
 _hold = Recovery.hold
@@ -275,7 +264,7 @@ EPOCH_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "epoch below what was stamped": lambda: [(proposing_module, "decide", _low_above)],
     "synchronised entries recovered again": lambda: [(proposing_module, "decide", _again_what_is_synchronised)],
     "decided without owning the base": lambda: [(Proposing, "base", _base_as_it_is)],
-    "minority may decide": lambda: [(Configuration, "is_majority", _always)],
+    "minority may decide": lambda: [(Configuration, "is_majority", always)],
     "number of an epoch used twice": lambda: [(Proposing, "begin_attempt", _same_number_again)],
     "epoch installed that was not promised": lambda: [(Epochs, "on_install", _install_unpromised)],
     "epoch installed without its base": lambda: [(Epochs, "before", _install_without_base)],
@@ -285,13 +274,45 @@ EPOCH_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "posts of another epoch accepted": lambda: [(PeerTable, "_refusal", _any_epoch)],
     "recovered list added before others hold it": lambda: [
         (PeerTable, "recovered_by_required", _recovered_here),
-        (PeerTable, "is_active", _always),
+        (PeerTable, "is_active", always),
     ],
     "recovered list without bodies": lambda: [(Recovery, "hold", _hold_without_bodies)],
     "recovered list reported without bodies": lambda: [(Recovery, "reported", _report_whole_list)],
     "recovered list not reported": lambda: [(Recovery, "reported", _report_no_list)],
     "tail from elsewhere than the queue": lambda: [(Epochs, "on_tail_wanted", _incoming_as_tail)],
     "tail taken as it comes": lambda: [(TailReader, "on_tail", _take_any_tail)],
-    "nobody taken back": lambda: [(Epochs, "on_join", _nothing)],
+    "nobody taken back": lambda: [(Epochs, "on_join", nothing)],
 }
 """Every mistake about epochs, by what goes wrong."""
+
+
+def _old_majority_only(_self: Proposing, sync: SyncState, attempt: Attempt) -> bool:
+    return attempt.is_majority(sync)
+
+
+def _nothing_parked(_self: Membership, _sync: SyncState) -> tuple[tuple[TxId, ...], int]:
+    return (), 0
+
+
+def _promise_uninvited(sync: SyncState) -> bool:
+    return sync.is_joiner() or _is_known(sync)
+
+
+_is_known = identity_module.is_known
+
+
+MEMBER_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
+    "masters before a change not counted": lambda: [
+        (Configuration, "is_known_before", always),
+        (Configuration, "is_majority_before", always),
+    ],
+    "majority of the new masters not required": lambda: [(Proposing, "_is_enough", _old_majority_only)],
+    "joiner counts before it is a master": lambda: [(identity_module, "is_known", _promise_uninvited)],
+    "retired journal accepted again": lambda: [(PeerTable, "is_retired", never)],
+    "nobody tells who was taken out": lambda: [(Epochs, "on_stranger", nothing)],
+    "parked of one that goes not reported": lambda: [(Membership, "parked", _nothing_parked)],
+    "blank master stays a founder": lambda: [(identity_module, "on_epoch", nothing)],
+    "journals not taken over from the epoch": lambda: [(PeerTable, "_trust", nothing)],
+    "memory of the disk before believed": lambda: [(identity_module, "_knows_better", never)],
+}
+"""Every mistake about masters that come and go, by what goes wrong."""

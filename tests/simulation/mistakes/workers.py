@@ -5,7 +5,7 @@ Like those of masters each switches off one rule in the shipped code, and the si
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from brokerha.following.line import Line, Piece, piece
 from brokerha.following.loading import Loading
 from brokerha.following.machine import Event, State
 from brokerha.following.offering import Offering
-from brokerha.model.ids import Instant, NodeId
+from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.ready import CopyDecision, StoreFailed
 from brokerha.model.records import History
 from brokerha.model.wire.messages import Message, Outgoing, Progress
@@ -28,17 +28,16 @@ from brokerha.replication.site.feed import Feed
 from brokerha.replication.site.judging import Verdict, verdict
 from brokerha.replication.site.site import Site
 from brokerha.replication.worker.core import WorkerCore
+from brokerha.stores.copies.directory import CopyDirectory
 from brokerha.stores.copies.load import Load
 from brokerha.stores.copies.worker_copy import WorkerCopy
-
-Patch = tuple[Any, str, Any]
-"""(class or module, name of the attribute, what stands there instead)"""
+from brokerha.stores.execution import batch as batch_module
+from brokerha.stores.execution import worker_store as worker_store_module
+from brokerha.stores.execution.effects_log import EffectsLog
+from brokerha.stores.rdf.repositories import Repositories
+from tests.simulation.mistakes.patches import Patch, always, nothing
 
 # The replacements below take ``self`` of classes whose insides they must touch.
-
-
-def _nothing(*_arguments: object) -> None:
-    return
 
 
 def _nowhere(*_arguments: object) -> tuple[NodeId, ...]:
@@ -47,10 +46,6 @@ def _nowhere(*_arguments: object) -> tuple[NodeId, ...]:
 
 def _no_reason(*_arguments: object) -> str:
     return ""
-
-
-def _always(*_arguments: object) -> bool:
-    return True
 
 
 def _keep_any_chunk(self: Load, directory: Path, number: int, data: bytes) -> bool:
@@ -200,28 +195,52 @@ WORKER_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "snapshot of two moments": lambda: [(WorkerCopy, "make_snapshot", _snapshot_of_two_moments)],
     "source in trouble gives its copy": lambda: [
         (WorkerCore, "_refusal", _refuse_nobody),
-        (Offering, "forget_all", _nothing),
+        (Offering, "forget_all", nothing),
     ],
     "lost chunks not asked for again": lambda: [(Loading, "take", _never_ask_again)],
     "window of chunks ignored": lambda: [(Loading, "_fetch", _ask_for_everything)],
     "records taken while loading": lambda: [(follower_module, "FOLLOWING", frozenset(State))],
     "order to stop ignored": lambda: [(Follower, "change", _go_on_when_told_to_stop)],
     "gap taken as next": lambda: [(Line, "add", _take_next)],
-    "damaged copy read": lambda: [(WorkerCore, "may_be_read", property(_always))],
-    "damage forgotten at a restart": lambda: [(WorkerCopy, "condemn", _nothing)],
+    "damaged copy read": lambda: [(WorkerCore, "may_be_read", property(always))],
+    "damage forgotten at a restart": lambda: [(WorkerCopy, "condemn", nothing)],
     "differing copy kept": lambda: [(WorkerCore, "_on_failed", _shrug)],
     "condemned copy forgiven": lambda: [(Site, "judge", _forgive)],
     "confirmed LSN of the old copy kept": lambda: [(Site, "on_progress", _keep_confirmed)],
     "read-only rule ignored": lambda: [(Site, "read_only_reason", _no_reason)],
     "writes refused for ever": lambda: [(Site, "read_only_reason", lambda *_: "0 workers in sync, writes need 1")],
-    "good copy replaced": lambda: [(site_module, "should_copy", _always)],
+    "good copy replaced": lambda: [(site_module, "should_copy", always)],
     "log trimmed under a copy that is not replaced": lambda: [(site_module, "verdict", _in_log_or_not)],
     "first worker of a site taken as it is": lambda: [(site_module, "cut_off", _never)],
     "results not begun with the first worker": lambda: [(adopting_module, "cut_off", _never)],
     "no copy taken from other sites": lambda: [(site_module, "foreign_sources", _nowhere)],
-    "missing results not fetched": lambda: [(Site, "fill", _nothing)],
+    "missing results not fetched": lambda: [(Site, "fill", nothing)],
     "what lingers waits for more for ever": lambda: [(Feed, "_lingers", _linger_for_company)],
     "results asked for again linger": lambda: [(Feed, "_lingers", _linger_again)],
     "next probe has no turn": lambda: [(Feed, "_choose_probe", _old_turn)],
 }
 """Every mistake about workers, by what goes wrong."""
+
+
+def _only_say_so(self: Repositories, lsn: Lsn) -> None:
+    for repository in self.listed.values():
+        repository.is_dirty = False
+        repository.flushed_position = repository.engine.position
+        repository.base_lsn = lsn
+
+
+def _keep_less(self: EffectsLog, transaction: Any, first_lsn: Lsn, lines: Sequence[Any]) -> None:
+    _append(self, transaction, first_lsn, lines[:-1] if len(lines) > 1 else lines)
+
+
+_append = EffectsLog.append
+
+
+STORE_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
+    "place not written with the data": lambda: [(batch_module, "write_state", nothing)],
+    "engines not brought up at a start": lambda: [(worker_store_module, "bring_up", nothing)],
+    "engines said to be flushed": lambda: [(Repositories, "flush", _only_say_so)],
+    "last line of a batch not logged": lambda: [(EffectsLog, "append", _keep_less)],
+    "pointer not replaced": lambda: [(CopyDirectory, "point_to", nothing)],
+}
+"""Every mistake in the store, by what goes wrong."""
