@@ -23,7 +23,7 @@ from brokerha.model.operations import Operation
 from brokerha.model.requests import APPLIED_LEVEL, REFUSED, UNKNOWN, Reply
 from brokerha.nodes.master.runner import MasterRunner
 from brokerha.simulator.clients.workload import Write
-from tests.simulation.site_scene import QUICK
+from tests.simulation.scene import QUICK
 from tests.simulation.split_scene import LAG_MS, SplitScene
 
 UK, US = "m1 m2", "m3"

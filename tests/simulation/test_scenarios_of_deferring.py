@@ -12,8 +12,7 @@ import pytest
 from brokerha.replication.site.config import Standing
 from brokerha.simulator.checks.truth import Violation
 from tests.simulation.mistakes.catalogue import planted
-from tests.simulation.scene import Scene
-from tests.simulation.site_scene import loaded, site
+from tests.simulation.scene import Scene, loaded, site
 
 MASTERS = ("m1", "m2", "m3")
 LAG: dict[str, Any] = {"max_peer_lag_ms": 2_000}

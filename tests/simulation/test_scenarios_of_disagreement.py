@@ -9,8 +9,7 @@ from brokerha.model import states
 from brokerha.model.operations import pack_operations
 from brokerha.replication.site.config import Standing
 from tests.simulation.mistakes.catalogue import planted
-from tests.simulation.scene import Scene
-from tests.simulation.site_scene import NO_SCRUB, damage, loaded, probe_of, site
+from tests.simulation.scene import NO_SCRUB, Scene, damage, loaded, probe_of, site
 
 
 class TestDisagreement:

@@ -14,7 +14,7 @@ from brokerha.model import states
 from brokerha.model.records import IdsTaken, StateTaken
 from brokerha.simulator.processes import Aim
 from brokerha.sync import transferring
-from tests.simulation.site_scene import NO_SCRUB, loaded
+from tests.simulation.scene import NO_SCRUB, loaded
 from tests.simulation.split_scene import SplitScene
 
 KEPT = RetentionConfig(max_size=20, slack=1, hard_limit=40)

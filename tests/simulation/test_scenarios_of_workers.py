@@ -14,8 +14,7 @@ from brokerha.model.ids import NodeId
 from brokerha.model.wire.messages import ChunksWanted, Outgoing
 from brokerha.replication.site.config import Standing
 from brokerha.simulator.processes import Aim
-from tests.simulation.scene import Scene
-from tests.simulation.site_scene import QUICK, fill, loaded, lose, probe_of, site
+from tests.simulation.scene import QUICK, Scene, fill, loaded, lose, probe_of, site
 
 
 class TestProbe:
