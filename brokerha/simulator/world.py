@@ -155,12 +155,6 @@ class World(Cluster):
 
     # ---- phases
 
-    def start_all(self) -> None:
-        """All processes begin."""
-        for process in self.processes_list:
-            if process.node not in self.waiting:
-                process.start()
-
     def safety_phase(self) -> None:
         """Faults happen, clients write."""
         options = self.options

@@ -68,7 +68,9 @@ class Scene:
         self.world = World(options)
         _worlds.append(self.world)
         if starts:
-            self.world.start_all()
+            for process in self.world.processes_list:
+                if process.node not in self.world.waiting:
+                    process.start()
             self.run(3_000)
 
     @property
