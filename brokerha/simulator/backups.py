@@ -16,15 +16,10 @@ from brokerha.master.standby import Standby
 from brokerha.model.errors import NotReady
 from brokerha.model.ids import NodeId
 from brokerha.model.ready import (
-    BeginLoad,
     CopyAnswer,
     CopyDecision,
-    KeepChunk,
-    LoadFailed,
     LoadOpened,
-    MakeSnapshot,
     OpenLoad,
-    SnapshotMade,
 )
 from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
 from brokerha.nodes.master.journal_copying import carry_out_journal
@@ -33,7 +28,7 @@ from brokerha.nodes.master.runner import MasterRunner
 from brokerha.simulator.clients.operators import command
 from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.disk import SimJournal, SimJournalCopy, sim_copy
-from brokerha.simulator.nodes import NodeSurroundings, NodeWatcher
+from brokerha.simulator.nodes import NodeSurroundings, NodeWatcher, refused_by_full_disk
 from brokerha.simulator.processes import Process
 
 
@@ -228,7 +223,7 @@ class SimJournalDoor:
     def _carry_out(self, decision: CopyDecision) -> None:
         process = self._process
         process.reach("copy absent", (decision,))
-        answer = self._full(decision) if process.is_disk_full else carry_out_journal(process.copy, decision)
+        answer = refused_by_full_disk(process, decision) or carry_out_journal(process.copy, decision)
         if isinstance(answer, LoadOpened):
             process.world.faults_seen["journal loaded"] += 1
             process.world.checkers.on_journal_loaded(process)
@@ -236,13 +231,6 @@ class SimJournalDoor:
         if answer is not None:
             self._answers.append(answer)
         process.wake()
-
-    def _full(self, decision: CopyDecision) -> CopyAnswer | None:
-        if isinstance(decision, MakeSnapshot):
-            return SnapshotMade(decision.snapshot, 0, "", 0, 0, (), "the disk is full")
-        if isinstance(decision, BeginLoad | KeepChunk | OpenLoad):
-            return LoadFailed("the disk is full")
-        return carry_out_journal(self._process.copy, decision)
 
     def finished(self) -> list[CopyAnswer]:
         """Answers that came since the last call."""

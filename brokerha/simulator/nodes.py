@@ -18,6 +18,7 @@ from brokerha.model.ids import NodeId
 from brokerha.model.operations import Put
 from brokerha.model.ready import (
     BeginLoad,
+    CopyAnswer,
     CopyDecision,
     Damaged,
     Decision,
@@ -340,6 +341,15 @@ class SimWorker(Process):
             self.wake()
 
 
+def refused_by_full_disk(process: Process, decision: CopyDecision) -> CopyAnswer | None:
+    """What a full disk says to a decision that writes a copy; None to all others, and while there is room."""
+    if not process.is_disk_full:
+        return None
+    if isinstance(decision, MakeSnapshot):
+        return SnapshotMade(decision.snapshot, 0, "", 0, 0, (), "the disk is full")
+    return LoadFailed("the disk is full") if isinstance(decision, BeginLoad | KeepChunk | OpenLoad) else None
+
+
 class SimDoor:
     """`StoreDoor` of a simulated worker: one decision at a time that writes the store, others beside it in their order."""
 
@@ -389,11 +399,9 @@ class SimDoor:
 
     def _beside(self, decision: CopyDecision) -> StoreAnswer | None:
         process = self._process
-        if process.is_disk_full and isinstance(decision, BeginLoad | KeepChunk | OpenLoad | MakeSnapshot):
+        if (refused := refused_by_full_disk(process, decision)) is not None:
             process.world.faults_seen["write refused by a full disk"] += 1
-            if isinstance(decision, MakeSnapshot):
-                return SnapshotMade(decision.snapshot, 0, "", 0, 0, (), "the disk is full")
-            return LoadFailed("the disk is full")
+            return refused
         process.reach("copy absent", (decision,))
         answer = carry_out_copy(self.copy, decision, self._answers.append)
         if isinstance(answer, LoadOpened):
