@@ -5,14 +5,11 @@ A line of the log travels in one message. One that is larger than a message may 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import brokerha
 from brokerha.model.errors import Rejected
-from tests.support.broker_source import BrokerSource
-from tests.system.tx_site import TxSite, tx_site
+from tests.system.tx_site import TxSite, of_module
 
 LONG = "urn:" + "long:" * 100
 TRIPLES = 6_000
@@ -20,10 +17,7 @@ TRIPLES = 6_000
 WAIT_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TxSite]:
-    with tx_site(broker, tmp_path_factory.mktemp("large"), "large", backups=1, others=1) as running:
-        yield running
+site = of_module("large", backups=1, others=1)
 
 
 def insert(first: int, count: int) -> str:

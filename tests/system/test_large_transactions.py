@@ -23,8 +23,7 @@ from brokerha.client.large import LargeTransaction
 from brokerha.model.errors import BrokerhaError, NotReady, TimedOut, Unreachable
 from brokerha.model.reserved.staging import TABLE
 from brokerha.ports.front import ReadOutcome
-from tests.support.broker_source import BrokerSource
-from tests.system.tx_site import TxSite, tx_site
+from tests.system.tx_site import TxSite, of_module
 
 WAIT_S = 60.0
 MAKE_ANEW_S = 3600.0
@@ -37,10 +36,7 @@ TRIPLES = 40_000
 """About 2 MB in some thirty parts."""
 
 
-@pytest.fixture(scope="module")
-def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TxSite]:
-    with tx_site(broker, tmp_path_factory.mktemp("staged"), "staged", backups=1, others=2) as running:
-        yield running
+site = of_module("staged", backups=1, others=2)
 
 
 def lines(name: str, first: int = 0, count: int = TRIPLES) -> str:

@@ -8,20 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-from tests.support.broker_source import BrokerSource
 from tests.system.processes import command
-from tests.system.tx_site import TxSite, tx_site
+from tests.system.tx_site import TxSite, of_module
 
-
-@pytest.fixture(scope="module")
-def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TxSite]:
-    with tx_site(broker, tmp_path_factory.mktemp("pausing"), "pausing") as running:
-        yield running
+site = of_module("pausing")
 
 
 def order(site: TxSite, command: str, node: str, *words: str) -> dict[str, Any]:

@@ -7,22 +7,17 @@ committed whatever others do, at whichever master, and whoever is killed in betw
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from brokerha.client import Session
 from brokerha.model.errors import Aborted, BrokerhaError, NotFound, Rejected, WrongState
-from tests.support.broker_source import BrokerSource
-from tests.system.tx_site import PROCESSES, TxSite, tx_site
+from tests.system.tx_site import TxSite, of_module
 
 both = pytest.mark.parametrize("master", ["m1", "m2"], ids=["with backups", "without"])
 
 
-@pytest.fixture(scope="module")
-def module_site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TxSite]:
-    with tx_site(broker, tmp_path_factory.mktemp("tx"), "prepare-binds", others=1) as running:
-        yield running
+module_site = of_module("prepare-binds", others=1)
 
 
 @pytest.fixture
@@ -30,10 +25,6 @@ def site(module_site: TxSite) -> TxSite:
     """All of its processes run and are ready."""
     module_site.mend()
     return module_site
-
-
-def client(site: TxSite, master: str) -> Session:
-    return site.client(*(PROCESSES if master == "m1" else (master,)))
 
 
 def held(db: Session, txid: str, key: str) -> None:
@@ -59,7 +50,7 @@ def all_equal(site: TxSite) -> None:
 
 @both
 def test_a_branch_that_breaks_a_check_fails_at_its_prepare(site: TxSite, master: str):
-    with client(site, master) as db:
+    with site.client_of(master) as db:
         db.put("stock", f"left-{master}", "1")
         db.control_add(f"left-{master}", "key", "stock", f"left-{master}", ">= 0")
         db.tpc_begin(db.xid(1, f"check-{master}"))
@@ -80,7 +71,7 @@ def test_a_branch_that_breaks_a_check_fails_at_its_prepare(site: TxSite, master:
 
 @both
 def test_a_branch_about_a_repository_that_does_not_exist_fails_at_its_prepare(site: TxSite, master: str):
-    with client(site, master) as db:
+    with site.client_of(master) as db:
         db.tpc_begin(db.xid(1, f"nowhere-{master}"))
         db.update("nowhere", "INSERT DATA { <urn:a> <urn:b> <urn:c> }")
         with pytest.raises(Aborted, match="repository 'nowhere' does not exist"):
@@ -90,7 +81,7 @@ def test_a_branch_about_a_repository_that_does_not_exist_fails_at_its_prepare(si
 
 
 def test_what_others_write_at_any_master_spoils_nothing(site: TxSite):
-    with client(site, "m1") as one, client(site, "m1") as beside, client(site, "m2") as two:
+    with site.client_of("m1") as one, site.client_of("m1") as beside, site.client_of("m2") as two:
         one.publish("orders", "first")
         one.put("stock", "sku", "7")
         site.await_everywhere(one)
@@ -121,7 +112,7 @@ def test_what_others_write_at_any_master_spoils_nothing(site: TxSite):
 
 
 def test_all_are_killed_between_prepare_and_commit(site: TxSite):
-    with client(site, "m1") as one, client(site, "m2") as two:
+    with site.client_of("m1") as one, site.client_of("m2") as two:
         xids = {db: db.xid(1, f"killed-{number}") for number, db in enumerate((one, two))}
         txids = {}
         for number, db in enumerate((one, two)):
@@ -131,7 +122,7 @@ def test_all_are_killed_between_prepare_and_commit(site: TxSite):
             db.tpc_prepare()
     site.restart_all()
     site.await_primary()
-    with client(site, "m1") as first, client(site, "m2") as second:
+    with site.client_of("m1") as first, site.client_of("m2") as second:
         for number, txid in enumerate(txids.values()):
             for db in (first, second):
                 held(db, txid, f"killed-{number}")
@@ -145,8 +136,8 @@ def test_all_are_killed_between_prepare_and_commit(site: TxSite):
 
 
 def test_its_primary_is_killed_between_prepare_and_commit(site: TxSite):
-    with site.client() as db, client(site, "m2") as two:
-        with client(site, "m1") as one:
+    with site.client() as db, site.client_of("m2") as two:
+        with site.client_of("m1") as one:
             xid = one.xid(1, "primary")
             one.tpc_begin(xid)
             one.put("stock", "primary", "kept")
@@ -169,7 +160,7 @@ def test_its_primary_is_killed_before_its_prepare_is_judged(site: TxSite, is_goo
     key = "unjudged" if is_good else "never"
     with site.client() as db:
         db.control_add(f"c-{key}", "key", "stock", key, "!= bad")
-    with client(site, "m1") as one:
+    with site.client_of("m1") as one:
         one.tpc_begin(one.xid(1, key))
         one.put("stock", key, "good" if is_good else "bad")
         txid = branch_of(one)
@@ -211,7 +202,7 @@ def test_its_primary_is_killed_before_its_prepare_is_judged(site: TxSite, is_goo
 
 
 def test_the_log_and_the_list_show_the_steps(site: TxSite):
-    with client(site, "m1") as one:
+    with site.client_of("m1") as one:
         one.tpc_begin(one.xid(1, "steps"))
         one.put("stock", "steps", "1")
         one.put("stock", "more", "1")

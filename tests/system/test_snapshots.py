@@ -6,20 +6,13 @@ shows what the tables held, over AMQP and HTTP alike, and all copies are equal o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import brokerha
 from brokerha.model.errors import Rejected, UnknownSnapshot
-from tests.support.broker_source import BrokerSource
-from tests.system.tx_site import TxSite, tx_site
+from tests.system.tx_site import TxSite, of_module
 
-
-@pytest.fixture(scope="module")
-def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TxSite]:
-    with tx_site(broker, tmp_path_factory.mktemp("snapshots"), "snapshots", others=1) as running:
-        yield running
+site = of_module("snapshots", others=1)
 
 
 def test_snapshots_show_the_same_at_every_door_whoever_is_killed(site: TxSite) -> None:

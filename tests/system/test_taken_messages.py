@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from brokerha.client import Session
 from brokerha.model.errors import Aborted
-from tests.support.broker_source import BrokerSource
-from tests.system.tx_site import PROCESSES, TxSite, tx_site
+from tests.system.tx_site import TxSite, of_module
 
 MESSAGES = 200
 CONSUMERS = 2
 WAIT_S = 3.0
 
 
-@pytest.fixture(scope="module")
-def module_site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TxSite]:
-    with tx_site(broker, tmp_path_factory.mktemp("tx"), "taken", others=True) as running:
-        yield running
+module_site = of_module("taken", others=1)
 
 
 @pytest.fixture
@@ -36,12 +31,8 @@ def site(module_site: TxSite) -> TxSite:
     return module_site
 
 
-def client(site: TxSite, master: str) -> Session:
-    return site.client(*(PROCESSES if master == "m1" else (master,)))
-
-
 def test_consumers_at_two_masters_do_each_message_once(site: TxSite, covered: Callable[[str], None]) -> None:
-    with client(site, "m1") as db:
+    with site.client_of("m1") as db:
         with db.pipeline() as pipeline:
             for number in range(MESSAGES):
                 pipeline.write([("publish", "jobs", "text/plain", str(number).encode())])
@@ -51,7 +42,7 @@ def test_consumers_at_two_masters_do_each_message_once(site: TxSite, covered: Ca
 
     def work(name: str, master: str) -> None:
         try:
-            with client(site, master) as db:
+            with site.client_of(master) as db:
                 for message in db.consume("jobs", wait=WAIT_S):
                     message.transaction.put("done", f"{message.id}/{name}", message.body)
                     done.setdefault(name, []).append(message.id)
@@ -67,7 +58,7 @@ def test_consumers_at_two_masters_do_each_message_once(site: TxSite, covered: Ca
         thread.join(240)
     took_s = time.monotonic() - began_s - WAIT_S
     assert not faults
-    with client(site, "m2") as db:
+    with site.client_of("m2") as db:
         site.await_everywhere(db)
         rows = db.range("done", limit=10_000)
         assert sorted(int(body) for _, body in rows) == list(range(MESSAGES))
@@ -81,7 +72,7 @@ def test_consumers_at_two_masters_do_each_message_once(site: TxSite, covered: Ca
 
 
 def test_what_a_prepared_transaction_has_taken_is_given_to_nobody_and_not_lost(site: TxSite) -> None:
-    with client(site, "m1") as one, client(site, "m2") as two:
+    with site.client_of("m1") as one, site.client_of("m2") as two:
         for body in ("a", "b", "c"):
             one.publish("orders", body)
         site.await_everywhere(one)
@@ -104,7 +95,7 @@ def test_what_a_prepared_transaction_has_taken_is_given_to_nobody_and_not_lost(s
             message.transaction.put("seen", message.body, "2")
     site.restart_all()
     site.await_primary()
-    with client(site, "m1") as one, client(site, "m2") as two:
+    with site.client_of("m1") as one, site.client_of("m2") as two:
         found_again = two.accept("orders", 3)
         assert [message.body for message in found_again] == [b"c"]
         assert xid in one.tpc_recover()

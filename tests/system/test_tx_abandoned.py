@@ -8,15 +8,14 @@ no entry, and no memory of them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from brokerha.client import Session
 from brokerha.client.transactions import Transaction
 from brokerha.model.errors import BrokerhaError, OutcomeUnknown
-from tests.support.broker_source import BrokerSource
-from tests.system.tx_site import SETTINGS, TxSite, tx_site
+from tests.system.tx_site import SETTINGS, TxSite, of_module
 
 TIMEOUT_S = 2
 GROWTH_MOST_MB = 40.0
@@ -25,11 +24,7 @@ kept, that would show."""
 BODY = b"x" * 100_000
 
 
-@pytest.fixture(scope="module")
-def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TxSite]:
-    settings = SETTINGS + f"tx-timeout-s = {TIMEOUT_S}\n"
-    with tx_site(broker, tmp_path_factory.mktemp("abandoned"), "tx-abandoned", settings=settings) as running:
-        yield running
+site = of_module("tx-abandoned", settings=SETTINGS + f"tx-timeout-s = {TIMEOUT_S}\n")
 
 
 def abandon(db: Session, number: int, prepared: list[str]) -> None:

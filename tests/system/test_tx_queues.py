@@ -8,28 +8,19 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from brokerha.client import Session
 from brokerha.client.transactions import Committed, Transaction
 from brokerha.model.errors import Aborted, BrokerhaError, InvalidRequest
-from tests.support.broker_source import BrokerSource
-from tests.system.tx_site import PROCESSES, SETTINGS, TxSite, tx_site
+from tests.system.tx_site import SETTINGS, TxSite, of_module
 
 SHORT_MAX = SETTINGS + "tx-timeout-max-s = 100\n"
 both = pytest.mark.parametrize("master", ["m1", "m2"], ids=["with backups", "without"])
 
 
-@pytest.fixture(scope="module")
-def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TxSite]:
-    with tx_site(broker, tmp_path_factory.mktemp("tx"), "tx-queues", others=1, settings=SHORT_MAX) as running:
-        yield running
-
-
-def client(site: TxSite, master: str) -> Session:
-    return site.client(*(PROCESSES if master == "m1" else (master,)))
+site = of_module("tx-queues", others=1, settings=SHORT_MAX)
 
 
 def shown(site: TxSite, queue: str) -> list[list[str]]:
@@ -53,7 +44,7 @@ def queues_of(site: TxSite, *transactions: Transaction) -> set[str]:
 @both
 def test_messages_move_from_queue_to_queue_at_once_on_every_node_and_nothing_is_left_behind(site: TxSite, master: str):
     a, b = f"a-{master}", f"b-{master}"
-    with client(site, master) as db, site.client() as other:
+    with site.client_of(master) as db, site.client() as other:
         for body in ("x", "y", "z"):
             db.publish(a, body)
         with db.transaction() as tx:
@@ -86,7 +77,7 @@ def test_messages_move_from_queue_to_queue_at_once_on_every_node_and_nothing_is_
 @both
 def test_plain_and_transactional_messages_are_taken_alike(site: TxSite, master: str):
     queue = f"mixed-{master}"
-    with client(site, master) as db:
+    with site.client_of(master) as db:
         db.publish(queue, "1")
         with db.transaction() as tx:
             tx.publish(queue, "2")
@@ -101,7 +92,7 @@ def test_plain_and_transactional_messages_are_taken_alike(site: TxSite, master: 
 @both
 def test_a_rollback_leaves_every_node_as_it_was(site: TxSite, master: str):
     queue, untouched = f"kept-{master}", f"never-{master}"
-    with client(site, master) as db:
+    with site.client_of(master) as db:
         for body in ("x", "y"):
             db.publish(queue, body)
         site.await_everywhere(db)
@@ -125,7 +116,7 @@ def test_a_rollback_leaves_every_node_as_it_was(site: TxSite, master: str):
 
 @both
 def test_one_refused_operation_of_three_rolls_all_back_everywhere(site: TxSite, master: str):
-    with client(site, master) as db:
+    with site.client_of(master) as db:
         db.put("t", f"taken-{master}", "v")
         site.await_everywhere(db)
         before = site.fingerprints()
@@ -147,7 +138,7 @@ def test_one_refused_operation_of_three_rolls_all_back_everywhere(site: TxSite, 
 )
 def test_of_messages_sent_and_taken_in_tens_the_last_ten_remain_in_order(site: TxSite, master: str, count: int):
     queue = f"tens-{master}-{count}"
-    with client(site, master) as db:
+    with site.client_of(master) as db:
         for ten in range(0, count, 10):
             with db.transaction(ack="accepted") as tx:
                 for number in range(ten, ten + 10):
@@ -166,7 +157,7 @@ def test_of_messages_sent_and_taken_in_tens_the_last_ten_remain_in_order(site: T
 
 @both
 def test_an_empty_transaction_makes_no_noise(site: TxSite, master: str):
-    with client(site, master) as db:
+    with site.client_of(master) as db:
         last = db.put("t", "quiet", "v").lsn
         with db.transaction() as tx:
             assert tx.get("t", "quiet") == b"v"
@@ -186,7 +177,7 @@ def test_an_empty_transaction_makes_no_noise(site: TxSite, master: str):
 
 @both
 def test_a_time_out_ends_an_idle_transaction_and_its_client_is_told(site: TxSite, master: str):
-    with client(site, master) as db:
+    with site.client_of(master) as db:
         with pytest.raises(InvalidRequest, match="100000 ms"):
             db.transaction(timeout=101).begin()
         tx = db.transaction(timeout=0.5).begin()
@@ -221,7 +212,7 @@ def filled(db: Session, queue: str, count: int) -> Transaction:
 
 
 def test_ten_commits_that_wait_for_a_frozen_backup_hold_up_nobody_and_all_land(site: TxSite):
-    with client(site, "m1") as db:
+    with site.client_of("m1") as db:
         transactions = [filled(db, "ten", 3) for _ in range(10)]
         site.freeze("m1c")
         try:
@@ -242,7 +233,7 @@ def test_ten_commits_that_wait_for_a_frozen_backup_hold_up_nobody_and_all_land(s
 
 
 def test_a_backup_lost_in_the_middle_does_not_stop_the_commit_and_one_that_joins_is_in_it(site: TxSite):
-    with client(site, "m1") as db:
+    with site.client_of("m1") as db:
         tx = filled(db, "lost", 3)
         site.kill("m1c")
         committed = tx.commit()

@@ -7,19 +7,13 @@ of it, no node ever shows a part of it, and what was prepared with an xid is the
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from brokerha.model.errors import Aborted, BrokerhaError, OutcomeUnknown
-from tests.support.broker_source import BrokerSource
-from tests.system.tx_site import PROCESSES, TxSite, tx_site
+from tests.system.tx_site import PROCESSES, TxSite, of_module
 
-
-@pytest.fixture(scope="module")
-def module_site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TxSite]:
-    with tx_site(broker, tmp_path_factory.mktemp("tx"), "tx-survive") as running:
-        yield running
+module_site = of_module("tx-survive")
 
 
 @pytest.fixture

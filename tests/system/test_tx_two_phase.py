@@ -15,14 +15,9 @@ from brokerha.client import Session
 from brokerha.client.transactions import step
 from brokerha.model.errors import Aborted, InvalidRequest, NotFound, WrongState
 from brokerha.model.ids import Xid
-from tests.support.broker_source import BrokerSource
-from tests.system.tx_site import PROCESSES, TxSite, tx_site
+from tests.system.tx_site import PROCESSES, TxSite, of_module
 
-
-@pytest.fixture(scope="module")
-def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TxSite]:
-    with tx_site(broker, tmp_path_factory.mktemp("tx"), "tx-two-phase") as running:
-        yield running
+site = of_module("tx-two-phase")
 
 
 @pytest.fixture(params=["http", "amqp"])

@@ -24,6 +24,7 @@ from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 import httpx2
+import pytest
 
 import brokerha
 from brokerha.http.operating.families import numbers_of
@@ -216,6 +217,10 @@ class TxSite:
         """A client over HTTP of these nodes, or over AMQP when none is named."""
         return brokerha.connect(",".join(map(self.url, nodes)) or self.broker, timeout=timeout)
 
+    def client_of(self, master: str) -> brokerha.client.Session:
+        """A client over HTTP of all processes of a master."""
+        return self.client(*(self.processes if master == "m1" else (master,)))
+
     def tx_queues(self, *, in_use: bool = False) -> list[str]:
         """Names of all queues of transactions on the broker; ``in_use``: without those that nobody reads and that expire."""
         with self.source.management() as management:
@@ -303,6 +308,17 @@ def tx_site(source: BrokerSource, folder: Path, name: str, *, first: str = "", *
     finally:
         site.close()
         source.delete_vhost(name)
+
+
+def of_module(name: str, **options: Any) -> Callable[..., Any]:
+    """A fixture for all tests of a module: such a site, which they share."""
+
+    @pytest.fixture(scope="module")
+    def running(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TxSite]:
+        with tx_site(broker, tmp_path_factory.mktemp(name), name, **options) as site:
+            yield site
+
+    return running
 
 
 class Load:
