@@ -26,7 +26,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -280,6 +280,12 @@ class LogCopy:
                     load.kept.add(number)
                 else:
                     load.kept.discard(number)
+
+    def free_bytes(self) -> int:
+        """Space that is left; 0 when the system does not say. Any thread."""
+        with suppress(OSError):
+            return self.disk.free_bytes()
+        return 0
 
     def _check_space(self, load: Load) -> None:
         there = sum(place.size for number in load.kept if (place := load.chunks.place(number)))

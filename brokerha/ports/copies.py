@@ -149,5 +149,8 @@ class JournalCopy(Snapshots, Protocol):
     def pending_load(self) -> str:
         """Name of the snapshot whose load has begun and is not open yet; empty when there is none."""
 
+    def free_bytes(self) -> int:
+        """Space beside the present journal; 0 when nobody can say. Any thread, and quick."""
+
     def close(self) -> None:
         """Release the directory. Idempotent."""

@@ -120,6 +120,9 @@ class JournalCopyContract:
             assert copy.journal.state().promised_view == view
             assert reopened(copy).journal.state().promised_view == view
 
+    def test_the_space_beside_a_journal_is_told(self, opened: Open) -> None:
+        assert opened("p1").free_bytes() > 0
+
     def test_a_snapshot_stays_as_it_was_made(self, opened: Open) -> None:
         source, follower = opened("a"), opened("b")
         used(source)

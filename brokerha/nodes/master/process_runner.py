@@ -165,6 +165,7 @@ class ProcessRunner:
         if standby.follower.primary and standby.follower.primary != self._pointed:
             self._pointed = standby.follower.primary
             self.transport.point(self.config.role.master, self._pointed)
+        standby.follower.free_bytes = self.copy.free_bytes()
         standby.wake(now)
         self._carry_out(standby, now)
         self._forget()

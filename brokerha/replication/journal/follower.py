@@ -97,6 +97,7 @@ class JournalFollower:
         self.is_matched = False
         """Whether everything that is durable here is known to be the primary's."""
         self.free_bytes = 0
+        """Space on the disk of the journal, as it was told last."""
         self.is_resting = False
         """Whether an operator paused it: it hears its primary and says where it stands, nothing else."""
         self.ignored = 0

@@ -166,6 +166,16 @@ def test_a_backup_tells_its_primary_what_its_disk_failed_with() -> None:
     assert all(reason.startswith("disk-full: ") for reason in said)
 
 
+def test_a_backup_tells_its_primary_how_much_space_it_has() -> None:
+    bench = Bench()
+    bench.wire.sent.clear()
+    bench.hear(Replicate(2001, (0, 0), (), 0, "journal-of-m1"))
+    bench.turn()
+    bench.hear(Replicate(2001, (0, 0), (), 0, "journal-of-m1"))
+    said = [each.message.free_bytes for each in bench.wire.sent if isinstance(each.message, Confirmed)]
+    assert said[-1] == disk_of(bench.journal).free_bytes() > 0
+
+
 def test_a_primary_with_a_full_disk_waits_instead_of_turning_round_and_round() -> None:
     bench = Bench()
     bench.confirm()
