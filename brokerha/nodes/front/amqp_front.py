@@ -300,7 +300,9 @@ class AmqpFront:
         if reply.status == ACCEPTED:
             return
         message = batch.message
-        self._unsettled.pop(id(message), None)
+        if self._unsettled.pop(id(message), None) is None:
+            # All of it is tried again, or was set aside, because of another of its writes.
+            return
         if reply.error in TEMPORARY:
             self._held.setdefault(id(message), batch)
         else:

@@ -126,6 +126,29 @@ def test_what_another_master_had_before_is_refused_for_sure_only_when_nobody_tak
     assert (told, name) == (status, error)
 
 
+@pytest.mark.parametrize(
+    ("errors", "rejected", "tried_again"),
+    [
+        (("KeyReused", "KeyReused"), ["a: KeyReused: "], 0),
+        (("KeyReused", "NotReady"), ["a: KeyReused: "], 0),
+        (("NotReady", "KeyReused"), [], 2),
+        (("NotReady", "NotReady"), [], 2),
+    ],
+)
+def test_a_message_of_several_writes_that_nobody_waits_for_has_one_end(
+    errors: tuple[str, str], rejected: list[str], tried_again: int
+) -> None:
+    bench = Bench()
+    submits = bench.take("a", content_type=WRITES_TYPE, body=encode_writes([("t1", BODY), ("t2", BODY)]))
+    for submit, error in zip(submits, errors, strict=True):
+        bench.answer(submit, REFUSED, error)
+    assert bench.wire.rejected == rejected
+    assert len(bench.front.retry(Instant(RETRY_MS, 0))) == tried_again
+    bench.front.after_turn()
+    bench.are_safe()
+    assert bench.wire.settled == ["a"] * bool(tried_again)
+
+
 def test_what_nobody_waits_for_is_tried_again_as_the_same_transaction_and_settled_once() -> None:
     bench = Bench()
     (submit,) = bench.take("a")
