@@ -112,11 +112,10 @@ class Guard:
             log.error("something never ends", node=self._name, reason=self._endless)
 
     def _mind_memory(self) -> None:
-        if not self.limits.memory_bytes:
-            return
-        self.memory_bytes = self._memory()
+        # The limit may be lifted at run time.
+        self.memory_bytes = self._memory() if self.limits.memory_bytes else 0
         said = f"{self.memory_bytes // MIB:,} MiB of {self.limits.memory_bytes // MIB:,} MiB (memory-limit-mb)"
-        is_over = self.memory_bytes > self.limits.memory_bytes
+        is_over = 0 < self.limits.memory_bytes < self.memory_bytes
         if is_over and not self.over_memory:
             log.error("the process takes too much memory", node=self._name, memory=said)
         elif self._is_half and not self._is_warned:

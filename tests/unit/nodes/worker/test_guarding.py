@@ -54,10 +54,16 @@ def test_memory_that_is_free_again_is_no_reason_any_more() -> None:
     assert (guard.must_restart, guard.over_memory) == ("", "")
 
 
-def test_without_a_limit_memory_is_of_no_interest() -> None:
+def test_without_a_limit_memory_is_of_no_interest_any_more() -> None:
     guard = Guard(GuardLimits(memory_bytes=0), "w1", Memory(1_000_000))
     guard.look(0, WELL)
     assert guard.must_restart == ""
+    guard.limits = LIMITS
+    guard.look(1, WELL)
+    assert guard.must_restart == guard.over_memory != ""
+    guard.limits = GuardLimits(memory_bytes=0)
+    guard.look(2, WELL)
+    assert (guard.must_restart, guard.over_memory) == ("", "")
 
 
 def test_reads_that_go_on_after_damage_was_found_end_the_process_but_not_at_once() -> None:
