@@ -22,7 +22,7 @@ from tenacity import Retrying, before_sleep_log, retry_if_exception_type, sleep_
 from tenacity import wait_random_exponential as growing
 
 import brokerha
-from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest
+from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest, Rejected
 
 LOOK_S = 0.5
 log = logging.getLogger("bridge")
@@ -41,7 +41,10 @@ def move(parameters: pika.URLParameters, queue: str, cluster: brokerha.Client, i
             key = f"{queue}/{properties.message_id}" if properties.message_id else ""
             try:
                 done = cluster.publish(into, body, properties.content_type or "application/octet-stream", key=key)
-            except InvalidRequest as error:
+            except (InvalidRequest, Rejected) as error:
+                # What was rejected stays so under its id; without one it is another transaction the next time.
+                if isinstance(error, Rejected) and not key:
+                    raise
                 log.error("message %s is put aside: %s", properties.message_id, error)
                 channel.basic_reject(method.delivery_tag, requeue=False)
             else:

@@ -1,0 +1,75 @@
+"""The bridge: what leaves RabbitMQ, and how."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pika
+import pytest
+
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, Rejected
+from producers import bridge
+
+
+class Channel:
+    """One message waits; what becomes of it is noted."""
+
+    def __init__(self, message_id: str | None) -> None:
+        self.properties = SimpleNamespace(message_id=message_id, content_type="text/plain")
+        self.ends: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def channel(self) -> Channel:
+        return self
+
+    def basic_qos(self, **_: int) -> None:
+        pass
+
+    def consume(self, _queue: str, **_: float) -> Iterator[tuple[Any, Any, bytes]]:
+        yield SimpleNamespace(delivery_tag=1), self.properties, b"body"
+
+    def basic_ack(self, _tag: int) -> None:
+        self.ends.append("taken")
+
+    def basic_reject(self, _tag: int, *, requeue: bool) -> None:
+        assert not requeue
+        self.ends.append("put aside")
+
+
+@pytest.mark.parametrize(
+    ("message_id", "error", "ends"),
+    [
+        ("7", None, ["taken"]),
+        ("7", InvalidRequest("no queue name"), ["put aside"]),
+        # Under its id it is rejected for ever: it must not hold up those behind it.
+        ("7", Rejected("message '7' is in queue 'into' already", "q/7", 3), ["put aside"]),
+        # What passes, or has another id the next time, is tried again.
+        (None, Rejected("there are 100 queues, and 100 is the limit", "t", 3), []),
+        ("7", NotReady("no worker"), []),
+    ],
+)
+def test_a_message_leaves_the_queue_when_it_is_taken_or_never_can_be(
+    monkeypatch: pytest.MonkeyPatch, message_id: str | None, error: BrokerhaError | None, ends: list[str]
+) -> None:
+    channel = Channel(message_id)
+    monkeypatch.setattr(pika, "BlockingConnection", lambda _parameters: channel)
+
+    def publish(*_: object, key: str) -> SimpleNamespace:
+        assert key == ("q/7" if message_id else "")
+        if error is not None:
+            raise error
+        return SimpleNamespace(lsn=3)
+
+    cluster: Any = SimpleNamespace(publish=publish)
+    with contextlib.nullcontext() if ends else pytest.raises(BrokerhaError):
+        bridge.move(pika.URLParameters("amqp://h/"), "q", cluster, "into", threading.Event())
+    assert channel.ends == ends
