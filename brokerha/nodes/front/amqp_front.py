@@ -133,10 +133,14 @@ class _Batch:
         """Writes without an answer."""
 
     def refuse(self, txid: TxId, error: BrokerhaError) -> None:
-        """One of its writes can never be. Of a message that is one write, or that nobody waits for, that is the end: it is raised."""
+        """One of its writes cannot be. Of a message that is one write, or that nobody waits for, that is the end: it is raised."""
         if self.message.content_type != client_wire.WRITES_TYPE or not self.message.reply_to:
             raise error
-        self.answers.append(Reply(0, txid, REFUSED, 0, type(error).__name__, str(error)))
+        self.answers.append(self.judged(Reply(0, txid, REFUSED, 0, type(error).__name__, str(error))))
+
+    def judged(self, reply: Reply) -> Reply:
+        """What its writer is told. The master that had the message before may have taken it in, and have ended before it could say so."""
+        return doubtful(reply) if self.message.redelivered else reply
 
 
 class _Terms(NamedTuple):
@@ -239,8 +243,12 @@ class AmqpFront:
             self._reply_later(message, client_wire.encode_answer(type(error).__name__, str(error), None))
         elif message.reply_to:
             reply = Reply(0, message.message_id, REFUSED, 0, type(error).__name__, str(error))
-            self._send(message, [doubtful(reply) if message.redelivered else reply])
-        self._reject(message, type(error).__name__, str(error))
+            self._send(message, [_Batch(message).judged(reply)])
+        if type(error).__name__ in TEMPORARY:
+            # It may be taken in when it is published again.
+            self._transport.settle([message])
+        else:
+            self._reject(message, type(error).__name__, str(error))
 
     def _on_write(self, message: ClientMessage, txid: TxId = "") -> None:
         """Check what can be checked at once; what has to be parsed first goes on when it is, in order with others of its sender."""
@@ -290,8 +298,7 @@ class AmqpFront:
         self._submits += [Submit(self._tickets.open(txid, receiver), txid, body, *terms) for txid, body, _ in items]
 
     def _on_reply(self, batch: _Batch, reply: Reply) -> None:
-        # The master that had the message before may have taken it in, and have ended before it could say so.
-        batch.answers.append(doubtful(reply) if batch.message.redelivered else reply)
+        batch.answers.append(batch.judged(reply))
         batch.open -= 1
         self._answered[id(batch)] = batch
 
@@ -458,14 +465,14 @@ class AmqpFront:
 
 
 def _checked(batch: _Batch, items: list[_Item]) -> list[_Item]:
-    """Those of the writes that can be executed. Raises InvalidRequest of a message that nobody waits for, NotReady."""
+    """Those of the writes that can be executed. Raises InvalidRequest, NotReady of a message that is one write, or that nobody waits for."""
     found: list[_Item] = []
     for item in items:
         txid, body, operations = item
         try:
             check_texts(operations)
             found.append((txid, signed(body, batch.message.user), operations))
-        except InvalidRequest as error:
+        except (InvalidRequest, NotReady) as error:
             batch.refuse(txid, error)
     return found
 

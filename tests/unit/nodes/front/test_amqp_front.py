@@ -20,6 +20,7 @@ from brokerha.model.requests import REFUSED, UNKNOWN, Reply, Submit
 from brokerha.model.wire import client_wire
 from brokerha.model.wire.client_wire import WRITES_TYPE, decode_replies, encode_writes
 from brokerha.model.wire.messages import Read
+from brokerha.nodes.front import amqp_front
 from brokerha.nodes.front.amqp_front import RETRY_MS, AmqpFront
 from brokerha.nodes.master.tickets import Tickets
 from brokerha.ports.front import Readers, ReadOutcome
@@ -301,6 +302,26 @@ def test_poison_is_parsed_in_another_process_and_answered(content_type: str) -> 
     assert "nested more than" in reason
     # A batch is answered write by write; what is one write is put aside as well.
     assert len(bench.wire.rejected) == (content_type != WRITES_TYPE)
+
+
+@pytest.mark.parametrize("is_again", [False, True])
+@pytest.mark.parametrize("content_type", ["application/x-msgpack", WRITES_TYPE])
+def test_what_cannot_be_parsed_just_now_is_answered_and_not_put_aside(
+    monkeypatch: pytest.MonkeyPatch, content_type: str, is_again: bool
+) -> None:
+    def busy(_operations: object) -> None:
+        raise NotReady("all parser processes are busy")
+
+    monkeypatch.setattr(amqp_front, "check_texts", busy)
+    bench = Bench()
+    body = BODY if content_type != WRITES_TYPE else encode_writes([("t1", BODY), ("t2", BODY)])
+    assert bench.take("a", body=body, content_type=content_type, reply_to="me", message_id="t1", redelivered=is_again) == []
+    told = decode_replies(bench.wire.replies[0].body)
+    assert [txid for txid, *_ in told] == ["t1", "t2"][: len(told)]
+    # The master that had the message before may have taken it in.
+    assert {(status, error) for _, status, _, error, _ in told} == {(UNKNOWN if is_again else REFUSED, "NotReady")}
+    assert len(told) == (2 if content_type == WRITES_TYPE else 1)
+    assert (bench.wire.settled, bench.wire.rejected) == (["a"], [])
 
 
 def test_a_message_that_is_parsed_elsewhere_keeps_its_place_among_those_of_its_sender() -> None:
