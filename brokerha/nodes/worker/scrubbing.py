@@ -58,6 +58,7 @@ class Scrubbing:
         self._name = name
         self._lives = lives
         self._on_damage: Callable[[str], None] = _nobody
+        self._may_look: Callable[[], bool] = lambda: False
         self._is_owed = lives is not None and lives.bad_ends > 0
         self._is_changed = False
         self._stop = threading.Event()

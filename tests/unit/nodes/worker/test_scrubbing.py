@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,4 +117,22 @@ def test_what_was_loaded_is_looked_at_although_it_is_not_time(copy: WorkerCopy) 
         looks.look_soon()
         assert looks.has_looked()
         assert looks.looks == count
+    looks.close(WAIT_S)
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+def test_a_scrub_that_is_switched_on_while_the_worker_runs_begins_even_before_it_was_started(
+    copy: WorkerCopy, is_early: bool
+) -> None:
+    looks = Looks(copy, None)
+    looks.limits = ScrubLimits(every_s=0)
+    if not is_early:
+        looks.begin()
+    looks.limits = ScrubLimits(every_s=0.02)
+    looks.on_limits()
+    if is_early:
+        time.sleep(0.1)
+        assert looks.looks == 0
+        looks.begin()
+    assert looks.has_looked()
     looks.close(WAIT_S)
