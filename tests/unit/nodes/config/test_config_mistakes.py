@@ -8,38 +8,8 @@ from pathlib import Path
 import pytest
 
 from brokerha.model.errors import ConfigurationError
-from brokerha.nodes.config.cluster import ClusterConfig, load_config
-
-GOOD = """\
-[cluster]
-name = "orders"
-broker = "amqp://guest:guest@127.0.0.1:5672/orders"
-data = "var/orders"
-
-[[master]]
-id = "m1"
-http = "127.0.0.1:7201"
-
-[[master]]
-id = "m2"
-http = "127.0.0.1:7202"
-broker = "amqp://guest:guest@127.0.0.2:5672/orders"
-
-[[worker]]
-id = "w1"
-master = "m1"
-http = "127.0.0.1:7301"
-
-[[worker]]
-id = "w2"
-master = "m2"
-"""
-
-
-def load(tmp_path: Path, text: str, environ: dict[str, str] | None = None) -> ClusterConfig:
-    path = tmp_path / "cluster.toml"
-    path.write_text(text)
-    return load_config(path, environ or {})
+from brokerha.nodes.config.cluster import load_config
+from tests.unit.nodes.config.test_config import GOOD, load
 
 
 def complaint(tmp_path: Path, text: str, environ: dict[str, str] | None = None) -> str:
