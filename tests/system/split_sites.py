@@ -220,6 +220,20 @@ class SplitSites(ProcessCluster):
             return db.put("books", key, b"1", key=key, ack="synchronised", timeout=timeout_s).txid
 
 
+    def outcomes(self, txid: str) -> list[dict[str, Any]]:
+        """What each master says of a transaction, once each of them knows its outcome."""
+        found = []
+        for master in MASTERS:
+            with brokerha.connect(self.url(master)) as db:
+                found.append(self.until(partial(_known_outcome, db, txid), f"{master} knows what became of {txid}"))
+        return found
+
+
+def _known_outcome(db: brokerha.Client, txid: str) -> dict[str, Any] | None:
+    answer = db.outcome(txid)
+    return answer if answer and answer.get("outcome") else None
+
+
 @contextlib.contextmanager
 def writers_at(sites: SplitSites, name: str, masters: Collection[str]) -> Iterator[list[Writer]]:
     """A writer at each of these masters; at the end all links are healed, and each writer has got its answers."""

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -26,7 +26,6 @@ import brokerha
 from tests.support.broker_source import BrokerSource
 from tests.support.waiting import until
 from tests.system.copies import check_books
-from tests.system.processes import DEADLINE_S
 from tests.system.split_sites import MASTERS, WRITE_S, SplitSites, writers_at
 from tests.system.test_splits import await_told, halves
 from tests.system.writers import Writer, told
@@ -62,21 +61,9 @@ class Conflict:
                 claimed = db.write(claim, key=f"claim-{master}", timeout=WRITE_S)
                 self.lsns |= {put.txid: put.lsn, claimed.txid: claimed.lsn}
 
-    def outcomes(self, txid: str, within_s: float = DEADLINE_S) -> list[dict[str, Any]]:
-        """What each master says of a transaction, once each of them knows its outcome."""
-        deadline = time.monotonic() + within_s
-        found = []
-        for master in MASTERS:
-            with brokerha.connect(self.sites.url(master)) as db:
-                while not (answer := db.outcome(txid) or {}).get("outcome"):
-                    assert time.monotonic() < deadline, f"{txid} at {master}: {answer}\n{self.sites.log_tail()}"
-                    time.sleep(0.05)
-                found.append(answer)
-        return found
-
     def check(self, txids: list[str]) -> int:
         """Each is in the log once, at the place that everybody tells; returns how many places are others than those that clients were told."""
-        lsns = {txid: {answer["lsn"] for answer in self.outcomes(txid)} for txid in self.lsns}
+        lsns = {txid: {answer["lsn"] for answer in self.sites.outcomes(txid)} for txid in self.lsns}
         assert lsns == {txid: {1 + txids.index(txid)} for txid in self.lsns}
         return sum(lsns[txid] != {told} for txid, told in self.lsns.items())
 
@@ -90,7 +77,7 @@ class Conflict:
 
     def claims(self) -> dict[str, list[str]]:
         """Outcomes of the claims at all masters, by who claimed."""
-        return {side: [answer["outcome"] for answer in self.outcomes(f"claim-{side}")] for side in SIDES}
+        return {side: [answer["outcome"] for answer in self.sites.outcomes(f"claim-{side}")] for side in SIDES}
 
 
 def kept_copies(sites: SplitSites) -> list[str]:
@@ -163,7 +150,7 @@ def run(sites: SplitSites, pool: ThreadPoolExecutor, at_heal: Callable[[], None]
     counts = check(sites, writers, conflict)
     for master, wait in waits.items():
         assert wait.result(0) == f"waited-{master}"
-        assert {answer["outcome"] for answer in conflict.outcomes(f"waited-{master}")} == {"applied"}
+        assert {answer["outcome"] for answer in sites.outcomes(f"waited-{master}")} == {"applied"}
     return f"split, {sites.mode}: {what}, equal or executed after {time.monotonic() - healed_s:.1f} s; {counts}"
 
 
