@@ -18,6 +18,7 @@ As a command it lends one broker to several test runs, or only makes sure that t
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -28,7 +29,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import quote, urlsplit
 
 import httpx2
@@ -82,6 +83,21 @@ class BrokerSource:
         """Removes a virtual host and all that is in it."""
         with self.management() as management:
             management.delete_vhost(name)
+
+    @contextlib.contextmanager
+    def imported(self, path: Path) -> Iterator[dict[str, Any]]:
+        """What a file of definitions makes is there within the block; then its virtual hosts and its users are gone."""
+        definitions: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        with self.management() as management:
+            management.import_definitions(definitions)
+        try:
+            yield definitions
+        finally:
+            with self.management() as management:
+                for vhost in definitions["vhosts"]:
+                    management.delete_vhost(vhost["name"])
+                for user in definitions["users"]:
+                    management.delete_user(user["name"])
 
 
 def is_required() -> bool:

@@ -54,8 +54,6 @@ class Patient:
         self.secrets = folder / "deploy" / "secrets"
         assert main(["init", "definitions", "-c", str(self.path), "--output", str(folder / "deploy")]) == 0
         self.definitions: dict[str, Any] = json.loads((folder / "deploy" / "definitions.json").read_text())
-        with source.management() as management:
-            management.import_definitions(self.definitions)
 
     def url_of(self, user: str) -> str:
         return (self.secrets / f"{user}.url").read_text(encoding="utf-8").strip()
@@ -81,13 +79,8 @@ class Patient:
 @pytest.fixture(scope="module")
 def patient(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Patient]:
     made = Patient(tmp_path_factory.mktemp("doctor"), broker)
-    try:
+    with broker.imported(made.folder / "deploy" / "definitions.json"):
         yield made
-    finally:
-        broker.delete_vhost(VHOST)
-        with broker.management() as management:
-            for user in made.definitions["users"]:
-                management.delete_user(user["name"])
 
 
 def test_what_is_right_is_found_right_and_left_alone(patient: Patient):

@@ -10,7 +10,7 @@ is set aside, and what he repeats is idempotent.
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import random
 import subprocess
@@ -57,9 +57,8 @@ class Site:
         self.path.write_text(text, encoding="utf-8")
         self._secrets = folder / "deploy" / "secrets"
         assert main(["init", "definitions", "-c", str(self.path), "--output", str(folder / "deploy")]) == 0
-        self.definitions = json.loads((folder / "deploy" / "definitions.json").read_text(encoding="utf-8"))
-        with source.management() as management:
-            management.import_definitions(self.definitions)
+        self._imported = contextlib.ExitStack()
+        self._imported.enter_context(source.imported(folder / "deploy" / "definitions.json"))
         self._log = (folder / "nodes.log").open("ab")
         self._running = [self._start(node) for node in NODES]
         self.db = brokerha.connect(self.urls["m1"])
@@ -78,10 +77,7 @@ class Site:
         for process in self._running:
             process.wait(10)
         self._log.close()
-        self.source.delete_vhost(VHOST)
-        with self.source.management() as management:
-            for user in self.definitions["users"]:
-                management.delete_user(user["name"])
+        self._imported.close()
 
     def url_of(self, user: str) -> str:
         return (self._secrets / f"{user}.url").read_text(encoding="utf-8").strip()

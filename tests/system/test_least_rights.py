@@ -6,6 +6,7 @@ the virtual host but what these definitions made.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,25 +44,15 @@ class LeastSite(TxSite):
 
 @pytest.fixture(scope="module")
 def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeastSite]:
-    vhost = "rights"
     folder = tmp_path_factory.mktemp("rights")
     made = folder / "deploy"
-    site = LeastSite(folder, broker, broker.url_of(vhost), made / "secrets")
+    site = LeastSite(folder, broker, broker.url_of("rights"), made / "secrets")
     assert main(["init", "definitions", "-c", str(site.path), "--output", str(made)]) == 0
-    definitions = json.loads((made / "definitions.json").read_text(encoding="utf-8"))
-    try:
-        with broker.management() as management:
-            management.import_definitions(definitions)
+    with broker.imported(made / "definitions.json"), contextlib.closing(site):
         site.start(*site.nodes)
         site.await_primary()
         site.await_ready(*site.nodes)
         yield site
-    finally:
-        site.close()
-        broker.delete_vhost(vhost)
-        with broker.management() as management:
-            for user in definitions["users"]:
-                management.delete_user(user["name"])
 
 
 def test_transactions_fail_over_and_streams_need_no_more(site: LeastSite) -> None:

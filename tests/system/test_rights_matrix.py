@@ -10,7 +10,6 @@ that is there, then what goes through is the table below, which is written by ha
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -175,19 +174,13 @@ def made(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iter
     folder = tmp_path_factory.mktemp("matrix")
     (folder / "cluster.toml").write_text(FILE.format(vhost=VHOST, broker=broker.url_of(VHOST)), encoding="utf-8")
     assert main(["init", "definitions", "-c", str(folder / "cluster.toml"), "--output", str(folder)]) == 0
-    definitions = json.loads((folder / "definitions.json").read_text(encoding="utf-8"))
-    with broker.management() as management:
-        management.delete_vhost(VHOST)
-        management.import_definitions(definitions)
-    admin = Trying(url_of(folder, "admin"))
-    for queue in MADE_HERE:
-        assert admin.may("queue_declare", queue, durable=True)
-    admin.close()
-    yield folder, definitions
     broker.delete_vhost(VHOST)
-    with broker.management() as management:
-        for user in definitions["users"]:
-            management.delete_user(user["name"])
+    with broker.imported(folder / "definitions.json") as definitions:
+        admin = Trying(url_of(folder, "admin"))
+        for queue in MADE_HERE:
+            assert admin.may("queue_declare", queue, durable=True)
+        admin.close()
+        yield folder, definitions
 
 
 def url_of(folder: Path, user: str) -> str:
