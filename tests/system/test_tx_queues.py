@@ -108,7 +108,7 @@ def test_a_rollback_leaves_every_node_as_it_was(site: TxSite, master: str):
         assert outcome["state"] == "aborted"
         site.await_clean()
         # Its claim on the queue is given back a second after that.
-        site.until(lambda: site.fingerprints() == before, "all copies are as before")
+        site.until(lambda: site.fingerprints() == before, "all copies are as before", 90.0)
         assert shown(site, queue) == everywhere(site, ["x", "y"])
         assert [m.body for m in db.accept(queue, 2)] == [b"x", b"y"], "in its old place, and not locked"
         assert untouched not in db.queues()
