@@ -42,6 +42,7 @@ RETRY_MS = 500
 """Pause before writes that nobody waits for, and that could not be taken in, are tried again."""
 TOLD_MS = 3_600_000
 THREADS: Final = 4
+WAITS_LIMIT: Final = 1000
 TEMPORARY = frozenset({"NotReady", "ReadOnly", "OutcomeUnknown"})
 """Refusals that pass. The transport's own window bounds how many such messages are held; the broker keeps the rest."""
 PERMANENT = ("EndedTheNode", "InvalidRequest", "KeyReused", "TooLarge", "UnknownRepository", "UnsupportedType")
@@ -193,6 +194,8 @@ class AmqpFront:
         self._near = near
         self.read_near = 0
         """Reads that workers of this machine answered."""
+        self._waits = 0
+        """Apps that wait for an LSN."""
         self._attention = "", 0
         """What is to be told, and until when."""
         self._questions = ThreadPoolExecutor(4, thread_name_prefix=f"{front.node_id} questions")
@@ -438,7 +441,9 @@ class AmqpFront:
             arguments = {**arguments, "arguments": {**given, "by": user[:NAME_LIMIT], "from": "AMQP"}}
         try:
             questions.check_question(what, arguments)
-        except InvalidRequest as error:
+            if what == "wait":
+                return self._waited_for(arguments)
+        except BrokerhaError as error:
             refused: Future[Any] = Future()
             refused.set_exception(error)
             return refused
@@ -446,6 +451,20 @@ class AmqpFront:
         if what == "command" and isinstance(name, str) and isinstance(given, dict):
             questions.note_command(answer, self._front.node_id, name, given, user, "AMQP")
         return answer
+
+    def _waited_for(self, arguments: dict[str, Any]) -> Future[Any]:
+        """When workers have applied an LSN. It ends by itself at its deadline, and takes no thread from other questions until then."""
+        if self._waits >= WAITS_LIMIT:
+            raise NotReady(f"{self._waits} apps wait for an LSN at {self._front.node_id} already: try again")
+        timeout_ms = arguments.get("timeout_ms") or questions.TIMEOUT_DEFAULT_MS
+        future = self._front.wait_for(arguments["lsn"], arguments["workers"], timeout_ms)
+        self._waits += 1
+
+        def over(_: object) -> None:
+            self._waits -= 1
+
+        future.add_done_callback(over)
+        return future
 
     def close(self) -> None:
         """Answer the clients that can be answered, and end the questions' threads.

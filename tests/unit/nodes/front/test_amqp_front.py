@@ -215,6 +215,33 @@ def test_a_question_that_was_never_looked_at_is_answered_too() -> None:
     assert {answer["error"] for answer in answers} == {"", "NotReady"}
 
 
+def test_apps_that_wait_for_an_lsn_do_not_hold_up_the_questions_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, waits = Bench(), list[Future[dict[str, Any]]]()
+    node: Any = bench
+
+    def wait_for(*_: object) -> Future[dict[str, Any]]:
+        waits.append(Future())
+        return waits[-1]
+
+    node.wait_for, node.status = wait_for, lambda _timeout_ms: {"cluster": "c"}
+    wait = client_wire.encode_question("wait", {"lsn": 9, "workers": 1, "timeout_ms": 60_000})
+    for number in range(10):
+        bench.take(str(number), reply_to="me", content_type=client_wire.READ_TYPE, body=wait)
+    status = client_wire.encode_question("status", {})
+    bench.take("status", reply_to="me", correlation_id="status", content_type=client_wire.READ_TYPE, body=status)
+    assert bench.wire.woken.wait(20)
+    bench.front.after_turn()
+    assert [reply.correlation_id for reply in bench.wire.replies] == ["status"]
+    # They are bounded themselves
+    monkeypatch.setattr(amqp_front, "WAITS_LIMIT", 10)
+    bench.take("one more", reply_to="me", content_type=client_wire.READ_TYPE, body=wait)
+    assert client_wire.decode_answer(bench.wire.replies[-1].body)["error"] == "NotReady"
+    for each in waits:
+        each.set_result({"lsn": 9, "workers": ["w1"]})
+    bench.take("and one", reply_to="me", content_type=client_wire.READ_TYPE, body=wait)
+    assert (len(waits), len(bench.wire.replies)) == (11, 12)
+
+
 def test_what_a_write_wants_at_a_master_that_is_apart_is_in_its_headers() -> None:
     bench = Bench()
     wanted = [bench.take(tag, reply_to="me", headers=headers)[0].apart for tag, headers in
