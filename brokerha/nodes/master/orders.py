@@ -1,7 +1,7 @@
 """Operators' orders to single processes of one master: promote, pause, coin, continue; taken at any of them.
 
     this process     carried out between two turns, durable before the answer
-    another one      NodeOrder ->  <- NodeAnswer; who does not answer in time is named
+    another one      NodeOrder ->  <- NodeAnswer; the caller waits for its own time-out, and the oldest order is given up when there are too many
 
 A promotion is answered by the process that is asked, and only begins (`ProcessRunner.promote`).
 """
