@@ -43,6 +43,7 @@ RETRY_MS = 500
 TOLD_MS = 3_600_000
 THREADS: Final = 4
 WAITS_LIMIT: Final = 1000
+"""Apps that can wait for an LSN at one time."""
 TEMPORARY = frozenset({"NotReady", "ReadOnly", "OutcomeUnknown"})
 """Refusals that pass. The transport's own window bounds how many such messages are held; the broker keeps the rest."""
 PERMANENT = ("EndedTheNode", "InvalidRequest", "KeyReused", "TooLarge", "UnknownRepository", "UnsupportedType")
