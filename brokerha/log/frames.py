@@ -44,7 +44,7 @@ WHAT_TO_DO = (
 
 def damaged(place: str, what: str) -> JournalDamaged:
     """Return the error that names the damage, the place, and what to do."""
-    return JournalDamaged(f"{what} in {place}: {WHAT_TO_DO}")
+    return JournalDamaged(f"{what} in {place}", WHAT_TO_DO)
 
 
 class Frame(NamedTuple):

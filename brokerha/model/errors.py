@@ -175,7 +175,11 @@ class JournalFull(JournalError):
 
 
 class JournalDamaged(JournalError):
-    """A record is not what was written; the text names it and what to do."""
+    """A record is not what was written; the text names it and what to do, `damage` only the record and its place."""
+
+    def __init__(self, damage: str, what_to_do: str = "") -> None:
+        super().__init__(f"{damage}: {what_to_do}" if what_to_do else damage)
+        self.damage = damage
 
 
 class JournalForeign(JournalError):

@@ -21,7 +21,7 @@ from brokerha.master.core import MasterConfig
 from brokerha.master.primary import Primary
 from brokerha.master.standby import Standby
 from brokerha.model import states
-from brokerha.model.errors import JournalError, JournalFull, NotReady, WrongState
+from brokerha.model.errors import JournalDamaged, JournalError, JournalFull, NotReady, WrongState
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.numbers import Histogram, Numbers
 from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, LoadOpened
@@ -105,6 +105,8 @@ class ProcessRunner:
         """Takes questions while this process stands by."""
         self.failure = ""
         """Why the journal cannot be written; empty when it can."""
+        self._damage = ""
+        """What is damaged of the journal, until a load from a primary that replaces it has begun."""
         self.writes = Histogram()
         """How long the journal took to make records durable, as primary or not."""
         self.role_changes = 0
@@ -166,6 +168,8 @@ class ProcessRunner:
             self._pointed = standby.follower.primary
             self.transport.point(self.config.role.master, self._pointed)
         standby.follower.free_bytes = self.copy.free_bytes()
+        if self._damage and standby.follower.on_damaged(self._damage, now):
+            self._damage = ""
         standby.wake(now)
         self._carry_out(standby, now)
         self._forget()
@@ -268,9 +272,12 @@ class ProcessRunner:
         self.on_change(word, change.view, self.master)
 
     def _fail(self, error: JournalError, now: Instant) -> None:
-        """Forget what is not durable; try again later."""
+        """Forget what is not durable; try again later. What is damaged is replaced then."""
+        reason = str(error)
+        if isinstance(error, JournalDamaged):
+            reason = self._damage = error.damage
         kind = states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED
-        self.failure = f"{kind}: {error}"
+        self.failure = f"{kind}: {reason}"
         self._retry_at_ms = now.mono_ms + RETRY_MS
 
     def _start_again(self) -> None:

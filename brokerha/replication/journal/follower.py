@@ -307,9 +307,10 @@ class JournalFollower:
         self.follower.must_tell = True
         self.trouble = ""
 
-    def on_damaged(self, reason: str, now: Instant) -> None:
-        """The own journal was found to be damaged."""
+    def on_damaged(self, reason: str, now: Instant) -> bool:
+        """The own journal was found to be damaged. Returns whether a load of the primary's has begun; else it is said again."""
         self._load(reason, Event.DAMAGED, now)
+        return self.state is State.LOAD
 
     # ---- loading
 
