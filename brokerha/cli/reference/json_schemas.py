@@ -93,7 +93,7 @@ OUTPUTS: Final[dict[str, Output]] = {
     "load": Output(
         ("load",),
         "What was loaded, and the LSN of the last of it.",
-        {"transactions": "integer", "statements": "integer", "lsn": "integer"},
+        {"transactions": "integer", "statements": "integer", "lsn": "integer?"},
     ),
     "consume": Output(
         ("consume",),

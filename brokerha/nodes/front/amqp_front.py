@@ -18,6 +18,7 @@ import functools
 from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from brokerha.ingress.suspects import EndedTheNode, Suspects
@@ -145,6 +146,14 @@ class _Batch:
         return doubtful(reply) if self.message.redelivered else reply
 
 
+def _ids(message: ClientMessage) -> list[TxId]:
+    """The writes of a message; of one that cannot be read, and of one write, its own id."""
+    if message.content_type == client_wire.WRITES_TYPE:
+        with suppress(InvalidRequest):
+            return [txid for txid, _ in client_wire.decode_writes(message.body)]
+    return [message.message_id]
+
+
 class _Terms(NamedTuple):
     """What the writer of a message waits for."""
 
@@ -246,8 +255,9 @@ class AmqpFront:
         if message.reply_to and message.content_type == client_wire.READ_TYPE:
             self._reply_later(message, client_wire.encode_answer(type(error).__name__, str(error), None))
         elif message.reply_to:
-            reply = Reply(0, message.message_id, REFUSED, 0, type(error).__name__, str(error))
-            self._send(message, [_Batch(message).judged(reply)])
+            batch = _Batch(message)
+            replies = (Reply(0, txid, REFUSED, 0, type(error).__name__, str(error)) for txid in _ids(message))
+            self._send(message, [batch.judged(reply) for reply in replies])
         if type(error).__name__ in TEMPORARY:
             # It may be taken in when it is published again.
             self._transport.settle([message])

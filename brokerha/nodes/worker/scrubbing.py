@@ -60,6 +60,8 @@ class Scrubbing:
         self._on_damage: Callable[[str], None] = _nobody
         self._may_look: Callable[[], bool] = lambda: False
         self._is_owed = lives is not None and lives.bad_ends > 0
+        self._every_s = limits.every_s
+        """The pause that was in force last."""
         self._is_changed = False
         self._stop = threading.Event()
         self._wake = threading.Event()
@@ -89,10 +91,12 @@ class Scrubbing:
         self._begin()
 
     def on_limits(self) -> None:
-        """Other limits are in force: the pause begins anew."""
-        self._is_changed = True
-        self._wake.set()
-        self._begin()
+        """Other limits may be in force: another pause begins anew."""
+        if self.limits.every_s != self._every_s:
+            self._every_s = self.limits.every_s
+            self._is_changed = True
+            self._wake.set()
+            self._begin()
 
     def _begin(self) -> None:
         if self._thread is None and self.limits.every_s > 0:

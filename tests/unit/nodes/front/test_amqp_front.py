@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
 
+from brokerha.ingress.suspects import TIMES, Suspects
 from brokerha.model.errors import NotFound, NotReady
 from brokerha.model.ids import Instant
 from brokerha.model.numbers import Numbers
@@ -56,7 +58,7 @@ class Bench:
 
     node_id = "m1"
 
-    def __init__(self) -> None:
+    def __init__(self, suspects: Suspects | None = None) -> None:
         self.wire = Wire()
         self.tickets = Tickets()
         self.unsafe: list[Callable[[], None]] = []
@@ -66,7 +68,7 @@ class Bench:
         self.numbers = 0
         front: Any = self
         wire: Any = self.wire
-        self.front = AmqpFront(front, wire, self.tickets, self.unsafe.append, self.calls.append)
+        self.front = AmqpFront(front, wire, self.tickets, self.unsafe.append, self.calls.append, suspects)
 
     def new_txid(self) -> str:
         self.numbers += 1
@@ -329,6 +331,16 @@ def test_poison_is_parsed_in_another_process_and_answered(content_type: str) -> 
     assert "nested more than" in reason
     # A batch is answered write by write; what is one write is put aside as well.
     assert len(bench.wire.rejected) == (content_type != WRITES_TYPE)
+
+
+def test_each_write_of_a_batch_that_ended_the_node_is_refused(tmp_path: Path) -> None:
+    body = encode_writes([("t1", BODY), ("t2", BODY)])
+    for _ in range(TIMES):
+        Suspects(tmp_path).take_in_hand([body])
+    bench = Bench(Suspects(tmp_path))
+    assert bench.take("a", body=body, content_type=WRITES_TYPE, reply_to="me") == []
+    assert [row[:4:3] for row in decode_replies(bench.wire.replies[0].body)] == [("t1", "EndedTheNode"), ("t2", "EndedTheNode")]
+    assert len(bench.wire.rejected) == 1
 
 
 @pytest.mark.parametrize("is_again", [False, True])

@@ -136,3 +136,15 @@ def test_a_scrub_that_is_switched_on_while_the_worker_runs_begins_even_before_it
         looks.begin()
     assert looks.has_looked()
     looks.close(WAIT_S)
+
+
+def test_other_settings_do_not_put_a_scrub_off(copy: WorkerCopy) -> None:
+    looks = Looks(copy, None)
+    looks.limits = ScrubLimits(every_s=0.5)
+    looks.on_limits()
+    looks.begin()
+    end_s = time.monotonic() + WAIT_S
+    while not looks.looked.acquire(timeout=0.05):
+        assert time.monotonic() < end_s
+        looks.on_limits()
+    looks.close(WAIT_S)
