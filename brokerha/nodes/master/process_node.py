@@ -274,7 +274,7 @@ class ProcessNode:
         """The whole cluster as seen from here."""
         if (master := self.master) is not None:
             return master.status(timeout_ms)
-        others = self._gathering.gather(self.loop, self.transport, timeout_ms)
+        others = self._gathering.gather_all(self.loop, self.transport, timeout_ms)
         own = self.loop.call(self.runner.rows).result(10)
         known = {(row["id"], row["role"]) for row in others}
         return summary(

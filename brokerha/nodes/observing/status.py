@@ -82,6 +82,19 @@ class StatusGathering:
             rows += [without_primary(master) if standing_by else silent(master), *standing_by]
         return rows
 
+    def gather_all(self, loop: NodeLoop, transport: Transport, timeout_ms: int) -> list[dict[str, Any]]:
+        """The same for a node that is no master: whom to ask it learns from the answers, as masters come and go."""
+        asked = self._others
+        rows = self.gather(loop, transport, timeout_ms)
+        latest = latest_of(rows)
+        if latest is None or not latest["masters"]:
+            return rows
+        self._others = tuple(latest["masters"])
+        added = tuple(master for master in self._others if master not in asked)
+        if added:
+            rows += self.gather(loop, transport, timeout_ms, added)
+        return [row for row in rows if row["master"] in self._others]
+
     def on_report(self, sender: NodeId, report: StatusReport) -> None:
         """Take in an answer; those that nobody waits for any more are dropped."""
         with self._changed:
@@ -143,12 +156,14 @@ def summary(cluster: str, epoch: int, rows: list[dict[str, Any]]) -> dict[str, A
         state = states.OK
     else:
         state = "degraded" if words <= states.HEALTHY | states.DEGRADED else "action-needed"
-    latest = max((row for row in nodes if row["epoch"]), key=_epoch_id_of, default=None)
+    latest = latest_of(nodes)
     if latest is None:
         latest = {"epoch": epoch, "members": [], "excluded": [], "masters": []}
     told = {name: latest[name] for name in ("epoch", "members", "excluded", "masters")}
     return {"cluster": cluster, **told, "state": state, "nodes": nodes}
 
 
-def _epoch_id_of(row: dict[str, Any]) -> tuple[int, NodeId]:
-    return row["epoch"], row["proposer"] or ""
+def latest_of(rows: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+    """The row of a master in the latest epoch; None when none answers."""
+    told = (row for row in rows if row.get("epoch"))
+    return max(told, key=lambda row: (row["epoch"], row["proposer"] or ""), default=None)

@@ -143,7 +143,7 @@ class WorkerView:
 
     def status(self, timeout_ms: int) -> dict[str, Any]:
         """The whole cluster as seen from here."""
-        return summary(self.cluster, 1, [*self.gathering.gather(self.loop, self.transport, timeout_ms), self.row()])
+        return summary(self.cluster, 1, [*self.gathering.gather_all(self.loop, self.transport, timeout_ms), self.row()])
 
     def ready(self, max_lag: int | None, max_lag_s: float | None) -> tuple[bool, list[str]]:
         """Whether reads can be served, with a line for each check. How old this copy is only its master knows: it is asked."""

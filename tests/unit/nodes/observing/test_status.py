@@ -68,3 +68,32 @@ def test_a_master_of_which_nobody_answers_is_unreachable():
 def test_what_strangers_say_is_not_taken_in():
     strange = {**standby("m9"), "master": "m9"}
     assert [row["id"] for row in gathered(("m9", [strange]), ("m9", [master("m9", 1)]), timeout_ms=50)] == ["m1"]
+
+
+def test_a_node_that_is_no_master_learns_from_the_answers_which_masters_there_are():
+    """m3 was taken out and m4 was added since it was started; m2 has not heard of it yet, and m3 goes on as if nothing had been."""
+    gathering = StatusGathering("w1", ["m1", "m2", "m3"])
+    asked: list[list[str]] = []
+
+    def row(node: str, epoch: int, *masters: str) -> dict[str, Any]:
+        return {"id": node, "role": "master", "state": "ok", "master": node, "epoch": epoch, "proposer": "m1", "masters": masters}
+
+    rows = {"m1": row("m1", 7, "m1", "m2", "m4"), "m2": row("m2", 5, "m1", "m2", "m3"), "m3": row("m3", 5, "m1", "m2", "m3")}
+    rows["m4"] = row("m4", 7, "m1", "m2", "m4")
+
+    class Loop:
+        def call(self, act: Any) -> None:
+            act()
+
+    class Wire:
+        def send(self, outgoing: Any) -> None:
+            asked.append([each.to for each in outgoing])
+            for each in outgoing:
+                gathering.on_report(each.to, StatusReport(each.message.request, (rows[each.to],)))
+
+    loop: Any = Loop()
+    wire: Any = Wire()
+    for expected in ([["m1", "m2", "m3"], ["m4"]], [["m1", "m2", "m4"]]):
+        asked.clear()
+        assert [row["id"] for row in gathering.gather_all(loop, wire, WAIT_MS)] == ["m1", "m2", "m4"]
+        assert asked == expected
