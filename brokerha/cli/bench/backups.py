@@ -193,7 +193,7 @@ def _ended(site: Site, loads: Sequence[Load], case: Case, how: str, number: int)
     victim = case.victim(site, number)
     _await_answers(loads, BEFORE_S)
     repeated = sum(load.repeated for load in loads)
-    ended_s = site.kill(victim) if how == "killed" else site.stop_one(victim)
+    ended_s = site.kill(victim) if how == "killed" else site.stop(victim)
     _await_answers(loads, AFTER_S)
     seconds = [longest_pause_s([each.at_s for each in list(load.done)], ended_s) for load in loads]
     site.start(victim)

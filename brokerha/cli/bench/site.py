@@ -82,8 +82,9 @@ class Site:
                 command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
             )
 
-    def stop(self, *nodes: str) -> None:
-        """Stop nodes in order, side by side, and by force what takes too long."""
+    def stop(self, *nodes: str) -> float:
+        """Stop nodes in order, side by side, and by force what takes too long; returns the time of the performance counter before that."""
+        now_s = time.perf_counter()
         ending = [self._processes.pop(node) for node in nodes]
         for process in ending:
             process.terminate()
@@ -93,6 +94,7 @@ class Site:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(5)
+        return now_s
 
     def kill(self, node: str) -> float:
         """SIGKILL a node; returns the time of the performance counter."""
@@ -100,12 +102,6 @@ class Site:
         process.kill()
         now_s = time.perf_counter()
         process.wait(10)
-        return now_s
-
-    def stop_one(self, node: str) -> float:
-        """Stop a node in order; returns the time of the performance counter when it was told to."""
-        now_s = time.perf_counter()
-        self.stop(node)
         return now_s
 
     def end(self) -> None:

@@ -62,10 +62,9 @@ def test_the_same_seed_gives_the_same_log_and_another_seed_another_one(log):
 
 
 def test_a_backup_of_it_is_sound_and_gives_the_same_entries_but_for_what_no_backup_knows(tmp_path):
-    told: list[int] = []
-    manifest = write_backup(tmp_path / "log", 2_500, tell=told.append)
+    manifest = write_backup(tmp_path / "log", 2_500)
     assert list(BackupDirectory(tmp_path / "log").verify()) == []
-    assert (manifest.log_first_lsn, manifest.last_lsn, sum(told)) == (1, 2_500, 2_000)
+    assert (manifest.log_first_lsn, manifest.last_lsn) == (1, 2_500)
     with open_source(SourceSpec(backup=str(tmp_path / "log"))) as source:
         read = list(source.read(1, 2_500))
     assert read == [entry._replace(origin="", epoch=0) for entry in entries(2_500)]
