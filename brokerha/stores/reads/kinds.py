@@ -28,7 +28,6 @@ from brokerha.model.outside.shapes import (
 from brokerha.model.reserved import about
 from brokerha.model.reserved.staging import PARTS_LIMIT
 from brokerha.stores.comparing.digests import ROWS_LIMIT, WANTED_LIMIT
-from brokerha.stores.comparing.fingerprint import report
 from brokerha.stores.comparing.items import BITS_LIMIT
 from brokerha.stores.control.suite import EMPTY, Suite
 from brokerha.stores.rdf.repositories import Repository
@@ -36,9 +35,7 @@ from brokerha.stores.tables.key_range import RANGE_LIMIT
 
 OCTETS, JSON, MSGPACK = "application/octet-stream", "application/json", "application/x-msgpack"
 RDF_KINDS: Final = frozenset({"query", "statements", "size", "contexts"})
-PLAIN_KINDS: Final = frozenset({"fingerprint", "repositories", "control"})
-OF_TABLES: Final = frozenset({"get", "queue", "message", "queues", "tables", "snapshots", "staged", "settings", "about"})
-"""Kinds that an LMDB transaction answers (tables.py); ranges come in pieces."""
+"""Kinds that an engine answers; tables.py answers all others, but for `WALKS` and ``together``."""
 WALKS: Final = frozenset({"digests", "items"})
 """Kinds that look at the whole content."""
 READS_LIMIT: Final = 100
@@ -109,15 +106,6 @@ def check_arguments(kind: str, name: str, arguments: Mapping[str, object]) -> No
         raise InvalidRequest(f"unknown kind of read {shown(kind)}; known are {', '.join(ARGUMENTS)}")
     check_shapes("a read", _NAMED, {"name": name})
     check_shapes(f"a read of kind {kind}", shapes, arguments)
-
-
-def plain_answer(view: View, kind: str) -> bytes:
-    """The answer to a read of one of `PLAIN_KINDS`, as JSON."""
-    if kind == "fingerprint":
-        return report(view.lsn, view.fingerprint, view.items, view.counts)
-    if kind == "repositories":
-        return as_json(sorted(view.repositories))
-    return view.suite.report()
 
 
 def about_beginning(name: str, names: Collection[str]) -> bytes:

@@ -13,26 +13,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from brokerha.model.errors import InvalidRequest, TooLarge, UnknownRepository
+from brokerha.model.errors import InvalidRequest, UnknownRepository
 from brokerha.stores.rdf.query import Answer, Pattern
 from brokerha.stores.rdf.question import Question, contexts_question, query_question, size_question, statements_question
 from brokerha.stores.rdf.repository import RdfRepository
-from brokerha.stores.reads.kinds import (
-    JSON,
-    MSGPACK,
-    PLAIN_KINDS,
-    RDF_KINDS,
-    View,
-    as_json,
-    plain_answer,
-    text_argument,
-    texts_argument,
-)
+from brokerha.stores.reads.kinds import JSON, RDF_KINDS, View, as_json, text_argument, texts_argument
 from brokerha.stores.reads.pending import Pending
 from brokerha.stores.reads.tables import TablesReading
-from brokerha.stores.reads.together import REPOSITORIES_LIMIT, RESULT_LIMIT_BYTES, Wanted, read_number
+from brokerha.stores.reads.together import REPOSITORIES_LIMIT, Wanted, read_number
 from brokerha.stores.sparql.scratch import ScratchText
-from brokerha.stores.tables.key_range import KeyRange
 
 
 class TogetherRun:
@@ -49,7 +38,7 @@ class TogetherRun:
         for number, wanted in enumerate(reads, 1):
             with read_number(number):
                 if wanted.kind in RDF_KINDS:
-                    self._asked.setdefault(wanted.name, []).append((number, question_of(*wanted)))
+                    self._asked.setdefault(wanted.name, []).append((number, question_of(wanted)))
         if len(self._asked) > REPOSITORIES_LIMIT:
             raise InvalidRequest(
                 f"the reads are about {len(self._asked)} repositories; {REPOSITORIES_LIMIT} is the limit"
@@ -70,7 +59,7 @@ class TogetherRun:
                     content_type, pieces = questions[number].answer()
                     found.append((content_type, b"".join(pieces)))
                 else:
-                    found.append(self._answer(view, transaction, wanted))
+                    found.append(self._tables.answer(transaction, view, wanted, self._pending, self._may_go_on))
         return found
 
     def _evaluate(self, engines: list[tuple[str, RdfRepository]], place: int, begun: Callable[[], None]) -> None:
@@ -86,34 +75,10 @@ class TogetherRun:
             union=name in self._unions,
         )
 
-    def _answer(self, view: View, transaction: Any, wanted: Wanted) -> tuple[str, bytes]:
-        kind, name, arguments = wanted
-        if kind == "range":
-            body = bytearray()
-            snapshot = text_argument(arguments, "snapshot")
-            past = None if snapshot is None else (snapshot, name)
-            for piece in self._tables.range(transaction, KeyRange(name, arguments), self._pending, self._may_go_on, past):
-                body += piece
-                if len(body) > RESULT_LIMIT_BYTES:
-                    raise TooLarge(f"the range has more than {RESULT_LIMIT_BYTES} bytes: ask for less")
-            return MSGPACK, bytes(body)
-        if kind in PLAIN_KINDS:
-            return JSON, plain_answer(view, kind)
-        return self._tables.answer(transaction, view.repositories, wanted, self._pending, self._may_go_on)
 
-
-def read_pending(
-    view: View,
-    kind: str,
-    name: str,
-    arguments: dict[str, object],
-    pending: Pending,
-    may_go_on: Callable[[], bool],
-    *,
-    union: bool,
-) -> Answer:
+def read_pending(view: View, wanted: Wanted, pending: Pending, may_go_on: Callable[[], bool], *, union: bool) -> Answer:
     """One read of a repository on top of what is pending. Raises InvalidRequest and what is below it, TimedOut, StoreError."""
-    question = question_of(kind, name, arguments)
+    question, name = question_of(wanted), wanted.name
     engine_of(view, pending, name).together(scratch_of(pending, name), [question], may_go_on=may_go_on, union=union)
     return question.answer()
 
@@ -132,8 +97,9 @@ def engine_of(view: View, pending: Pending, name: str) -> RdfRepository:
     return RdfRepository(None) if listed is None or on.is_emptied else listed.engine
 
 
-def question_of(kind: str, _name: str, arguments: dict[str, object]) -> Question:
+def question_of(wanted: Wanted) -> Question:
     """A read of a repository in the form that an update can evaluate. Raises InvalidRequest, NotAcceptable."""
+    kind, _, arguments = wanted
     contexts, accept = texts_argument(arguments, "context"), text_argument(arguments, "accept")
     if kind == "size":
         return size_question(contexts)

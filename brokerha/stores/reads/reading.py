@@ -44,12 +44,10 @@ from brokerha.stores.files.environment import Environment, store_errors
 from brokerha.stores.reads.kinds import (
     JSON,
     MSGPACK,
-    OF_TABLES,
-    PLAIN_KINDS,
+    RDF_KINDS,
     View,
     as_json,
     check_arguments,
-    plain_answer,
     text_argument,
     texts_argument,
 )
@@ -112,20 +110,15 @@ class Reader:
     ) -> ReadAnswer:
         """Answer one read. Raises InvalidRequest and what is below it, TimedOut, StoreError."""
         check_arguments(kind, name, arguments)
-        if kind in PLAIN_KINDS:
-            return ReadAnswer(JSON, view.lsn, in_pieces(plain_answer(view, kind)))
-        pending = Pending.of(arguments)
-        if kind in OF_TABLES:
-            wanted = Wanted(kind, name, arguments)
-            with self._transaction(f"cannot read {' '.join(filter(None, (kind, name)))}") as transaction:
-                content_type, body = self.tables.answer(transaction, view.repositories, wanted, pending, may_go_on)
-            return ReadAnswer(content_type, view.lsn, in_pieces(body))
+        pending, wanted = Pending.of(arguments), Wanted(kind, name, arguments)
         if kind == "range":
-            pieces = self._range(name, KeyRange(name, arguments), pending, may_go_on, text_argument(arguments, "snapshot"))
-            return ReadAnswer(MSGPACK, view.lsn, pieces)
+            return ReadAnswer(MSGPACK, view.lsn, self._range(KeyRange(name, arguments), pending, may_go_on))
+        if kind not in RDF_KINDS:
+            with self._transaction(f"cannot read {' '.join(filter(None, (kind, name)))}") as transaction:
+                content_type, body = self.tables.answer(transaction, view, wanted, pending, may_go_on)
+            return ReadAnswer(content_type, view.lsn, in_pieces(body))
         if pending.on(name) != UNTOUCHED:
-            union = self._is_union(name)
-            content_type, pieces = read_pending(view, kind, name, arguments, pending, may_go_on, union=union)
+            content_type, pieces = read_pending(view, wanted, pending, may_go_on, union=self._is_union(name))
             return ReadAnswer(content_type, view.lsn, pieces)
         return self._rdf(view, kind, name, arguments, may_go_on)
 
@@ -138,12 +131,9 @@ class Reader:
         with self._reading.one(), store_errors(doing), self._environment.lmdb.begin() as transaction:
             yield transaction
 
-    def _range(
-        self, table: str, wanted: KeyRange, pending: Pending, may_go_on: Callable[[], bool], snapshot: str | None
-    ) -> Iterator[bytes]:
-        past = None if snapshot is None else (snapshot, table)
+    def _range(self, wanted: KeyRange, pending: Pending, may_go_on: Callable[[], bool]) -> Iterator[bytes]:
         with self._transaction("cannot read a range of keys") as transaction:
-            for piece in self.tables.range(transaction, wanted, pending, may_go_on, past):
+            for piece in self.tables.range(transaction, wanted, pending, may_go_on):
                 yield from in_pieces(piece)
                 self._reading.check()
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,13 +10,23 @@ import msgpack
 
 from brokerha.model.errors import NotFound, TooLarge
 from brokerha.model.reserved import about, claims, settings
+from brokerha.stores.comparing.fingerprint import report
 from brokerha.stores.execution.expectations import Before, range_digest
 from brokerha.stores.execution.last_changes import LastChanges
 from brokerha.stores.execution.prepared import BEGINNING, messages_in
 from brokerha.stores.execution.staged import BEGINNING as STAGED
 from brokerha.stores.execution.staged import Parts
 from brokerha.stores.files.environment import Environment
-from brokerha.stores.reads.kinds import JSON, MSGPACK, OCTETS, about_answer, about_beginning, settings_answer
+from brokerha.stores.reads.kinds import (
+    JSON,
+    MSGPACK,
+    OCTETS,
+    View,
+    about_answer,
+    about_beginning,
+    as_json,
+    settings_answer,
+)
 from brokerha.stores.reads.pending import Pending
 from brokerha.stores.reads.queues import RESULT_LIMIT_BYTES, QueueRange, piece_of
 from brokerha.stores.reads.together import Wanted
@@ -48,30 +57,43 @@ class TablesReading:
         """What the prepared branches take that were there when somebody looked last; replaced as a whole, by any thread."""
 
     def answer(
-        self, transaction: Any, repositories: Collection[str], wanted: Wanted, pending: Pending, may_go_on: Callable[[], bool]
+        self, transaction: Any, view: View, wanted: Wanted, pending: Pending, may_go_on: Callable[[], bool]
     ) -> tuple[str, bytes]:
-        """Content type and body of a read of one of `OF_TABLES`. Raises InvalidRequest and what is below it, TimedOut, StoreDamaged."""
+        """Content type and body of a read. Raises InvalidRequest and what is below it, TimedOut, StoreDamaged."""
         kind, name, arguments = wanted
         match kind:
             case "get":
                 return OCTETS, self.value(transaction, name, arguments, pending)
+            case "range":
+                return MSGPACK, self._whole_range(transaction, KeyRange(name, arguments), pending, may_go_on)
             case "queue":
                 return MSGPACK, self.queue(transaction, QueueRange(name, arguments), pending, may_go_on)
             case "message":
                 message = self._queues.message(transaction, name, str(arguments["id"]))
                 return MSGPACK, piece_of(message, int(str(arguments.get("number") or 0)), partial(stored_value, transaction, self._keys))
+            case "about":
+                beginning = about_beginning(name, view.repositories)
+                return JSON, about_answer(name, view.repositories, self.rows(transaction, about.TABLE, beginning))
+        return JSON, self._overview(transaction, view, kind, pending)
+
+    def _overview(self, transaction: Any, view: View, kind: str, pending: Pending) -> bytes:
+        """The answer to a read that names nothing."""
+        match kind:
+            case "fingerprint":
+                return report(view.lsn, view.fingerprint, view.items, view.counts)
+            case "repositories":
+                return as_json(sorted(view.repositories))
+            case "control":
+                return view.suite.report()
             case "queues":
-                return JSON, self.queues(transaction, pending)
+                return self.queues(transaction, pending)
             case "tables":
-                return JSON, self.names(transaction)
+                return as_json([name for name in table_names(transaction, self._keys) if name not in OWN_TABLES])
             case "snapshots":
-                return JSON, snapshots_in(transaction, self._keys).report()
+                return snapshots_in(transaction, self._keys).report()
             case "staged":
-                return JSON, Parts(checked_rows(transaction, self._keys, STAGED)).report()
-            case "settings":
-                return JSON, settings_answer(self.rows(transaction, settings.TABLE, b""))
-        beginning = about_beginning(name, repositories)
-        return JSON, about_answer(name, repositories, self.rows(transaction, about.TABLE, beginning))
+                return Parts(checked_rows(transaction, self._keys, STAGED)).report()
+        return settings_answer(self.rows(transaction, settings.TABLE, b""))
 
     def before(self, transaction: Any, fingerprint: bytes) -> Before:
         """The state of an LMDB transaction, for expectations; the fingerprint is that of its commit."""
@@ -82,21 +104,17 @@ class TablesReading:
             lambda low, high: range_digest(range_digests(transaction, self._keys, low, high)),
         )
 
-    def get(self, transaction: Any, row_key: bytes, pending: Pending) -> bytes:
-        """The value of a key. Raises NotFound, StoreDamaged."""
+    def value(self, transaction: Any, table: str, arguments: Mapping[str, Any], pending: Pending) -> bytes:
+        """The answer to a read of kind ``get``; what a snapshot shows is laid over by nothing. Raises NotFound, StoreDamaged."""
+        row_key = wanted_row_key(table, arguments)
+        if arguments.get("snapshot") is not None:
+            numbers = snapshots_in(transaction, self._keys).from_on(arguments["snapshot"], table)
+            return past_value(numbers, table, row_key[len(row_key_of(table, b"")) :], partial(stored_value, transaction, self._keys))
         is_pending = row_key in pending.keys
         value = pending.keys[row_key] if is_pending else stored_value(transaction, self._keys, row_key)
         if value is None:
             raise NotFound("there is no such key")
         return value
-
-    def value(self, transaction: Any, table: str, arguments: Mapping[str, Any], pending: Pending) -> bytes:
-        """The answer to a read of kind ``get``; what a snapshot shows is laid over by nothing. Raises NotFound, StoreDamaged."""
-        row_key = wanted_row_key(table, arguments)
-        if arguments.get("snapshot") is None:
-            return self.get(transaction, row_key, pending)
-        numbers = snapshots_in(transaction, self._keys).from_on(arguments["snapshot"], table)
-        return past_value(numbers, table, row_key[len(row_key_of(table, b"")) :], partial(stored_value, transaction, self._keys))
 
     def is_union(self, transaction: Any, repository: str) -> bool:
         """Whether the default graph of a repository is the union of all."""
@@ -108,31 +126,20 @@ class TablesReading:
         for row_key, value in checked_rows(transaction, self._keys, row_key_of(table, beginning)):
             yield row_key[skip:], value
 
-    def names(self, transaction: Any) -> bytes:
-        """Names of all tables, in order, as JSON; brokerha's own are left out."""
-        return json.dumps([name for name in table_names(transaction, self._keys) if name not in OWN_TABLES]).encode()
-
     def range(
-        self,
-        transaction: Any,
-        wanted: KeyRange,
-        pending: Pending,
-        may_go_on: Callable[[], bool],
-        snapshot: tuple[str, str] | None = None,
+        self, transaction: Any, wanted: KeyRange, pending: Pending, may_go_on: Callable[[], bool]
     ) -> Iterator[bytes]:
-        """A range as a msgpack list of (key, value), also as a ``snapshot`` (its name, the table) shows it.
-
-        Raises TimedOut, TooLarge, UnknownSnapshot, StoreDamaged.
-        """
-        if snapshot is None and not pending.keys:
+        """A range as a msgpack list of (key, value), in pieces. Raises TimedOut, TooLarge, UnknownSnapshot, StoreDamaged."""
+        if wanted.snapshot is None and not pending.keys:
             yield from range_pieces(transaction, self._keys, wanted, may_go_on)
             return
 
         def rows_of(place: KeyRange) -> Iterator[tuple[bytes, bytes]]:
             return range_rows(transaction, self._keys, place, may_go_on)
 
-        if snapshot is not None:
-            rows = past_rows(snapshots_in(transaction, self._keys).from_on(*snapshot), wanted, rows_of)
+        if wanted.snapshot is not None:
+            numbers = snapshots_in(transaction, self._keys).from_on(wanted.snapshot, wanted.table)
+            rows = past_rows(numbers, wanted, rows_of)
         else:
             rows = ((row_key[wanted.skip :], value) for row_key, value in pending.rows(rows_of(wanted), wanted))
         found = []
@@ -143,6 +150,14 @@ class TablesReading:
                 raise TooLarge(f"the range has more than {RESULT_LIMIT_BYTES} bytes: ask for less")
             found.append((key, value))
         yield msgpack.packb(found)
+
+    def _whole_range(self, transaction: Any, wanted: KeyRange, pending: Pending, may_go_on: Callable[[], bool]) -> bytes:
+        body = bytearray()
+        for piece in self.range(transaction, wanted, pending, may_go_on):
+            body += piece
+            if len(body) > RESULT_LIMIT_BYTES:
+                raise TooLarge(f"the range has more than {RESULT_LIMIT_BYTES} bytes: ask for less")
+        return bytes(body)
 
     def queue(self, transaction: Any, wanted: QueueRange, pending: Pending, may_go_on: Callable[[], bool]) -> bytes:
         """Messages as a msgpack list of (id, content type, body), or what a holder is answered. Raises NotFound, TimedOut, TooLarge, StoreDamaged."""
@@ -173,4 +188,4 @@ class TablesReading:
             self._queues.all_counts(transaction),
             lambda queue, message_id: self._queues.holds(transaction, queue, message_id),
         )
-        return json.dumps({queue: counts.report() for queue, counts in counted.items()}).encode()
+        return as_json({queue: counts.report() for queue, counts in counted.items()})

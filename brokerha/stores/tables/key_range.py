@@ -43,13 +43,15 @@ class KeyRange:
     """Which keys a read of kind ``range`` asks for.
 
     Arguments, all optional: ``prefix``; ``from``, the first key; ``to``, the first key that is left out; ``limit``, 1000
-    if not given; ``reverse``, highest first. Their shapes were checked (reads/kinds.py). Raises InvalidRequest.
+    if not given; ``reverse``, highest first; ``snapshot``, as which snapshot shows them. Their shapes were checked (reads/kinds.py).
+    Raises InvalidRequest.
     """
 
-    __slots__ = ("high", "is_reverse", "limit", "low", "skip")
+    __slots__ = ("high", "is_reverse", "limit", "low", "skip", "snapshot", "table")
 
     def __init__(self, table: str, arguments: Mapping[str, Any]) -> None:
         beginning = row_key_of(_checked_table(table), _bytes_argument(arguments, "prefix"))
+        self.table = table
         self.skip = len(row_key_of(table, b""))
         """Bytes of a row key before the key."""
         self.low = max(beginning, row_key_of(table, _bytes_argument(arguments, "from")))
@@ -58,10 +60,12 @@ class KeyRange:
             self.high = min(self.high, row_key_of(table, _bytes_argument(arguments, "to")))
         self.limit: int = arguments.get("limit") or RANGE_LIMIT_DEFAULT
         self.is_reverse = bool(arguments.get("reverse"))
+        self.snapshot: str | None = arguments.get("snapshot")
 
     def within(self, table: str, beginning: bytes) -> Self:
         """The same range of what follows after the beginning of keys of another table."""
         moved = copy(self)
+        moved.table, moved.snapshot = table, None
         rows = row_key_of(table, beginning)
         moved.skip = len(rows)
         moved.low = rows + self.low[self.skip :]
