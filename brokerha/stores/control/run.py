@@ -14,18 +14,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from pyoxigraph import BlankNode, Literal, NamedNode, Store
+from pyoxigraph import BlankNode, NamedNode, Store
 
 from brokerha.model.control import ASK, Check, shortened
 from brokerha.model.errors import InvalidRequest, Rejected
 from brokerha.stores.control.sparql import Question, Row, canonical_rows, question_of
 from brokerha.stores.rdf.change import AS_BLANK_FUNCTIONS, PendingQuads, parse_lines
-from brokerha.stores.rdf.terms import Function, Term, bound
+from brokerha.stores.rdf.terms import REPORTED, Function, Term, bound, report_function
 from brokerha.stores.rdf.view import state_text, undone
-from brokerha.stores.sparql.tokens import RESERVED
 from brokerha.stores.sparql.unknown import failing
-
-_DONE = Literal(True)
 
 
 def problems(engine: Store, checks: Sequence[Check], state: PendingQuads) -> dict[str, str]:
@@ -61,12 +58,12 @@ def rows_found(engine: Store, questions: Sequence[Question], state: PendingQuads
     functions: dict[NamedNode, Function] = dict(AS_BLANK_FUNCTIONS)
     found: list[list[tuple[Term | None, ...]]] = []
     for number, question in enumerate(questions):
-        report = NamedNode(f"{RESERVED}report:{number}")
+        report = report_function(number)
         rows: list[tuple[Term | None, ...]] = []
         functions.update(failing(question.unknown))
         functions[report] = _reporter(rows)
         found.append(rows)
-        pieces.append(f"DELETE {{ }} INSERT {{ }} WHERE {question.clause(str(report))};\n")
+        pieces.append(f"DELETE {{ }} INSERT {{ }} WHERE {question.clause(report)};\n")
     names = ", ".join(repr(question.check.name) for question in questions)
     undone(engine, "".join(pieces), functions, lambda error: Rejected(f"check {names} cannot be evaluated: {error}"))
     return [canonical_rows(rows) for rows in found]
@@ -116,6 +113,6 @@ def _shown(row: Row) -> str:
 def _reporter(rows: list[tuple[Term | None, ...]]) -> Callable[..., Term]:
     def report(*terms: Term) -> Term:
         rows.append(bound(terms))
-        return _DONE
+        return REPORTED
 
     return report

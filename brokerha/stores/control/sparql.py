@@ -23,7 +23,7 @@ from pyoxigraph import NamedNode, Quad, RdfFormat, Store, parse
 from brokerha.ingress.nesting import refuse_deep_quads
 from brokerha.model.control import ASK, Check, rows_of
 from brokerha.model.errors import InvalidRequest
-from brokerha.stores.rdf.terms import Term, arguments_of
+from brokerha.stores.rdf.terms import Term, report_function, reporting_clause
 from brokerha.stores.sparql.refusals import FRESH_FUNCTIONS
 from brokerha.stores.sparql.request import prologue_end, read_query
 from brokerha.stores.sparql.text import check_query
@@ -57,12 +57,9 @@ class Question:
     unknown: tuple[NamedNode, ...]
     """Functions that it calls and that the engine does not know."""
 
-    def clause(self, report: str) -> str:
+    def clause(self, report: NamedNode) -> str:
         """A WHERE clause that calls the function `report` with each row; no more rows than are needed to judge."""
-        limit = 1 if self.check.kind == ASK else len(self.rows) + 1
-        names = " ".join(f"?{name}" for name in self.variables)
-        inner = f"{{ SELECT {names} {{ {{ {self.query}\n}} }} LIMIT {limit} }}"
-        return f"{{ {inner} BIND({report}({arguments_of(self.variables)}) AS ?brokerha_reported) }}"
+        return reporting_clause(self.query, self.variables, 1 if self.check.kind == ASK else len(self.rows) + 1, report)
 
 
 def check_fields(name: str, kind: str, target: str, text: str, expected: str) -> None:
@@ -183,7 +180,7 @@ def _term(text: str) -> Term:
 def _check_second_form(question: Question) -> None:
     """Have the engine parse the query as it will be evaluated."""
     try:
-        Store().update(f"{_NEVER_RUN}DELETE {{ }} INSERT {{ }} WHERE {question.clause('<urn:f>')}")
+        Store().update(f"{_NEVER_RUN}DELETE {{ }} INSERT {{ }} WHERE {question.clause(report_function(0))}")
     except SyntaxError as error:
         raise InvalidRequest(f"this query cannot be used as a check: {error}"[:MESSAGE_LIMIT]) from None
     except RuntimeError:

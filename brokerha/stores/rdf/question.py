@@ -28,14 +28,13 @@ from brokerha.stores.rdf import query as rdf_query
 from brokerha.stores.rdf.change import AS_BLANK, AS_BLANK_FUNCTIONS, as_iri
 from brokerha.stores.rdf.formats import BOOLEANS, QUADS, SOLUTIONS, TRIPLES, choose
 from brokerha.stores.rdf.query import RESULT_LIMIT_BYTES, Answer, Pattern
-from brokerha.stores.rdf.terms import Function, Term, arguments_of, bound
+from brokerha.stores.rdf.terms import REPORTED, Function, Term, bound, report_function, reporting_clause
 from brokerha.stores.sparql.request import QueryFacts, read_query
 from brokerha.stores.sparql.text import check_query
-from brokerha.stores.sparql.tokens import RESERVED, VARIABLE, Tokens, in_full, tokenize
+from brokerha.stores.sparql.tokens import VARIABLE, Tokens, in_full, tokenize
 from brokerha.stores.sparql.unknown import failing
 
 ROWS_LIMIT: Final = 2_000_000
-_DONE: Final = Literal(True)
 
 Row = tuple[Term | None, ...]
 Finish = Callable[[list[Row]], Answer]
@@ -68,15 +67,13 @@ class Question:
 
         ``using`` is the dataset of a question that names none itself.
         """
-        names = " ".join(f"?{name}" for name in self._names) or "*"
-        inner = f"{{ SELECT {names} {{ {{ {self._query}\n}} }} LIMIT {ROWS_LIMIT + 1} }}"
-        clause = f"{{ {inner} BIND({_report(number)}({arguments_of(self._names)}) AS ?brokerha_reported) }}"
+        clause = reporting_clause(self._query, self._names, ROWS_LIMIT + 1, report_function(number))
         return f"DELETE {{ }} INSERT {{ }}\n{self._using or using}\nWHERE {clause};\n"
 
     def functions(self, number: int, may_go_on: Callable[[], bool]) -> dict[NamedNode, Function]:
         """What the text calls."""
         self._may_go_on = may_go_on
-        return {**failing(self._unknown), _report(number): self._take}
+        return {**failing(self._unknown), report_function(number): self._take}
 
     def answer(self) -> Answer:
         """What the read answers, once the text was run. Raises TooLarge, TimedOut, InvalidRequest, NotAcceptable."""
@@ -97,7 +94,7 @@ class Question:
             self._fault = TimedOut("the query did not finish in its time")
         else:
             self._rows.append(bound(terms))
-            return _DONE
+            return REPORTED
         self._rows.clear()
         return None
 
@@ -263,7 +260,3 @@ def _quad(row: Row) -> Quad:
 
 def _text_of(term: Term | None) -> str:
     return term.value if isinstance(term, (Literal, NamedNode, BlankNode)) else ""
-
-
-def _report(number: int) -> NamedNode:
-    return NamedNode(f"{RESERVED}report:{number}")
