@@ -54,7 +54,7 @@ UNTOUCHED = OnRepository(exists=None, is_emptied=False, operations=())
 
 
 class Pending:
-    """Open operations; false when there are none."""
+    """Open operations."""
 
     __slots__ = ("_accepted", "_on_repositories", "_published", "keys", "txid")
 
@@ -78,10 +78,6 @@ class Pending:
         """What the arguments ``pending`` (a body, or empty) and ``txid`` (names fresh things) say. Raises InvalidRequest, TooLarge."""
         body = arguments.get("pending")
         return cls(unpack_operations(body) if body else (), arguments.get("txid") or TXID_DEFAULT)
-
-    def __bool__(self) -> bool:
-        """Whether anything is laid over."""
-        return bool(self.keys or self._published or self._accepted or self._on_repositories)
 
     def rows(self, held: Iterable[tuple[bytes, bytes]], wanted: KeyRange) -> Iterator[tuple[bytes, bytes]]:
         """The rows of a range in its order; ``held`` are those of the store, in the same order and without a limit."""
