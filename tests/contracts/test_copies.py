@@ -31,12 +31,11 @@ class InMemory:
     @pytest.fixture
     def opened(self, free_bytes: list[int]) -> Callable[[str], Port]:
         self.numbers = itertools.count()
-        self.free_bytes = free_bytes
         return lambda _node: MemoryCopy(self.name, free_bytes=lambda: free_bytes[0])
 
     @pytest.fixture
     def reopened(self) -> Callable[[MemoryCopy], Port]:
-        return lambda copy: MemoryCopy.from_image(copy.image(), self.name, free_bytes=lambda: self.free_bytes[0])
+        return MemoryCopy.restarted
 
     def name(self) -> str:
         return f"j{next(self.numbers)}"

@@ -49,7 +49,7 @@ class OfMemory:
 
     @pytest.fixture
     def reopened(self) -> Callable[[MemoryStore], Store]:
-        return lambda store: MemoryStore.from_image(store.image())
+        return MemoryStore.restarted
 
 
 class OfFiles:

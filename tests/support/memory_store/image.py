@@ -8,7 +8,7 @@ from functools import reduce
 from operator import xor
 
 from brokerha.model.fingerprints import packed
-from brokerha.model.ids import Lsn, TxId
+from brokerha.model.ids import Lsn
 from brokerha.model.operations import (
     Accept,
     By,
@@ -108,7 +108,6 @@ class MemoryImage:
     first_kept: Lsn = 1
     """LSN of the first of `lines`."""
     lines: list[Logged] = field(default_factory=list)
-    executed: list[tuple[TxId, Lsn]] = field(default_factory=list)
 
     def before(self) -> Before:
         """This state, for expectations."""
@@ -142,7 +141,6 @@ class MemoryImage:
             queues={name: queue.copy() for name, queue in self.queues.items()},
             changed=dict(self.changed),
             lines=list(self.lines),
-            executed=list(self.executed),
         )
 
     def difference(self, change: Change) -> int:

@@ -4,14 +4,14 @@ It is as simple as the rules allow: dictionaries, one transaction after the othe
 `WorkerStore`, to the last byte of effect, reason and fingerprint; of RDF it knows adding and removing N-Quads lines,
 which it takes as they are, and refuses SPARQL.
 
-A crash takes `image`, the durable state, and `from_image` starts again from it: whatever `execute` or `apply`
-returned from is in the image. No clock, no randomness, no file, and no order that depends on hashing.
+No clock, no randomness, no file, and no order that depends on hashing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Self
 
 from brokerha.model.control import Check
 from brokerha.model.errors import InvalidRequest, Rejected, StoreDiffers
@@ -73,30 +73,21 @@ _ELSEWHERE = (*ON_KEYS, *ON_QUEUES, *EXPECTATIONS, *ON_SNAPSHOTS)
 class MemoryStore:
     """All data of one worker, in memory. Fulfils `ports.store.Store`."""
 
-    def __init__(self, keep_results: int = 100_000) -> None:
-        self._keep_results = keep_results
-        self._image = MemoryImage()
+    def __init__(self) -> None:
+        self._stand_at(MemoryImage())
+
+    def _stand_at(self, image: MemoryImage) -> None:
+        self._image = image
         self._held: Prepared | None = None
         """What is prepared; None until it is looked for."""
         self._past: Snapshots | None = None
         """Its snapshots of tables, as well."""
 
-    @classmethod
-    def from_image(cls, image: object, keep_results: int = 100_000) -> MemoryStore:
-        """A store that stands where `image` was taken; the image stays as it is."""
-        invariant(isinstance(image, MemoryImage), "an image comes from MemoryStore.image")
-        store = cls(keep_results)
-        store._image = cast("MemoryImage", image).copy()
+    def restarted(self) -> Self:
+        """The store after a crash: whatever `execute` or `apply` returned from is in it. This one is no part of it."""
+        store = copy(self)
+        store._stand_at(self._image.copy())
         return store
-
-    def image(self) -> object:
-        """A copy of everything durable, for `from_image`."""
-        return self._image.copy()
-
-    @property
-    def executed(self) -> Iterator[tuple[TxId, Lsn]]:
-        """(transaction id, LSN) of everything executed here, in order; applied effects carry no transaction id."""
-        return iter(self._image.executed)
 
     @property
     def lineage(self) -> int:
@@ -122,7 +113,6 @@ class MemoryStore:
             outcome, reason, effect = self._execute(txid, timestamp, body)
             result = Result(outcome, reason, effect, packed(image.fingerprint))
             self._advance(Logged(txid, timestamp, *result))
-            image.executed.append((txid, image.lsn))
             results.append(result)
         return results
 
@@ -141,7 +131,7 @@ class MemoryStore:
             self._advance(line)
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
-        """Lines that are kept; none when ``first_lsn`` was trimmed."""
+        """Lines that are there; none when ``first_lsn`` lies before them."""
         image = self._image
         if first_lsn < image.first_kept:
             return []
@@ -175,13 +165,8 @@ class MemoryStore:
         return next_lsn - first_lsn
 
     def _advance(self, line: Logged) -> None:
-        image = self._image
-        image.lsn += 1
-        image.lines.append(line)
-        # Dropping many at once keeps the price of dropping small.
-        if len(image.lines) >= 2 * self._keep_results:
-            del image.lines[: -self._keep_results]
-            image.first_kept = image.lsn - self._keep_results + 1
+        self._image.lsn += 1
+        self._image.lines.append(line)
 
     def _check(self, changes: list[Change], wanted: bytes) -> None:
         """Raise StoreDiffers when these changes do not fit, or lead to another fingerprint; nothing is changed yet."""

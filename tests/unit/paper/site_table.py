@@ -70,7 +70,7 @@ class SiteTable:
     def crash(self, node: NodeId) -> None:
         """Stop a worker at once; its copy keeps what is durable, and what was under way to it is lost."""
         del self.workers[node]
-        self.copies[node] = MemoryCopy.from_image(self.copies[node].image(), lambda: f"copy-{next(self._names)}")
+        self.copies[node] = self.copies[node].restarted()
         self.mail = [letter for letter in self.mail if letter[1].to != node]
 
     def wipe(self, node: NodeId) -> None:

@@ -109,7 +109,7 @@ class Copy:
 
     def __init__(self, store: MemoryStore, between: Sequence[LogEntry] = ()) -> None:
         """``between`` is applied after the first answer."""
-        self.store = MemoryStore.from_image(store.image())
+        self.store = store.restarted()
         self.image = self.store._image
         """The data behind its back."""
         self.between = list(between)

@@ -85,7 +85,7 @@ class RewindTable:
     def crash(self, node: NodeId) -> None:
         """Stop a worker at once; its copy keeps what is durable."""
         del self.workers[node]
-        self.copies[node] = MemoryCopy.from_image(self.copies[node].image(), self.name)
+        self.copies[node] = self.copies[node].restarted()
 
     def name(self) -> str:
         return f"copy-{next(self._names)}"
