@@ -19,7 +19,7 @@ One dictionary for all items, so memory is that of the state. No Spark and no py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -55,8 +55,7 @@ from brokerha.stores.comparing.fingerprint import (
     message_digest,
     repository_digest,
 )
-from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE, bucket_of, check_item, key_item, message_item
-from brokerha.stores.execution.last_changes import STORE_OF
+from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE, check_item, key_item, message_item
 from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.queue_change import NEVER_USED, Counts, Message
 
@@ -86,7 +85,7 @@ class Held(NamedTuple):
 class State:
     """The content after some entries; `take` the next one."""
 
-    __slots__ = ("_total", "changed", "counts", "items", "lsn")
+    __slots__ = ("_total", "counts", "items", "lsn")
 
     def __init__(self) -> None:
         digest = repository_digest(MAIN)
@@ -98,8 +97,6 @@ class State:
         """What lives, by item; repositories and checks included."""
         self.counts: dict[str, Counts] = {}
         """Counters of each queue that was ever used."""
-        self.changed: dict[tuple[str, str], Lsn] = {}
-        """LSN of the last change of each store, by kind and name (stores/execution/last_changes.py)."""
 
     @property
     def fingerprint(self) -> bytes:
@@ -140,11 +137,8 @@ class State:
         """Names of the repositories that exist, sorted."""
         return sorted(held.name for held in self.items.values() if held.store == GRAPH and not held.key)
 
-    def _change(self, change: Change, lsn: Lsn) -> None:  # noqa: C901, PLR0912  One case for each kind.
+    def _change(self, change: Change, lsn: Lsn) -> None:
         name = change[1]
-        store = STORE_OF.get(change.kind)
-        if store is not None:
-            self.changed[store, name] = lsn
         match change:
             case Put():
                 row_key = row_key_of(change.table, change.key)
@@ -242,38 +236,3 @@ def state_at(entries: Iterable[LogEntry], lsn: Lsn) -> State:
     if state.lsn < lsn:
         raise LinesMissing(f"the entries end with LSN {state.lsn}, before {lsn}")
     return state
-
-
-class Bucket(NamedTuple):
-    """Items of one bucket of one store."""
-
-    number: int
-    digest: int
-    """XOR of their digests."""
-
-
-Place = tuple[str, str, int]
-"""Store, name and number of a bucket."""
-
-
-def buckets_of(items: Iterable[tuple[bytes, Held]], bits: int) -> dict[Place, Bucket]:
-    """Number and XOR of the items of each bucket that has any.
-
-    As a worker tells them (stores/comparing/digests.py): checks have no name, and names of repositories and counters are in no bucket.
-    """
-    counted: dict[Place, list[int]] = {}
-    for item, held in items:
-        if held.store == GRAPH and not held.key:
-            continue
-        name = "" if held.store == CONTROL else held.name
-        found = counted.setdefault((held.store, name, bucket_of(item, bits)), [0, 0])
-        found[0] += 1
-        found[1] ^= held.digest
-    return {place: Bucket(number, digest) for place, (number, digest) in counted.items()}
-
-
-def differing(one: dict[Place, Bucket], other: dict[Place, Bucket]) -> Iterator[Place]:
-    """Places whose buckets are not the same in both, in order."""
-    for place in sorted(one.keys() | other.keys()):
-        if one.get(place) != other.get(place):
-            yield place
