@@ -62,15 +62,15 @@ class FakeFront:
         self._store: WorkerStore | None = None
         self.transactions = FakeTransactions(node_id)
         self.results: list[tuple[str, str, str]] = []
-        self.rewinds: list[list[int]] = []
         """(txid, outcome, reason) by LSN - 1."""
+        self.rewinds: list[list[int]] = []
         self.bodies: dict[str, tuple[int, bytes]] = {}
         self.submitted: list[tuple[str, str, int, int]] = []
         """(txid, level, copies, timeout_ms) of every submit that was taken in."""
         self.apart: list[str] = []
+        """What each of them wants at a master that is apart."""
         self.users: list[str] = []
         """Of each write, as the door named it."""
-        """What each of them wants at a master that is apart."""
         self.commands: list[tuple[str, dict[str, Any], int]] = []
         self.reads: list[tuple[str, str, dict[str, Any], int, int]] = []
         self.is_silent = False
