@@ -50,7 +50,8 @@ class Site:
 
     def start_master(self, name: str, workers: tuple[str, ...] | None = None) -> MasterNode:
         workers = (f"w{name[1:]}",) if workers is None else workers
-        config = MasterConfig(SyncConfig(name, self.names or (name,)), FeedConfig(workers, **self.feed), self.outcomes_wait_ms)
+        sync, feed = SyncConfig(name, self.names or (name,)), FeedConfig(workers, **self.feed)
+        config = MasterConfig(sync, feed, outcomes_wait_ms=self.outcomes_wait_ms)
         # A journal that was closed is read from its disk again, as by a new process.
         journal = self.journals.get(name) or memory_log(name, f"journal-of-{name}")
         self.journals[name] = reopened(journal)
