@@ -111,6 +111,7 @@ def _master_maker(
             journal,
             transport,
             SystemClock(),
+            settings,
             followers,
             of_reads,
             protect_single_worker=config.protect_single_worker,
@@ -121,7 +122,6 @@ def _master_maker(
             runner=runner,
             loop=loop,
             orders=orders,
-            settings=settings,
         )
 
     return make
@@ -214,10 +214,10 @@ def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
         transport,
         clock,
         masters,
+        settings,
         limits,
         scrubbing=scrubbing,
         tasks=tasks,
         guard=guard,
         folder=None if is_embedded(config.broker_of(node_id)) else config.data_directory(node_id),
-        settings=settings,
     )

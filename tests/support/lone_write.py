@@ -126,7 +126,7 @@ class Trio:
             config = MasterConfig(SyncConfig(name, NAMES), FeedConfig((worker,)))
             wire = self._wire(url, name, "master")
             settings = NodeSettings(ClusterConfig(name="lone", broker=url), name)
-            self.masters[name] = MasterNode(config, "lone", journal, wire, self.clock, loop=HandLoop(), settings=settings)
+            self.masters[name] = MasterNode(config, "lone", journal, wire, self.clock, settings, loop=HandLoop())
             copy = MemoryCopy(partial("copy-of-{}".format, worker))
             core = WorkerCore(WorkerConfig(worker, name), state_of(copy))
             runner = WorkerRunner(core.config, core, _Door(copy), self._wire(url, worker, "worker"), self.clock)

@@ -15,7 +15,9 @@ import pytest
 from brokerha.master.core import MasterConfig
 from brokerha.model import states
 from brokerha.nodes.building import SystemClock
+from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.master.node import MasterNode
+from brokerha.nodes.settings import NodeSettings
 from brokerha.replication.site.config import FeedConfig
 from brokerha.sync.config import SyncConfig
 from brokerha.transports.config import TransportConfig
@@ -57,7 +59,10 @@ def sites(broker: BrokerSource) -> Iterator[Sites]:
         url = f"{nowhere};{all_}" if master == "m1" else all_
         config = MasterConfig(SyncConfig(master, MASTERS), FeedConfig(()))
         wire = KombuTransport(url, "left", master, 1, "master", TransportConfig())
-        nodes[master] = MasterNode(config, "left", memory_log(master, f"journal-of-{master}"), wire, SystemClock())
+        settings = NodeSettings(ClusterConfig(name="left", broker=url), master)
+        nodes[master] = MasterNode(
+            config, "left", memory_log(master, f"journal-of-{master}"), wire, SystemClock(), settings
+        )
         nodes[master].start()
     yield Sites(nodes)
     for node in nodes.values():

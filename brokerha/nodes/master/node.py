@@ -76,6 +76,7 @@ class MasterNode:
         journal: Journal,
         transport: Transport,
         clock: Clock,
+        settings: NodeSettings,
         followers: LogPublisher | None = None,
         reads: RoutingLimits | None = None,
         *,
@@ -87,12 +88,11 @@ class MasterNode:
         runner: MasterRunner | None = None,
         loop: NodeLoop | None = None,
         orders: Orders | None = None,
-        settings: NodeSettings | None = None,
     ) -> None:
-        """``followers`` publishes what is committed to programs that follow from outside; None for none. ``shares_broker``: whether other
+        """``settings`` are those at run time. ``followers`` publishes what is committed to programs that follow from outside; None for none. ``shares_broker``: whether other
         masters take from the same shared queues of writes; ``leaves_writes``: whether it leaves these to them while it has no worker;
         ``suspects``: messages of apps that were in hand when the node ended; None remembers none. ``near``: workers of this machine, for
-        reads of apps; None asks all over the broker. ``settings``: those at run time; None for a node without a cluster file.
+        reads of apps; None asks all over the broker.
 
         With ``runner``, ``loop`` and ``orders`` the master is a part of a process that has backups (process_node.py): that one takes the
         turns, and `retire` ends it.
@@ -113,8 +113,8 @@ class MasterNode:
             self.runner,
             transport,
             self.staleness,
-            lambda: self.amqp.attention() or ("" if settings is None else settings.attention()),
-            list if settings is None else settings.restart_for,
+            lambda: self.amqp.attention() or settings.attention(),
+            settings.restart_for,
         )
         self._orders = orders
         self.runner.on_client = self.amqp.on_client
@@ -126,9 +126,8 @@ class MasterNode:
         self._inbox: deque[Submit] = deque()
         self._reads = Reads(f"{self.node_id}.{self.runner.core.sync.incarnation}", reads)
         self._gathering = StatusGathering(self.node_id, config.sync.members)
-        self.settings = None if settings is None else MasterSettings(settings, self._settings_host())
-        if settings is not None:
-            settings.on_change = lambda: self.runner.core.sync.epochs.on_settings(self.runner.core.sync.mode)
+        self.settings = MasterSettings(settings, self._settings_host())
+        settings.on_change = lambda: self.runner.core.sync.epochs.on_settings(self.runner.core.sync.mode)
         parts = (transport, self.view, self.staleness, self._gathering.look_for)
         self.watching = Watching(self.node_id, config.sync.members, *parts, shares_broker=shares_broker, leaves_writes=leaves_writes)
         self._waits: list[tuple[Lsn, int, int, Future[dict[str, Any]]]] = []
@@ -162,8 +161,7 @@ class MasterNode:
         self._reads.close(reason)
         self.transacting.close(reason)
         self.commands.close(reason)
-        if self.settings is not None:
-            self.settings.close(reason)
+        self.settings.close(reason)
         waits, self._waits = self._waits, []
         for *_, future in waits:
             complete(future, NotReady(reason))
@@ -191,8 +189,7 @@ class MasterNode:
             self.transport.send(self._reads.tick(self._readers(now.mono_ms), now.mono_ms))
         if self._waits:
             self._serve_waits(now)
-        if self.settings is not None:
-            self.settings.tick(now)
+        self.settings.tick(now)
 
     def _handed_in(self) -> Iterator[Submit | TxCommand]:
         """What the core is to be told in this turn: the runner asks once it is awake, so that the call that woke it is among them."""
@@ -205,8 +202,7 @@ class MasterNode:
     def _wait_ms(self) -> int:
         """How long the loop may sleep: until the core, a read or somebody who waits for an LSN wants to be served."""
         first_ms = min(wait[2] for wait in self._waits) if self._waits else None
-        settings_ms = None if self.settings is None else self.settings.due_ms
-        for at_ms in (self.watching.due_ms(), self._reads.due_ms(), self.transacting.due_ms(), settings_ms):
+        for at_ms in (self.watching.due_ms(), self._reads.due_ms(), self.transacting.due_ms(), self.settings.due_ms):
             if at_ms is not None and (first_ms is None or at_ms < first_ms):
                 first_ms = at_ms
         wait_ms = self.runner.wait_ms()
@@ -228,13 +224,12 @@ class MasterNode:
         elif isinstance(message, StatusReport):
             self._gathering.on_report(envelope.sender, message)
         elif isinstance(message, SettingsRequest):
-            told = [] if self.settings is None else self.settings.report()
+            told = self.settings.report()
             self.transport.send([Outgoing(envelope.process or envelope.sender, report) for report in told])
         elif isinstance(message, ClaimsWanted):
             self.transacting.give_back(message.queue)
         elif isinstance(message, SettingsReport):
-            if self.settings is not None:
-                self.settings.on_report(envelope.sender, message)
+            self.settings.on_report(envelope.sender, message)
         else:
             return self._orders is not None and self._orders.on_node(envelope)
         return True
@@ -397,7 +392,7 @@ class MasterNode:
             return self.loop.call(lambda: self.view.rates(**arguments))
         if self._orders is not None and self._orders.are(name, arguments):
             return self._orders.give(name, arguments)
-        if name in AT_NODES and self.settings is not None:
+        if name in AT_NODES:
             return self.settings.run(self.loop, name, arguments, timeout_ms)
         return self.commands.run(self.loop, self.runner, name, arguments)
 

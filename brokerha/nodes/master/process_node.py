@@ -72,11 +72,11 @@ class ProcessNode:
         transport: AddressedTransport,
         clock: Clock,
         make_master: MakeMaster,
-        settings: NodeSettings | None = None,
+        settings: NodeSettings,
         on_role_change: str = "",
     ) -> None:
-        """``make_master`` is called anew each time that this process becomes primary. ``settings``: those at run time; None for a process
-        without a cluster file. ``on_role_change``: the operator's program, empty for none.
+        """``make_master`` is called anew each time that this process becomes primary. ``settings`` are those at run time.
+        ``on_role_change``: the operator's program, empty for none.
         """
         self.config = config
         self.cluster = cluster
@@ -155,16 +155,15 @@ class ProcessNode:
     def _ask_for_settings(self) -> None:
         """Who stands by asks its primary, so that it becomes primary with the settings in force."""
         now_ms = self.clock.now().mono_ms
-        if self._settings is not None and now_ms >= self._ask_settings_ms:
+        if now_ms >= self._ask_settings_ms:
             self._ask_settings_ms = now_ms + ASK_SETTINGS_MS
             self.transport.send([Outgoing(self.config.master.sync.node, SettingsRequest())])
 
     def _on_settings(self, sender: NodeId, report: SettingsReport) -> None:
-        settings = self._settings
-        if settings is None or sender != self.config.master.sync.node:
+        if sender != self.config.master.sync.node:
             return
         try:
-            settings.learn(report.lsn, rows_of(told_by(report)))
+            self._settings.learn(report.lsn, rows_of(told_by(report)))
         except ValueError as error:
             log.warning("settings cannot be read", node=self.config.process, error=str(error))
 

@@ -105,7 +105,7 @@ class WorkerView:
     guard: Guard
     load_watch: LoadWatch
     scrubbing: Scrubbing | None
-    restart_for: Callable[[], list[str]] = list
+    restart_for: Callable[[], list[str]]
     """Names settings that wait for the next start."""
 
     @property

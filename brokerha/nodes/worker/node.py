@@ -164,15 +164,15 @@ class WorkerNode:
         transport: Transport,
         clock: Clock,
         masters: tuple[NodeId, ...],
+        settings: NodeSettings,
         reads: ReadLimits | None = None,
         scrubbing: Scrubbing | None = None,
         tasks: WorkerTasks | None = None,
         guard: GuardLimits | None = None,
         folder: Path | None = None,
-        settings: NodeSettings | None = None,
     ) -> None:
-        """``scrubbing`` looks at the data in the background, ``tasks`` does long work; None for nobody. In ``folder`` doors of the
-        same machine find it; None for no such door. ``settings``: those at run time; None for a node without a cluster file.
+        """``settings`` are those at run time. ``scrubbing`` looks at the data in the background, ``tasks`` does long work; None for nobody. In ``folder`` doors of the
+        same machine find it; None for no such door.
         """
         self.config = config
         self.cluster = cluster
@@ -208,12 +208,11 @@ class WorkerNode:
             self.guard,
             self._load_watch,
             scrubbing,
-            list if settings is None else settings.restart_for,
+            settings.restart_for,
         )
         self._settings = settings
         self._asked_settings: Future[ReadOutcome] | None = None
-        if settings is not None:
-            settings.on_change = self._on_settings
+        settings.on_change = self._on_settings
         self._distrusted_at = 0
         """What the door counted when damage was known last."""
 
@@ -294,8 +293,6 @@ class WorkerNode:
     def _look_at_settings(self) -> None:
         """They are content of this copy: read when it has applied anything since."""
         settings, asked = self._settings, self._asked_settings
-        if settings is None:
-            return
         if asked is not None and asked.done():
             self._asked_settings = None
             if asked.exception() is None:

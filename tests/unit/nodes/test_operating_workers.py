@@ -16,8 +16,10 @@ from brokerha.master.core import MasterConfig
 from brokerha.model import errors, states
 from brokerha.model.requests import APPLIED_LEVEL, Reply
 from brokerha.nodes.building import SystemClock
+from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.master.node import MasterNode
 from brokerha.nodes.observing.status import FIELDS
+from brokerha.nodes.settings import NodeSettings
 from brokerha.nodes.worker.node import WorkerNode
 from brokerha.replication.site.config import FeedConfig
 from brokerha.replication.worker.config import WorkerConfig
@@ -41,15 +43,20 @@ class Site:
             self.start_worker(name)
         config = MasterConfig(SyncConfig("m1", ("m1",)), FeedConfig(("w1", "w2"), dead_after_ms=1000))
         wire = KombuTransport(self.url, "operated", "m1", 1, "master")
-        self.master = MasterNode(config, "operated", memory_log("m1", "journal"), wire, SystemClock())
+        self.master = MasterNode(
+            config, "operated", memory_log("m1", "journal"), wire, SystemClock(), self.settings("m1")
+        )
         self.master.start()
 
     def start_worker(self, name: str) -> None:
         wire = KombuTransport(self.url, "operated", name, next(_numbers), "worker")
         copy = MemoryCopy(lambda: f"copy-{next(_numbers)}-of-{name}", free_bytes=lambda: FREE_BYTES)
         config = WorkerConfig(name, "m1", heartbeat_ms=50)
-        self.workers[name] = WorkerNode(config, "operated", copy, wire, SystemClock(), ("m1",))
+        self.workers[name] = WorkerNode(config, "operated", copy, wire, SystemClock(), ("m1",), self.settings(name))
         self.workers[name].start()
+
+    def settings(self, node: str) -> NodeSettings:
+        return NodeSettings(ClusterConfig(name="operated", broker=self.url), node)
 
     def command(self, name: str, **arguments: Any) -> dict[str, Any]:
         answer: dict[str, Any] = self.master.command(name, arguments).result(WAIT_S)

@@ -15,9 +15,11 @@ from brokerha.model import errors, states
 from brokerha.model.outside.levels import LATEST_LSN
 from brokerha.model.requests import Reply
 from brokerha.nodes.building import SystemClock
+from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.master.node import MasterNode
 from brokerha.nodes.observing.check_lines import NO_WORKER_LINE
 from brokerha.nodes.observing.staleness import Age, Staleness
+from brokerha.nodes.settings import NodeSettings
 from brokerha.nodes.worker.guarding import GuardLimits
 from brokerha.nodes.worker.node import WorkerNode
 from brokerha.replication.site.config import FeedConfig
@@ -56,7 +58,7 @@ class Site:
         journal = self.journals.get(name) or memory_log(name, f"journal-of-{name}")
         self.journals[name] = reopened(journal)
         wire = KombuTransport(self.url, "nodes", name, 1, "master")
-        node = MasterNode(config, "nodes", self.journals[name], wire, SystemClock())
+        node = MasterNode(config, "nodes", self.journals[name], wire, SystemClock(), self.settings(name))
         self.masters[name] = node
         node.start()
         return node
@@ -64,12 +66,14 @@ class Site:
     def start_worker(self, name: str) -> WorkerNode:
         wire = KombuTransport(self.url, "nodes", name, 1, "worker")
         config = WorkerConfig(name, f"m{name[1:]}")
-        node = WorkerNode(
-            config, "nodes", MemoryCopy(lambda: f"copy-{next(_numbers)}-of-{name}"), wire, SystemClock(), self.names
-        )
+        copy = MemoryCopy(lambda: f"copy-{next(_numbers)}-of-{name}")
+        node = WorkerNode(config, "nodes", copy, wire, SystemClock(), self.names, self.settings(name))
         self.workers[name] = node
         node.start()
         return node
+
+    def settings(self, node: str) -> NodeSettings:
+        return NodeSettings(ClusterConfig(name="nodes", broker=self.url), node)
 
     def put(self, master: str, key: bytes, value: bytes = b"v", **terms: Any) -> Future[Reply]:
         return self.masters[master].submit([("put", "t", key, value)], **terms)

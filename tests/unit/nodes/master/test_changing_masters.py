@@ -25,7 +25,7 @@ def site() -> Iterator[Site]:
     journal = memory_log("m3", "journal-of-m3")
     config = MasterConfig(SyncConfig("m3", ("m1", "m2", "m3")), FeedConfig(("w3",)))
     wire = KombuTransport(running.url, "nodes", "m3", 1, "master")
-    running.masters["m3"] = MasterNode(config, "nodes", journal, wire, SystemClock())
+    running.masters["m3"] = MasterNode(config, "nodes", journal, wire, SystemClock(), running.settings("m3"))
     running.masters["m3"].start()
     yield running
     running.stop()

@@ -16,6 +16,7 @@ from brokerha.master.core import MasterConfig
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady
 from brokerha.model.requests import ACCEPTED, UNKNOWN
 from brokerha.nodes.building import SystemClock
+from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.loop import NodeLoop
 from brokerha.nodes.master.address_book import AddressBook, AddressedTransport
 from brokerha.nodes.master.node import MasterNode
@@ -23,6 +24,7 @@ from brokerha.nodes.master.orders import Orders
 from brokerha.nodes.master.process_node import ProcessNode
 from brokerha.nodes.master.process_runner import ProcessConfig
 from brokerha.nodes.master.runner import MasterRunner
+from brokerha.nodes.settings import NodeSettings
 from brokerha.ports.journal import Journal
 from brokerha.replication.role.config import RoleConfig
 from brokerha.replication.site.config import FeedConfig
@@ -88,14 +90,24 @@ class Pair:
         copy = memory_copy("m1", f"journal-of-{name}")
         transport = AddressedTransport(wire, AddressBook(["m1"], {"m1": NAMES}))
         clock = SystemClock()
+        settings = NodeSettings(ClusterConfig(name="pair", broker=self.url), name)
 
         def make(journal: Journal, runner: MasterRunner, loop: NodeLoop, orders: Orders) -> MasterNode:
             followers = Followers(events)
             return MasterNode(
-                config.master, "pair", journal, transport, clock, followers, runner=runner, loop=loop, orders=orders
+                config.master,
+                "pair",
+                journal,
+                transport,
+                clock,
+                settings,
+                followers,
+                runner=runner,
+                loop=loop,
+                orders=orders,
             )
 
-        return ProcessNode(config, "pair", copy, transport, clock, make, on_role_change=hook)
+        return ProcessNode(config, "pair", copy, transport, clock, make, settings, hook)
 
     @property
     def primary(self) -> ProcessNode:
@@ -264,9 +276,9 @@ def test_a_front_that_looks_while_the_loop_deposes_its_primary_gets_a_whole_answ
             pass
 
     node = pair.primary
-    copy = memory_copy("m1", "journal")
+    copy, settings = memory_copy("m1", "journal"), NodeSettings(ClusterConfig(name="pair", broker=pair.url), "m1")
     flickering = Flickering(
-        node.config, node.cluster, copy, node.transport, node.clock, lambda *_: pytest.fail("primary")
+        node.config, node.cluster, copy, node.transport, node.clock, lambda *_: pytest.fail("primary"), settings
     )
     for look in (
         flickering.new_txid,
