@@ -1,7 +1,7 @@
 """What a broker of a cluster is given: definitions.json, and one secret for each of its users.
 
     definitions_plan     definitions.json (one for each broker), and <secrets>/<name>.url
-    rabbitmqctl import_definitions definitions.json        or load_definitions in rabbitmq.conf
+    rabbitmqctl import_definitions < definitions.json      or load_definitions in rabbitmq.conf
 
 What stands in the definitions is what the nodes declare themselves (transports/topology.py), so that it does not matter who comes first,
 and the rights of transports/rights.py. Nothing in it is refused by RabbitMQ 3.10 or 4: no mirrored queues, no transient ones; the
@@ -126,7 +126,10 @@ def _next_steps(names: Sequence[Path], folder: Path, secrets: Path) -> tuple[str
     is_alone = len(names) == 1
     return (
         *(() if is_alone else (plugins,)),
-        *(f"rabbitmqctl import_definitions {folder / each}{'' if is_alone else ', at its broker each'}" for each in names),
+        *(
+            f"rabbitmqctl import_definitions < {folder / each}{'' if is_alone else ', at its broker each'}"
+            for each in names
+        ),
         "rabbitmqctl delete_user guest",
         f"give each node its own user: brokerha init supervisord --secrets {secrets} (or systemd, compose)",
         f"give each app the URL in {secrets}, such as {secrets / 'app.url'}",

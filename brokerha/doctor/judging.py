@@ -258,7 +258,7 @@ NEEDED: Final = ("basic.nack", "connection.blocked", "consumer_cancel_notify", "
 """Capabilities that nodes rely on."""
 HARMFUL: Final = frozenset({"expires", "message-ttl", "max-length", "max-age", "delivery-limit"})
 """What a policy must not set for brokerha's queues."""
-DEFINITIONS: Final = "brokerha init definitions; rabbitmqctl import_definitions deploy/definitions.json"
+DEFINITIONS: Final = "brokerha init definitions; rabbitmqctl import_definitions < deploy/definitions.json"
 
 
 def of_broker(broker: BrokerFact, wanted: Wanted) -> list[Finding]:

@@ -94,7 +94,9 @@ def _carry_out(line: str, runner: Runner, folder: Path, broker: PrivateBroker) -
     """One line as it stands; only the name of the user is that of this machine."""
     program, *words = shlex.split(line.replace("--user brokerha", f"--user {runner.user}"))
     if program == "rabbitmqctl":
-        broker.ctl(*(str(folder / word) if word.startswith("deploy/") else word for word in words))
+        # Debian's runs in another folder as another user: what a file holds comes by standard input.
+        given = (folder / words.pop()).read_text(encoding="utf-8") if words[-2:-1] == ["<"] else None
+        broker.ctl(*(word for word in words if word != "<"), given=given)
         return
     module = {
         "brokerha": "brokerha",

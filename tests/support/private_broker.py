@@ -280,15 +280,21 @@ class PrivateBroker:
         """A fresh client of the management interface; the caller closes it."""
         return Management(self.management_url)
 
-    def ctl(self, *arguments: str) -> str:
+    def ctl(self, *arguments: str, given: str | None = None) -> str:
         """Runs rabbitmqctl against this node, for what the management interface cannot do. Returns its output."""
-        return self._run("rabbitmqctl", "-q", *arguments)
+        return self._run("rabbitmqctl", "-q", *arguments, given=given)
 
-    def _run(self, script: str, *arguments: str) -> str:
+    def _run(self, script: str, *arguments: str, given: str | None = None) -> str:
         command = [*self._inside, str(self._scripts / script), *arguments]
         try:
             done = subprocess.run(
-                command, env=self._environment(), capture_output=True, text=True, timeout=_CTL_WITHIN_S, check=True
+                command,
+                env=self._environment(),
+                input=given,
+                capture_output=True,
+                text=True,
+                timeout=_CTL_WITHIN_S,
+                check=True,
             )
         except subprocess.CalledProcessError as failure:
             raise BrokerError(f"{script} {' '.join(arguments)}: {failure.stderr or failure.stdout}") from failure

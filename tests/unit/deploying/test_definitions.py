@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -181,3 +183,25 @@ def test_an_app_may_have_several_roles(tmp_path: Path):
 def test_one_process_has_no_broker(tmp_path: Path):
     with pytest.raises(ConfigurationError, match="which has no broker"):
         made(EMBEDDED, tmp_path)
+
+
+RABBITMQCTL = """\
+#!/bin/sh
+cd /
+cat ${2:+"$2"} > "$SEEN"
+"""
+"""What Debian's does first: it goes to another folder, and becomes a user who can open no file of ours."""
+
+
+def test_the_import_works_as_it_is_printed_with_a_rabbitmqctl_that_leaves_the_folder(tmp_path: Path):
+    config, folder = cluster(ONE_SITE, tmp_path), tmp_path / "deploy"
+    plan = definitions_plan(config, accounts.parse_apps((), config), {}, Path("deploy"), folder / "secrets")
+    write(plan, folder, force=False)
+    program = tmp_path / "bin" / "rabbitmqctl"
+    program.parent.mkdir()
+    program.write_text(RABBITMQCTL)
+    program.chmod(0o755)
+    environment = {"PATH": f"{program.parent}:{os.environ['PATH']}", "SEEN": str(tmp_path / "seen")}
+    line = next(step for step in plan.next_steps if "import_definitions" in step)
+    subprocess.run(["/bin/sh", "-c", line], cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, check=True)
+    assert (tmp_path / "seen").read_text() == (folder / "definitions.json").read_text()
