@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from brokerha.cli.common import exits, output
-from brokerha.cli.common.cluster import Cluster, Row, cluster_file
+from brokerha.cli.common.cluster import SURVEY_S, Cluster, Row, cluster_file
 from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.options import FormatOption
 from brokerha.cli.common.output import Format, columns
@@ -226,7 +226,7 @@ def _compare_masters(cluster: Cluster) -> int:
     ends: list[int] = []
     for name in cluster.masters:
         try:
-            ends.append(_end_of(cluster.at(name), name))
+            ends.append(_end_of(cluster.at(name), name, min(SURVEY_S, cluster.timeout_s)))
             clients[name] = cluster.at(name)
         except (Unreachable, TimedOut) as error:
             silent[name] = str(error)
@@ -249,9 +249,9 @@ def _compare_masters(cluster: Cluster) -> int:
     return exits.FAILED
 
 
-def _end_of(client: Client, master: str) -> int:
+def _end_of(client: Client, master: str, timeout_s: float) -> int:
     """Length of the log of one master, by its own word."""
-    nodes = client.status()["nodes"]
+    nodes = client.status(timeout=timeout_s)["nodes"]
     return next((node["received_lsn"] or 0 for node in nodes if node["id"] == master), 0)
 
 
@@ -381,7 +381,7 @@ def _everywhere(cluster: Cluster, command: str, master: str, **arguments: Any) -
         cluster.at(master)
     for at in [master] if master else cluster.masters:
         try:
-            told.answers[at] = cluster.command(at, command, **arguments)
+            told.answers[at] = (cluster.command if master else cluster.ask)(at, command, **arguments)
         except (Unreachable, TimedOut) as error:
             told.silent[at] = str(error)
         except (InvalidRequest, NotReady) as error:

@@ -21,8 +21,6 @@ from brokerha.model.errors import InvalidRequest, NotReady, TimedOut, Unreachabl
 COLUMNS = columns("node=MASTER", "standing", "heard", "epoch", "lsn", "lag", "journal")
 JOURNAL_SHOWN = 8
 """Characters of a journal's name in the table; JSON has all of it."""
-SURVEY_S = 5.0
-"""How long a master may take to say how it is, before another one is asked."""
 DEFAULT_WAIT_S = 300.0
 
 app = Group("Masters: list, add, remove, replace.")
@@ -213,7 +211,7 @@ def _survey(cluster: Cluster, master: str, without: str = "") -> tuple[str, Row]
     silent: dict[str, str] = {}
     for at in asked:
         try:
-            found[at] = cluster.at(at).command("peers", {}, timeout=min(SURVEY_S, cluster.timeout_s))
+            found[at] = cluster.ask(at, "peers")
         except (Unreachable, TimedOut, NotReady) as error:
             silent[at] = str(error)
     willing = {at: each for at, each in found.items() if not each["refused"]} or (found if not without else {})

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from brokerha.nodes.config.cluster import ClusterConfig
 
 URL_VARIABLE = "BROKERHA_URL"
+SURVEY_S = 5.0
+"""How long one of several masters may take to answer: the others are asked after it."""
 Row = dict[str, Any]
 
 
@@ -168,6 +170,10 @@ class Cluster(Options):
         """Have one master carry out a command."""
         return self.at(master).command(name, arguments)
 
+    def ask(self, master: str, name: str, /, **arguments: Any) -> Row:
+        """The same for one of several that are asked: one that is away does not keep those after it waiting."""
+        return self.at(master).command(name, arguments, timeout=min(SURVEY_S, self.timeout_s))
+
     def master_of(self, worker: str) -> str:
         """The master of a worker, or of a process. Raises InvalidRequest when no master has it, Unreachable when one did not answer."""
         if self.file is None:
@@ -190,7 +196,7 @@ class Cluster(Options):
         answers, silent = {}, {}
         for master in self.masters:
             try:
-                answers[master] = self.command(master, "workers")
+                answers[master] = self.ask(master, "workers")
             except (Unreachable, TimedOut) as error:
                 silent[master] = str(error)
         if not answers:

@@ -40,9 +40,10 @@ class Commanded(Protocol):
 class Connected:
     """A client of one master."""
 
-    def __init__(self, sites: Commanded, master: str) -> None:
+    def __init__(self, sites: Commanded, master: str, waits: list[float | None]) -> None:
         self._sites = sites
         self._master = master
+        self._waits = waits
 
     def __enter__(self) -> Self:
         return self
@@ -52,13 +53,19 @@ class Connected:
 
     def command(self, name: str, arguments: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
         assert timeout is None or timeout > 0
+        self._waits.append(timeout)
         return self._sites.command(self._master, name, arguments)
 
     def status(self, timeout: float = 1.0) -> dict[str, Any]:
         return answer(node("m1", "master"), node("m2", "master"), node("w1"), node("w2", master="m2"))
 
 
-def put(sites: Commanded, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Write the cluster file to `folder`, and connect to `sites`; of several addresses the first one counts."""
+def put(sites: Commanded, monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[float | None]:
+    """Write the cluster file to `folder`, and connect to `sites`; of several addresses the first one counts.
+
+    Returns how long each command is waited for, as they come; None is the time of the client.
+    """
     (folder / "cluster.toml").write_text(FILE)
-    monkeypatch.setattr(brokerha, "connect", lambda url, timeout: Connected(sites, URLS[url.split(",")[0]]))
+    waits: list[float | None] = []
+    monkeypatch.setattr(brokerha, "connect", lambda url, timeout: Connected(sites, URLS[url.split(",")[0]], waits))
+    return waits

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from brokerha.cli.common.cluster import SURVEY_S
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut, Unreachable
 from tests.unit.cli import two_masters
 
@@ -22,6 +23,7 @@ class Sites:
         self.asked: list[tuple[str, str, dict[str, Any]]] = []
         self.errors: dict[str, BrokerhaError] = {}
         self.dropped = False
+        self.waits: list[float | None] = []
 
     def command(self, master: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         self.asked.append((master, name, arguments))
@@ -42,7 +44,7 @@ class Sites:
 @pytest.fixture
 def sites(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Sites:
     made = Sites()
-    two_masters.put(made, monkeypatch, tmp_path)
+    made.waits = two_masters.put(made, monkeypatch, tmp_path)
     return made
 
 
@@ -66,6 +68,7 @@ def test_a_pin_is_set_at_every_master(run: Run, sites: Sites) -> None:
     assert ran.code == 0
     wanted = {"name": "archive", "lsn": 9, "for_s": 60}
     assert sites.asked == [("m1", "pin", wanted), ("m2", "pin", wanted)]
+    assert sites.waits == [SURVEY_S, SURVEY_S]
     assert "archive" in ran.out
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from brokerha.cli.cluster import agreement
+from brokerha.cli.common.cluster import SURVEY_S
 from brokerha.model.errors import InvalidRequest, NotFound, NotReady, TimedOut, Unreachable
 from tests.unit.cli import two_masters
 
@@ -33,6 +34,7 @@ class Sites:
         self.changed = True
         self.tasks: dict[str, list[dict[str, Any] | Exception]] = {}
         """What a task of a worker says each time that it is asked, the last one for ever."""
+        self.waits: list[float | None] = []
 
     def command(self, master: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         if master in self.silent:
@@ -66,7 +68,7 @@ def task(worker: str, state: str, done: int = 20, reason: str = "", answer: Any 
 @pytest.fixture
 def sites(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Sites:
     made = Sites()
-    two_masters.put(made, monkeypatch, tmp_path)
+    made.waits = two_masters.put(made, monkeypatch, tmp_path)
     monkeypatch.setattr(agreement, "POLL_S", 0.0)
     return made
 
@@ -93,6 +95,10 @@ def test_a_silent_master_is_named_and_the_others_are_listed(run: Run, sites: Sit
     assert (ran.code, json.loads(ran.out)["silent"]) == (1, ["m1"])
     sites.silent.add("m2")
     assert run("worker", "list").code == 3
+    # One that is away keeps nobody waiting for as long as an answer may take.
+    assert sites.waits == [SURVEY_S] * 4
+    assert run("worker", "list", "--timeout-s", "2").code == 3
+    assert sites.waits[4:] == [2.0, 2.0]
 
 
 @pytest.mark.parametrize(("worker", "master"), [("w1", "m1"), ("w2", "m2"), ("w9", "m2")])
