@@ -347,7 +347,8 @@ class SiteCommands:
 
     def _backup(self, arguments: Arguments, now: Instant) -> Answer:
         wanted = {name: value for name, value in arguments.items() if name != "worker"}
-        request = self._core.tasks.begin("backup", wanted, str(arguments.get("worker") or ""), self._protects, now)
+        node = self._worker(arguments).node if arguments.get("worker") else ""
+        request = self._core.tasks.begin("backup", wanted, node, self._protects, now)
         return self._core.tasks.row(request, now.mono_ms) or {}
 
     def _scrub(self, arguments: Arguments, now: Instant) -> Answer:

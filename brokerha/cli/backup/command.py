@@ -17,6 +17,7 @@ from brokerha.cli.common.terminal import MEGABYTE, progress
 from brokerha.model.errors import NotReady, StoreError
 
 if TYPE_CHECKING:
+    from brokerha.client import Client
     from brokerha.stores.backup.manifest import Manifest
 
 POLL_S = 0.5
@@ -49,13 +50,13 @@ def make(
 ) -> Answer:
     """Back the whole content up; you can leave out the word make. The site goes on reading and writing meanwhile.
 
-    A worker that is in sync makes it in the backup folder of its machine, reads it again, and only then gives it its name. Ctrl-C ends
-    the command, not the backup. --timeout-s is for each question, not for the whole.
+    A worker that is in sync makes it in the backup folder of its machine, reads it again, and only then gives it its name: one of the first
+    master that has one in sync, without --worker. Ctrl-C ends the command, not the backup. --timeout-s is for each question, not for the whole.
     """
     if incremental and replace:
         raise typer.BadParameter("--incremental adds to a backup, --replace makes it anew: write one of them")
-    task = cluster.client.backup(name, incremental=incremental, replace=replace, worker=worker)
-    task = _followed(cluster, task)
+    client, task = _begun(cluster, name, worker, incremental=incremental, replace=replace)
+    task = _followed(cluster, client, task)
     at = task["worker"]
     if task["state"] != "done":
         raise StoreError(f"backup {name} at {at}: {task['reason']}")
@@ -64,24 +65,38 @@ def make(
     return Answer(answer, text=f"backup {name}: LSN {answer['lsn']:,}, {size}, in {answer['path']} at {at}")
 
 
-def _followed(cluster: Cluster, task: Row) -> Row:
+def _begun(cluster: Cluster, name: str, worker: str, **wanted: bool) -> tuple[Client, Row]:
+    """(the master that gives it to a worker of its own, the task). Raises NotReady when no site has a worker for it, Unreachable."""
+    masters = [cluster.master_of(worker)] if worker else cluster.masters
+    if len(masters) > 1:
+        masters = list(cluster.worker_lists()[0])
+    refused = {}
+    for master in masters:
+        try:
+            return cluster.at(master), cluster.at(master).backup(name, worker=worker, **wanted)
+        except NotReady as error:
+            refused[master] = str(error)
+    raise NotReady("; ".join(f"{master}: {reason}" for master, reason in refused.items()))
+
+
+def _followed(cluster: Cluster, client: Client, task: Row) -> Row:
     """Ask how far a task is until it ends. Raises NotReady when nobody knows it any more, Unreachable."""
     while task["state"] == "running" and not task["total"]:
-        task = _next(cluster, task)
+        task = _next(cluster, client, task)
     done = 0
     with progress(f"backup at {task['worker']}", task["total"] or 0, "MB", MEGABYTE) as meter:
         while task["state"] == "running":
             meter.advance(task["done"] - done)
             done = task["done"]
-            task = _next(cluster, task)
+            task = _next(cluster, client, task)
     return task
 
 
-def _next(cluster: Cluster, task: Row) -> Row:
+def _next(cluster: Cluster, client: Client, task: Row) -> Row:
     time.sleep(POLL_S)
     # The backup goes on without us; a master that restarts is back in a moment.
     retrying = until_reached(cluster.timeout_s, POLL_S)
-    found: Row | None = retrying(cluster.client.task, task["request"])
+    found: Row | None = retrying(client.task, task["request"])
     if found is None:
         raise NotReady(
             f"the master does not know {task['request']} any more, because it was started again; the backup may go on at "

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import brokerha
 from brokerha.cli.backup import command as backup_module
 from brokerha.cli.backup.places import time_us
 from brokerha.log.disks import FileDisk
@@ -19,7 +20,8 @@ from brokerha.ports.store import Applied
 from brokerha.stores.backup.directory import BackupFolder
 from brokerha.stores.backup.writing import About, Work, extend_backup, write_backup
 from brokerha.stores.copies.worker_copy import WorkerCopy
-from tests.unit.cli.fake_cluster import answer, node
+from tests.unit.cli import two_masters
+from tests.unit.cli.fake_cluster import FakeClient, answer, node
 
 URL = ("--url", "http://127.0.0.1:7201")
 FILE = """\
@@ -95,6 +97,36 @@ def test_a_master_that_was_started_again_does_not_know_the_task(run, cluster):
     ran = run("backup", "monday", *URL)
     assert ran.code == 2
     assert "the backup may go on at w2" in ran.err
+
+
+@pytest.fixture
+def sites(monkeypatch, tmp_path) -> dict[str, FakeClient]:
+    """Two masters of a cluster file, each with a worker; only the second one has a worker that can make a backup."""
+    (tmp_path / "cluster.toml").write_text(two_masters.FILE)
+    refusal = NotReady("no worker of this site is in sync and free")
+    made = {
+        "m1": FakeClient(command={"workers": [{"id": "w1"}]}, backup=refusal, task=None),
+        "m2": FakeClient(command={"workers": [{"id": "w2"}]}, backup=task(), task=task("done", 100)),
+    }
+    monkeypatch.setattr(brokerha, "connect", lambda url, timeout: made[two_masters.URLS[url.split(",")[0]]])
+    return made
+
+
+def begun(sites: dict[str, FakeClient]) -> list[str]:
+    return [master for master, client in sites.items() if any(call[0] == "backup" for call in client.calls)]
+
+
+def test_a_backup_is_asked_of_the_master_of_the_worker_that_is_named(run, sites):
+    assert run("backup", "monday", "--worker", "w2").code == 0
+    assert begun(sites) == ["m2"]
+
+
+def test_a_site_that_cannot_make_it_leaves_it_to_the_next_one(run, sites):
+    assert run("backup", "monday").code == 0
+    assert begun(sites) == ["m1", "m2"]
+    sites["m2"] = FakeClient(command=Unreachable("m2 does not answer"))
+    ran = run("backup", "monday")
+    assert (ran.code, "m1: no worker of this site is in sync and free" in ran.err) == (2, True)
 
 
 def test_adding_and_replacing_are_two_things(run):

@@ -286,6 +286,8 @@ def test_a_backup_is_given_to_a_worker_and_told_how_far_it_is() -> None:
         bench.do("task", request="backup-1")
     with pytest.raises(InvalidRequest):
         bench.do("task")
+    with pytest.raises(InvalidRequest, match="w9 is no worker of m1; its workers are w1, w2"):
+        bench.do("backup", name="b2", worker="w9")
 
 
 @pytest.mark.parametrize(("protect", "readable"), [(True, ["w1"]), (False, [])])
