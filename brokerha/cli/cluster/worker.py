@@ -14,6 +14,7 @@ from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.output import columns
 from brokerha.cli.common.terminal import YesOption, confirm
+from brokerha.model.errors import InvalidRequest
 
 COLUMNS = columns("id=WORKER", "master", "state", "readable", "probe", "applied_lsn=APPLIED", "fingerprint", "reason")
 
@@ -57,6 +58,7 @@ def add(
     itself. A site with one worker so far takes no writes until the second one is in sync.
     """
     at = _new_home(cluster, worker, master)
+    _refuse_second_home(cluster, worker, at)
     answer = cluster.command(at, "worker-add", worker=worker, readable=not unreadable)
     start = f"brokerha node {worker} --role worker --master {at} -c {cluster.config or 'cluster.toml'}"
     done = f"{worker} is a worker of {at} now; if it does not run yet: {start}"
@@ -73,6 +75,13 @@ def _new_home(cluster: Cluster, worker: str, master: str) -> str:
     if len(cluster.masters) == 1:
         return cluster.masters[0]
     raise typer.BadParameter(f"whose worker is it? write --master with one of {', '.join(cluster.masters)}")
+
+
+def _refuse_second_home(cluster: Cluster, worker: str, at: str) -> None:
+    """A worker follows one master; another one that counts it takes no writes until it hears it. Raises InvalidRequest, Unreachable."""
+    for other, answer in cluster.worker_lists()[0].items():
+        if other != at and any(row["id"] == worker for row in answer["workers"]):
+            raise InvalidRequest(f"{worker} is a worker of {other}: first brokerha worker remove {worker}, then add it to {at}")
 
 
 @app.command()

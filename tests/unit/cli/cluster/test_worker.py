@@ -166,6 +166,16 @@ def test_adding_needs_a_master_that_there_is(run: Run, sites: Sites) -> None:
     assert sites.asked[0][0] == "m1"
 
 
+def test_a_worker_of_another_master_is_not_added_to_a_second_one(run: Run, sites: Sites) -> None:
+    ran = run("worker", "add", "w1", "--master", "m2")
+    assert ran.code == 2
+    assert "w1 is a worker of m1: first brokerha worker remove w1, then add it to m2" in ran.err
+    assert not sites.asked
+    # Whose master is gone for good is taken over.
+    sites.silent.add("m1")
+    assert run("worker", "add", "w1", "--master", "m2").code == 0
+
+
 def test_a_site_is_repaired_from_workers_of_another_one(run: Run, sites: Sites) -> None:
     ran = run("worker", "repair", "m2", "--from", "w1", "--from", "w3")
     assert ran.code == 0
