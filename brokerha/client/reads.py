@@ -182,9 +182,14 @@ def message_of(row: Sequence[Any]) -> QueueMessage:
     return QueueMessage(message_id, plain_type(content_type), b"", pieces.size_bytes)
 
 
-def as_bytes(value: str | bytes) -> bytes:
-    """Text as UTF-8, bytes as they are."""
-    return value.encode() if isinstance(value, str) else bytes(value)
+def as_bytes(value: str | bytes | bytearray | memoryview) -> bytes:
+    """Text as UTF-8, bytes as they are, also those of a buffer. Raises InvalidRequest for anything else: `bytes` makes zeros of a number."""
+    if isinstance(value, str):
+        return value.encode()
+    try:
+        return value if isinstance(value, bytes) else bytes(memoryview(value))
+    except TypeError:
+        raise InvalidRequest(f"a key, a value and a message are text or bytes, not {type(value).__name__}") from None
 
 
 def _of_form(result: object, form: type[Result], word: str) -> Result:

@@ -13,6 +13,7 @@ from brokerha.client import Client, Session
 from brokerha.client import calls as calls_module
 from brokerha.client.results import XSD, BlankNode, Iri, Literal, Solutions, Triples
 from brokerha.model import errors
+from brokerha.model.operations import pack_operations
 from brokerha.model.outside.levels import LATEST_LSN
 from brokerha.model.requests import Reply
 from brokerha.ports.front import ReadOutcome
@@ -148,6 +149,34 @@ def test_questions_about_the_cluster_are_answered(db: Session) -> None:
     assert db.wait(done.lsn, "all")["lsn"] == 1
     with pytest.raises(errors.TimedOut):
         db.wait(99, timeout=0.2)
+
+
+@pytest.mark.parametrize("thing", [7, True, None, 1.5, [1, 2], {"a": 1}])
+def test_what_is_neither_text_nor_bytes_is_refused(thing: Any) -> None:
+    wire = FakeWire(lambda txid, _: Reply(0, txid, "applied", 1))
+    db = Client(wire)
+
+    for call in (
+        lambda: db.put("t", "k", thing),
+        lambda: db.put("t", thing, "v"),
+        lambda: db.delete("t", thing),
+        lambda: db.get("t", thing),
+        lambda: db.publish("q", thing),
+        lambda: db.range("t", prefix=thing),
+    ):
+        with pytest.raises(errors.InvalidRequest, match=f"text or bytes, not {type(thing).__name__}"):
+            call()
+    assert not wire.batches
+    assert not wire.reads
+
+
+@pytest.mark.parametrize("value", [b"xy", bytearray(b"xy"), memoryview(b"xy"), "xy"])
+def test_text_and_whatever_holds_bytes_is_written(value: Any) -> None:
+    wire = FakeWire(lambda txid, _: Reply(0, txid, "applied", 1))
+
+    Client(wire).put("t", "k", value)
+
+    assert wire.batches[0][0][1] == pack_operations([("put", "t", b"k", b"xy")])
 
 
 @pytest.mark.parametrize(
