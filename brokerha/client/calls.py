@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -70,7 +71,8 @@ class Calls(Reads):
 
     def __init__(self, wire: Wire, timeout: float = 30.0, ack: str = "applied", apart: str = WAIT) -> None:
         parse_ack(ack)
-        self.wire = wire
+        self._wire = wire
+        self._process = os.getpid()
         self.timeout = timeout
         """Seconds that a call may take which does not say."""
         self.ack = ack
@@ -85,8 +87,16 @@ class Calls(Reads):
         self._taken_at: NodeId = ""
         """The master that gave messages last."""
 
+    @property
+    def wire(self) -> Wire:
+        """The way to the cluster."""
+        self._check_process()
+        return self._wire
+
     def close(self) -> None:
-        """Roll back what is open, then disconnect. Idempotent."""
+        """Roll back what is open, then disconnect. Idempotent; nothing happens in a process that was forked off."""
+        if os.getpid() != self._process:
+            return
         for transaction in list(self.transactions):
             transaction.abandon()
         self.wire.close()
@@ -109,10 +119,12 @@ class Calls(Reads):
 
     def new_txid(self) -> TxId:
         """A transaction id that nobody else makes."""
+        self._check_process()
         return f"{self.token}-{next(self._numbers)}"
 
     def txid(self, key: TxId) -> TxId:
         """The id of a write: the caller's key if there is one. Raises InvalidRequest when it cannot be one."""
+        self._check_process()
         if key and not is_tx_id(key):
             raise InvalidRequest("an idempotency key has 1 to 128 visible ASCII characters and no space")
         return key or self.new_txid()
@@ -123,6 +135,11 @@ class Calls(Reads):
         if not seconds > 0:
             raise InvalidRequest(f"timeout is a number of seconds above 0, not {seconds!r}")
         return seconds
+
+    def _check_process(self) -> None:
+        """Raises WrongState in a process that was forked off: threads do not come along, and both would use the same sockets and ids."""
+        if os.getpid() != self._process:
+            raise WrongState("this client belongs to the process that this one was forked from: connect after the fork")
 
     def note(self, lsn: Lsn) -> None:
         """A write of this client has this LSN."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -307,6 +308,48 @@ def test_a_wire_that_never_answers_ends_as_unknown_or_timed_out(monkeypatch) -> 
     assert raised.value.txid == "mine"
     with pytest.raises(errors.TimedOut):
         client.get("t", "k")
+
+
+def in_a_fork(work: Callable[[], object]) -> str:
+    """What a process says that is forked off to do this."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            said = repr(work())
+        except Exception as error:  # noqa: BLE001  (whatever it is, the test wants to see it)
+            said = f"{type(error).__name__}: {error}"
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return said
+
+
+def closed(db: Client, wire: FakeWire) -> bool:
+    db.close()
+    return wire.is_closed
+
+
+def test_a_client_belongs_to_the_process_that_made_it() -> None:
+    wire = FakeWire(lambda txid, _: Reply(0, txid, "applied", 1))
+    wire.read_answer = ReadOutcome("application/octet-stream", 1, b"v")
+    with Client(wire) as db, db.pipeline() as pipeline:
+        calls: list[Callable[[], object]] = [
+            lambda: db.put("t", "k", "v"),
+            lambda: db.get("t", "k"),
+            db.status,
+            lambda: db.transaction().begin(),
+            lambda: pipeline.put("t", "k", "v", key="mine"),
+            db.session,
+            db.new_txid,
+        ]
+        for call in calls:
+            assert in_a_fork(call).startswith("WrongState: this client belongs to the process")
+        assert in_a_fork(lambda: closed(db, wire)) == "False", "that is for the other process to do"
+        assert db.put("t", "k", "v").lsn == 1
 
 
 def test_transaction_ids_of_two_clients_never_meet() -> None:
