@@ -44,6 +44,8 @@ from brokerha.ports.wire import Wire
 
 GRACE_S = 5.0
 """How much longer than its deadline a call waits for the wire, which answers by itself when it is healthy."""
+TIMEOUT_MOST_S: Final = 30 * 86_400
+"""RabbitMQ closes the connection over a message that is to expire after more than 49 days."""
 Result = TypeVar("Result")
 TAKEN_AT_S: Final = 2.0
 """So long the master that gave the last messages has for its answer, before another one is asked."""
@@ -130,10 +132,10 @@ class Calls(Reads):
         return key or self.new_txid()
 
     def seconds(self, timeout: float | None) -> float:
-        """The time of a call. Raises InvalidRequest when it is not above 0."""
+        """The time of a call. Raises InvalidRequest when it is not above 0, or more than `TIMEOUT_MOST_S`."""
         seconds = self.timeout if timeout is None else timeout
-        if not seconds > 0:
-            raise InvalidRequest(f"timeout is a number of seconds above 0, not {seconds!r}")
+        if not 0 < seconds <= TIMEOUT_MOST_S:
+            raise InvalidRequest(f"timeout is a number of seconds above 0 and up to {TIMEOUT_MOST_S}, not {seconds!r}")
         return seconds
 
     def _check_process(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -308,6 +309,22 @@ def test_a_wire_that_never_answers_ends_as_unknown_or_timed_out(monkeypatch) -> 
     assert raised.value.txid == "mine"
     with pytest.raises(errors.TimedOut):
         client.get("t", "k")
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), threading.TIMEOUT_MAX, 1e10])
+def test_a_time_that_no_wire_can_wait_for_is_refused(timeout: float) -> None:
+    wire = FakeWire(lambda txid, _: Reply(0, txid, "applied", 1))
+    db = Client(wire)
+
+    for call in (
+        lambda: db.put("t", "k", "v", timeout=timeout),
+        lambda: db.get("t", "k", timeout=timeout),
+        lambda: db.status(timeout=timeout),
+        lambda: db.pipeline(timeout=timeout),
+    ):
+        with pytest.raises(errors.InvalidRequest, match="timeout is a number of seconds above 0 and up to 2592000"):
+            call()
+    assert (wire.batches, wire.reads, wire.asked) == ([], [], [])
 
 
 def in_a_fork(work: Callable[[], object]) -> str:
