@@ -33,7 +33,7 @@ from brokerha.client.client import Session
 from brokerha.client.outcomes import Written, written
 from brokerha.client.reads import Least
 from brokerha.client.transactions import ATTEMPTS, WAIT_SLICE_S, Transaction, retries
-from brokerha.model.errors import InvalidRequest, OutcomeUnknown
+from brokerha.model.errors import InvalidRequest, OutcomeUnknown, Unreachable
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation
 from brokerha.model.outside.isolation import READ_COMMITTED, SERIALIZABLE
@@ -91,7 +91,11 @@ class _InThreads:
         self._pool = pool
 
     async def _run(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        try:
+            future = self._pool.submit(work)
+        except RuntimeError:
+            raise Unreachable("the connection was closed by this program") from None
+        return await asyncio.wrap_future(future)
 
     async def _each(self, found: Iterator[bytes]) -> AsyncGenerator[bytes, None]:
         """What an iterator gives, each in a thread."""
@@ -264,9 +268,13 @@ class AsyncSession(_InThreads):
     async def accept(
         self, queue: str, count: int | None = None, *, wait: float = 0.0, timeout: float | None = None
     ) -> Any:
-        """As `Session.accept`: a message or None; with ``count`` a list."""
-        counted = () if count is None else (count,)
-        return await self._run(functools.partial(self._of.accept, queue, *counted, wait=wait, timeout=timeout))
+        """As `Session.accept`: a message or None; with ``count`` a list. Once nobody waits for it, it takes nothing more."""
+        most, unwanted = 1 if count is None else count, threading.Event()
+        try:
+            found = await self._run(functools.partial(self._of.take, queue, most, wait, timeout, unwanted))
+        finally:
+            unwanted.set()
+        return found if count is not None else found[0] if found else None
 
     def message_body(
         self, queue: str, message_id: str, *, min_lsn: Least = None, timeout: float | None = None

@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import os
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -249,10 +250,14 @@ class Calls(Reads):
         if self.branch is not None:
             found = self.branch.accept(queue, most, wait=wait)
         else:
-            found = self._accept(queue, most, wait, timeout)
+            found = self.take(queue, most, wait, timeout)
         return found if count is not None else found[0] if found else None
 
-    def _accept(self, queue: str, count: int, wait: float, timeout: float | None) -> list[QueueMessage]:
+    def take(
+        self, queue: str, count: int, wait: float, timeout: float | None, unwanted: threading.Event | None = None
+    ) -> list[QueueMessage]:
+        """Up to so many messages, taken for good; none once they are ``unwanted``: what has come meanwhile stays in its place."""
+        unwanted = unwanted or threading.Event()
         deadline_s = time.monotonic() + wait
         aborts = 0
         while True:
@@ -260,7 +265,7 @@ class Calls(Reads):
             transaction = self._begin_to_take()
             try:
                 messages = transaction.accept(queue, count, wait=max(0.0, min(WAIT_SLICE_S, left_s)))
-                if messages:
+                if messages and not unwanted.is_set():
                     transaction.commit(timeout=timeout)
                     return messages
             except Aborted:
@@ -271,7 +276,7 @@ class Calls(Reads):
                 continue
             finally:
                 transaction.abandon()
-            if time.monotonic() >= deadline_s:
+            if unwanted.is_set() or time.monotonic() >= deadline_s:
                 return []
 
     def _begin_to_take(self) -> Transaction:

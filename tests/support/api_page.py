@@ -42,7 +42,7 @@ part of the inside and may change at any time: a name is public because it stand
 Calls may be made from any thread, but not from a process that was forked off: connect after the fork (there calls raise `WrongState`). `timeout` is in seconds, up to 30 days, over HTTP up to an hour, `ack` is `accepted`, `synchronised`, `applied` or `applied=N`, `key` makes a write safe to repeat, `min_lsn` is the least LSN that a read
 must see. Each write can raise `Rejected`, `OutcomeUnknown`, `InvalidRequest`, `ReadOnly`, `NotReady` and `Unreachable`, each read the last four and `TimedOut`; other errors stand with their call.
 """
-INSIDE = {"ask", "branch", "bucket_items", "digests", "handed_in", "least_lsn", "logged", "note", "read", "seconds", "txid", "wire", "abandon", "fronts"}
+INSIDE = {"ask", "branch", "bucket_items", "digests", "handed_in", "least_lsn", "logged", "note", "read", "seconds", "take", "txid", "wire", "abandon", "fronts"}
 """Names without an underscore that parts of brokerha use among each other."""
 
 

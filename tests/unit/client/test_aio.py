@@ -28,7 +28,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(test())
 
 
-NOT_HERE = {"ask", "handed_in", "least_lsn", "new_txid", "note", "seconds", "txid", "session"}
+NOT_HERE = {"ask", "handed_in", "least_lsn", "new_txid", "note", "seconds", "take", "txid", "session"}
 """What a client is made of, and no call of a program."""
 THREADS = 3
 SYNCHRONOUS = {
@@ -96,6 +96,35 @@ def test_who_stops_waiting_does_not_call_a_write_back(served: Served) -> None:
 def test_a_number_of_threads_that_is_none_is_refused(served: Served) -> None:
     with pytest.raises(errors.InvalidRequest, match="threads"):
         aio.connect(served.url, threads=0)
+
+
+def test_a_call_after_the_end_is_told_that_the_connection_is_closed(served: Served) -> None:
+    async def test() -> None:
+        async with aio.connect(served.url) as db:
+            assert await db.get("t", "k") is None
+        for call in (lambda: db.get("t", "k"), lambda: db.put("t", "k", b"v"), db.status, lambda: db.accept("inbox")):
+            with pytest.raises(errors.Unreachable, match="closed"):
+                await call()
+
+    run(test)
+
+
+def test_a_message_that_comes_after_nobody_waits_for_it_stays_in_its_queue(cluster: EmbeddedCluster, url: str) -> None:
+    del cluster
+
+    async def test() -> None:
+        async with aio.connect(url) as db:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await db.accept("inbox", wait=60)
+            await db.publish("inbox", b"late")
+            async with asyncio.timeout(30):
+                while (found := await db.accept("inbox", wait=0)) is None:
+                    # The one that waited may have it in its hands for a moment.
+                    assert (await db.queues(min_lsn="latest"))["inbox"]["depth"] == 1
+            assert found.body == b"late"
+
+    run(test)
 
 
 def test_reads_of_its_own_writes_transactions_and_queues_over_a_real_cluster(tmp_path: Path) -> None:
