@@ -7,7 +7,7 @@
         db.query("main", "ASK { <urn:a> <urn:b> 1 }")                  # True
 
 `connect` gives a `Session`, a `Client` that reads its own writes (client/client.py); `errors` holds every error that
-is raised on purpose, on one page. The folders, from the outside inwards; the docstring of each is its map:
+is raised on purpose, on one page; the other names are for annotations. The folders, from the outside inwards; the docstring of each is its map:
 
     cli/            the command line; __main__.py: the same by ``python -m brokerha``
     programs/       the names of the programs that stand on all of this
@@ -40,16 +40,44 @@ Importing this module loads none of them; names are looked up when they are firs
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from brokerha.model import VERSION, errors
 
 if TYPE_CHECKING:
-    from brokerha.client import Client, Session
+    from brokerha.client.calls import Consumed
+    from brokerha.client.client import Client, Session
+    from brokerha.client.exporting import Export
+    from brokerha.client.large import LargeTransaction
+    from brokerha.client.loading import Loaded
+    from brokerha.client.outcomes import Written
+    from brokerha.client.pipeline import Pipeline
+    from brokerha.client.reads import QueueMessage
+    from brokerha.client.results import BlankNode, Iri, Literal, Solutions, Triples
+    from brokerha.client.transactions import Committed, Transaction
+    from brokerha.model.ids import Xid
     from brokerha.ports.wire import Wire
 
 __version__ = VERSION
-__all__ = ["Client", "Session", "__version__", "connect", "errors"]
+__all__ = [
+    "BlankNode", "Client", "Committed", "Consumed", "Export", "Iri", "LargeTransaction", "Literal", "Loaded", "Pipeline", "QueueMessage",
+    "Session", "Solutions", "Transaction", "Triples", "Written", "Xid", "__version__", "connect", "errors",
+]  # fmt: skip
+_HOMES = {
+    "brokerha.client.calls": ("Consumed",),
+    "brokerha.client.client": ("Client", "Session"),
+    "brokerha.client.exporting": ("Export",),
+    "brokerha.client.large": ("LargeTransaction",),
+    "brokerha.client.loading": ("Loaded",),
+    "brokerha.client.outcomes": ("Written",),
+    "brokerha.client.pipeline": ("Pipeline",),
+    "brokerha.client.reads": ("QueueMessage",),
+    "brokerha.client.results": ("BlankNode", "Iri", "Literal", "Solutions", "Triples"),
+    "brokerha.client.transactions": ("Committed", "Transaction"),
+    "brokerha.model.ids": ("Xid",),
+}
+"""Where the names lie that are looked up when they are first used."""
 
 
 def connect(address: str, *, timeout: float = 30.0, ack: str = "applied", apart: str = "wait") -> Session:
@@ -98,9 +126,10 @@ def _wire_of_file(path: str) -> Wire:
     return _wire(",".join(urls))
 
 
-def __getattr__(name: str) -> Any:
-    if name in {"Client", "Session"}:
-        from brokerha import client
+if not TYPE_CHECKING:  # A type checker would take every other name for one that is there.
 
-        return getattr(client, name)
-    raise AttributeError(f"module 'brokerha' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        for home, names in _HOMES.items():
+            if name in names:
+                return getattr(importlib.import_module(home), name)
+        raise AttributeError(f"module 'brokerha' has no attribute {name!r}")

@@ -8,9 +8,11 @@ import sys
 import pytest
 
 import brokerha
+from brokerha import aio, embedded
 from brokerha.client import Client, Session
 from brokerha.client.http_wire import HttpWire
 from brokerha.model import errors
+from tests.support import api_page
 
 CLUSTER = """
 [cluster]
@@ -54,7 +56,26 @@ def test_the_public_names_are_there() -> None:
     assert (brokerha.Client, brokerha.Session) == (Client, Session)
     assert brokerha.__version__.count(".") == 2
     with pytest.raises(AttributeError, match="no_such_name"):
-        brokerha.no_such_name  # noqa: B018
+        brokerha.no_such_name  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_every_type_of_the_page_has_a_name_for_annotations() -> None:
+    types = {
+        each
+        for part in api_page.PARTS
+        for each in part.types
+        if each.__module__ not in {aio.__name__, embedded.__name__}
+    }
+
+    assert {getattr(brokerha, each.__name__) for each in types} == types
+    assert {each.__name__ for each in types} | {
+        "LargeTransaction",
+        "Session",
+        "__version__",
+        "connect",
+        "errors",
+    } == set(brokerha.__all__)
+    assert all(getattr(brokerha, name) is not None for name in brokerha.__all__)
 
 
 def test_http_addresses_lead_to_the_http_wire() -> None:
