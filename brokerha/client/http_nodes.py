@@ -34,6 +34,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
+from urllib.parse import urlsplit
 
 from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_before_delay, stop_when_event_set, wait_fixed
 
@@ -111,7 +112,7 @@ class HttpNodes:
     ) -> None:
         """``is_writable`` asks a node whether it takes writes, in a thread of its own; it must end."""
         self.urls = tuple(dict.fromkeys(url.strip().rstrip("/") for url in urls if url.strip()))
-        if not self.urls or not all(url.startswith(("http://", "https://")) for url in self.urls):
+        if not self.urls or not all(map(_is_address, self.urls)):
             raise ConfigurationError(
                 f"{', '.join(urls) or 'nothing'!r} is no address: write http://host:port, several with commas"
             )
@@ -200,6 +201,14 @@ class HttpNodes:
             return 0.0
         # Jitter, because all clients of a node that restarts have failed at the same moment.
         return float(min(PAUSE_MOST_S, PAUSE_FIRST_S * 2 ** min(rounds, 10)) * (0.5 + self._draw() / 2))
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # Of a port that is no number up to 65535, or of half an IPv6 address.
+        return False
 
 
 def error_of_answer(url: str, status: int, headers: Mapping[str, str], body: bytes) -> BrokerhaError | None:

@@ -129,6 +129,13 @@ def test_other_addresses_are_refused_without_repeating_a_password(address) -> No
     assert "secret" not in str(raised.value)
 
 
+@pytest.mark.parametrize("rest", ["", "/x", ":7201", "127.0.0.1:port", "127.0.0.1:99999", "127.0.0.1:0", "[::1"])
+def test_an_http_address_without_a_host_or_with_a_port_that_is_none_is_refused_at_once(rest) -> None:
+    for address in (f"http://{rest}", f"http://127.0.0.1:7201,https://{rest}"):
+        with pytest.raises(errors.ConfigurationError, match="write http://host:port"):
+            brokerha.connect(address)
+
+
 def test_a_level_that_is_none_is_refused_at_once() -> None:
     with pytest.raises(errors.InvalidRequest, match="applied=N"):
         brokerha.connect("http://127.0.0.1:1", ack="committed")
