@@ -47,6 +47,13 @@ def segment(value: str | bytes) -> str:
     return quote(value, safe="").replace(".", "%2E")
 
 
+def _needed(value: object, what: str) -> str:
+    """What stands in a path: without it that is another path, or none."""
+    if not isinstance(value, str) or not value:
+        raise InvalidRequest(f"{what} is text and not empty, not {value!r}")
+    return value
+
+
 def _with(path: str, parameters: Any) -> str:
     return f"{path}?{urlencode(parameters)}" if parameters else path
 
@@ -63,7 +70,12 @@ def _known(table: Mapping[str, Any], name: str, what: str) -> Any:
 def _query(name: str, arguments: Arguments) -> Request:
     graphs = [(key, iri) for key in ("default-graph-uri", "named-graph-uri") for iri in arguments.get(key, ())]
     headers = {"Content-Type": "application/sparql-query", "Accept": str(arguments.get("accept") or "*/*")}
-    return Request("POST", _with(f"/repositories/{name}/sparql", graphs), headers, str(arguments["query"]).encode())
+    return Request(
+        "POST",
+        _with(f"/repositories/{name}/sparql", graphs),
+        headers,
+        _needed(arguments.get("query"), "a query").encode(),
+    )
 
 
 def _contexts(arguments: Arguments) -> list[tuple[str, str]]:
@@ -108,7 +120,8 @@ _READS: dict[str, Callable[[str, Arguments], Request]] = {
     "snapshots": lambda _name, _: _get("/snapshots"),
     "queue": lambda name, arguments: _get(_with(f"/queues/{name}", arguments), MSGPACK),
     "message": lambda name, arguments: _get(
-        f"/queues/{name}/{quote(arguments['id'], safe='')}?piece={arguments.get('number', 0)}", MSGPACK
+        f"/queues/{name}/{quote(_needed(arguments.get('id'), 'a message id'), safe='')}?piece={arguments.get('number', 0)}",
+        MSGPACK,
     ),
     "queues": lambda _name, _: _get("/queues"),
     "together": _together,
@@ -118,14 +131,15 @@ _READS: dict[str, Callable[[str, Arguments], Request]] = {
     "digests": lambda _name, arguments: _get(_with("/cluster/digests", arguments)),
     "items": _items,
 }
+_NAMED: Final = frozenset({"query", "statements", "size", "contexts", "get", "range", "queue", "message"})
 COLUMNS: Final = {"contexts": "contextID", "repositories": "id"}
 """Reads that a node answers with a table over HTTP, and with a list of names inside; the column that holds them."""
 
 
 def read_of(kind: str, name: str, arguments: Arguments) -> Request:
-    """The request of a read. Raises InvalidRequest for a kind that does not exist."""
-    request: Request = _known(_READS, kind, "kind of read")(segment(name), arguments)
-    return request
+    """The request of a read. Raises InvalidRequest for a kind that does not exist, and without the name that it needs."""
+    request: Callable[[str, Arguments], Request] = _known(_READS, kind, "kind of read")
+    return request(segment(_needed(name, "a name")) if kind in _NAMED else "", arguments)
 
 
 def column(table: bytes, name: str) -> bytes:
@@ -234,7 +248,7 @@ _QUESTIONS: dict[str, Callable[[Arguments], Request]] = {
     "log": lambda asked: _get(_LOG.format("", **asked).removesuffix("&to=0"), MSGPACK),
     "logged": lambda asked: _get(_LOG.format("effects=1&", **asked), MSGPACK),
     "entries": lambda asked: _get(_LOG.format("entries=1&", **asked), MSGPACK),
-    "outcome": lambda asked: _get(f"/tx/{segment(str(asked['txid']))}", JSON),
+    "outcome": lambda asked: _get(f"/tx/{segment(_needed(asked['txid'], 'a transaction id'))}", JSON),
     "wait": lambda asked: _get(f"/cluster/wait?lsn={asked['lsn']}&workers={asked['workers']}", JSON),
 }
 

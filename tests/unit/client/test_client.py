@@ -204,6 +204,22 @@ def test_what_is_refused_is_the_error_that_it_stands_for(db: Session, call, erro
     assert type(raised.value) is error
 
 
+@pytest.mark.parametrize("nothing", ["", None])
+def test_a_name_that_is_none_is_refused_without_asking_anybody(db: Session, nothing: Any) -> None:
+    for call in (
+        lambda: db.get(nothing, "k"),
+        lambda: db.range(nothing),
+        lambda: db.queue(nothing),
+        lambda: db.size(nothing),
+        lambda: db.query(nothing, "ASK {}"),
+        lambda: db.query("main", nothing),
+        lambda: list(db.message_body("inbox", nothing)),
+        lambda: db.outcome(nothing),
+    ):
+        with pytest.raises(errors.InvalidRequest, match=f"is text and not empty, not {nothing!r}"):
+            call()
+
+
 def test_a_rejection_names_its_transaction(db: Session) -> None:
     with pytest.raises(errors.Rejected) as raised:
         db.update("nowhere", "CLEAR ALL", key="mine")
