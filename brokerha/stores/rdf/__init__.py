@@ -9,6 +9,7 @@
     question.py       a read of a repository in the form that an update can evaluate
     stream.py         long results, handed over from the one thread that may read them
     formats.py        which result format a reader gets
+    in_xml.py         what RDF/XML and results in XML cannot say
     terms.py          short names for terms
     errors.py         which errors of the engine are damage of its files
 """

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyoxigraph import RdfFormat, parse
+from pyoxigraph import QueryResultsFormat, RdfFormat, parse, parse_query_results
 
 from brokerha.model.errors import InvalidRequest, NotAcceptable, TimedOut, TooLarge
 from brokerha.stores.rdf import stream as rdf_stream
@@ -340,6 +340,13 @@ def test_a_query_sees_one_commit_though_it_is_read_later(repository: RdfReposito
         ("<urn:a> <http://example.org/1> 1", "cannot name the predicate 'http://example.org/1'"),
         ("<urn:a> <http://example.org/> 1", "cannot name the predicate"),
         (r"<urn:a> <urn:p> 'bell \u0007'", "no XML may hold"),
+        (r"<urn:a> <urn:p> <<( <urn:a> <urn:p> 'bell \u0007' )>>", "no XML may hold"),
+        ("<urn:a> <urn:p> <<( <urn:a> <http://example.org/1> 1 )>>", "cannot name the predicate"),
+        ("<urn:a> a <http://example.org/1>", "cannot name the class 'http://example.org/1'"),
+        ("<urn:a> <http://www.w3.org/2000/xmlns/p> 1", "cannot name the predicate"),
+        ("<urn:a> <http://www.w3.org/1999/02/22-rdf-syntax-ns#li> 1", "cannot name the predicate"),
+        ("<urn:a> <http://www.w3.org/1999/02/22-rdf-syntax-ns#Description> 1", "cannot name the predicate"),
+        ("<urn:a> <http://www.w3.org/1999/02/22-rdf-syntax-ns#bagID> 1", "cannot name the predicate"),
     ],
 )
 def test_what_no_xml_can_say_is_refused_and_can_be_had_otherwise(data: str, text: str) -> None:
@@ -361,3 +368,19 @@ def test_what_xml_can_say_comes_back_from_it_as_it_was() -> None:
     site.run("INSERT DATA { " + " . ".join(f"<urn:a> <{name}> 'a\\tb'" for name in names) + " }")
     document = read(site.repository.statements(accept="application/rdf+xml"))
     assert sorted(quad.predicate.value for quad in parse(document, format=RdfFormat.RDF_XML)) == sorted(names)
+
+
+@pytest.mark.parametrize("character", ["\\u0000", "\\u001F", "\\uFFFE", "\\uFFFF"])
+def test_results_in_xml_with_what_no_xml_holds_are_refused_and_can_be_had_otherwise(
+    repository: RdfRepository, character: str
+) -> None:
+    select = f"SELECT ('{character}' AS ?o) {{}}"
+    with pytest.raises(NotAcceptable, match="no XML may hold"):
+        repository.query(select, "application/sparql-results+xml")
+    assert repository.query(select, "application/sparql-results+json")
+    # What XML holds as it is, or written as a number.
+    around = parse_query_results(
+        read(repository.query("SELECT ('\\t\\n\\r \\uFFFD\\uE000' AS ?o) {}", "application/xml")),
+        format=QueryResultsFormat.XML,
+    )
+    assert [row["o"].value for row in around] == ["\t\n\r \ufffd\ue000"]
