@@ -11,7 +11,7 @@ from brokerha.http.data.keys import is_failed_condition
 from brokerha.model.errors import Rejected
 from brokerha.model.operations import ExpectKey
 from brokerha.stores.execution.expectations import Before, judge_expectations
-from tests.unit.http.asking import JSON, MSGPACK, Node
+from tests.unit.http.asking import JSON, MSGPACK, TURTLE, UPDATE, Node
 
 
 def test_a_value_is_put_got_and_deleted(node: Node) -> None:
@@ -197,6 +197,29 @@ def test_conditions_that_cannot_be_demanded_are_refused(node: Node, headers, tex
     assert answer.status == 400
     assert text in answer.text
     assert not node.front.keys
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "headers"),
+    [
+        ("PUT", "/repositories/main/gsp?graph=urn:g", "<urn:a> <urn:b> 1 .", TURTLE),
+        ("DELETE", "/repositories/main/gsp?default", "", {}),
+        ("PUT", "/repositories/main/rdf-graphs/service?graph=urn:g", "<urn:a> <urn:b> 1 .", TURTLE),
+        ("PUT", "/repositories/main/statements", "<urn:a> <urn:b> 1 .", TURTLE),
+        ("POST", "/repositories/main/sparql", "INSERT DATA { <urn:a> <urn:b> 1 }", UPDATE),
+        ("PUT", "/repositories/main/namespaces/p", "urn:p", {}),
+        ("PUT", "/repositories/new", "", {}),
+        ("POST", "/tx", '[["put", "t", "k", "v"]]', JSON),
+        ("POST", "/queues/q", "m", {}),
+    ],
+)
+def test_a_condition_that_nobody_would_look_at_is_refused(node: Node, method, path, body, headers) -> None:
+    for condition in ({"If-Match": '"x"'}, {"If-None-Match": '"x"'}):
+        answer = node.ask(method, path, body, {**headers, **condition})
+
+        assert (answer.status, answer.headers["brokerha-error"]) == (400, "InvalidRequest")
+        assert next(iter(condition)) in answer.text
+    assert not node.front.submitted
 
 
 def test_a_failed_condition_is_known_by_the_words_of_the_store() -> None:
