@@ -26,7 +26,7 @@ from brokerha.http.door.answer import JSON, Answer
 from brokerha.http.door.call import Call, natural
 from brokerha.http.door.passing import Parts, age_of, begin_write, facts_of, is_long, read, result, write
 from brokerha.http.guard.rights import only_readable
-from brokerha.model.errors import Aborted, BrokerhaError, WrongState
+from brokerha.model.errors import Aborted, BrokerhaError, InvalidRequest, WrongState
 from brokerha.model.ids import TxId
 from brokerha.model.operation_checks import QUEUE
 from brokerha.model.operations import check_operations, message_id
@@ -73,7 +73,11 @@ async def _publish_long(call: Call, queue: str, content_type: str, txid: TxId) -
 
 async def accept(call: Call) -> Answer:
     """Take messages in a transaction of its own."""
-    # What is wrong with these two is told before anything is taken.
+    # What is wrong with these is told before anything is taken.
+    if call.header(b"idempotency-key"):
+        raise InvalidRequest(
+            "accept takes no Idempotency-Key, because sending it again takes other messages: take them in a transaction, POST /tx and /tx/{id}/accept?first=0"
+        )
     stepping.message_type(call)
     call.ack()
     parameters = call.parameters()

@@ -140,6 +140,14 @@ def test_a_level_that_does_not_exist_is_refused_before_any_is_taken(node: Node) 
     assert not node.front.transactions.open
 
 
+def test_a_key_that_would_not_keep_a_second_accept_from_taking_more_is_refused(node: Node) -> None:
+    node.ask("POST", "/queues/q", b"a", TEXT)
+
+    answer = node.ask("POST", "/queues/q/accept", Idempotency_Key="mine")
+    assert (answer.status, "takes no Idempotency-Key" in answer.text) == (400, True)
+    assert not node.front.transactions.calls
+
+
 def test_a_worker_shows_queues_and_takes_nothing() -> None:
     node = Node(FakeFront(role="worker", node_id="w1"))
 
