@@ -33,8 +33,9 @@ from brokerha.model.errors import InvalidRequest, NotFound, UnsupportedType
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation
 from brokerha.ports.front import ReadOutcome
+from brokerha.stores.rdf.formats import TRIPLES
 
-OFFERS: Final = ("application/n-triples", *(name for name in rdf_bodies.FORMATS if name != "application/n-triples"))
+OFFERS: Final = tuple(offered.media_type for offered in TRIPLES)
 _MULTIPART: Final = "multipart/form-data"
 _ASK: Final = {"accept": "application/sparql-results+json", "default-graph-uri": (), "named-graph-uri": ()}
 

@@ -49,6 +49,7 @@ TRIPLES: Final = (
     ResultFormat("application/x-turtle", RdfFormat.TURTLE),
     ResultFormat("text/x-nquads", RdfFormat.N_QUADS),
     ResultFormat("application/x-trig", RdfFormat.TRIG),
+    ResultFormat("text/n3", RdfFormat.N3),
     ResultFormat("text/plain", RdfFormat.N_TRIPLES),
 )
 """For CONSTRUCT and DESCRIBE."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from pyoxigraph import parse
 
+from brokerha.http.rdf.graphs import OFFERS
+from brokerha.ingress.rdf_bodies import FORMATS
 from tests.unit.http.asking import NQUADS, TURTLE, Node
 
 GSP = "/repositories/main/gsp"
@@ -129,3 +132,16 @@ def test_a_graph_comes_in_the_format_that_is_wanted(node: Node) -> None:
     ):
         assert node.get(f"{GSP}?{G}", Accept=accept).headers["content-type"] == content_type
     assert node.get(f"{GSP}?{G}", Accept="image/png").status == 406
+
+
+@pytest.mark.parametrize("path", [GSP, SERVICE])
+def test_every_format_that_is_offered_can_be_had(node: Node, path: str) -> None:
+    node.ask("PUT", f"{GSP}?{G}", ONE, TURTLE)
+    for offered in OFFERS:
+        answer = node.get(f"{path}?{G}", Accept=offered)
+        assert (answer.status, answer.headers["content-type"].partition(";")[0]) == (200, offered)
+        assert [str(quad.triple) for quad in parse(answer.body, format=FORMATS[offered])] == [ONE.removesuffix(" .\n")]
+    # What a browser and rdflib send.
+    for accept in ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "text/rdf+n3, */*;q=0.1"):
+        assert node.get(f"{path}?{G}", Accept=accept).headers["content-type"] == "application/n-triples"
+    assert "text/turtle" in node.get(f"{path}?{G}", Accept="application/xml").text
