@@ -51,7 +51,8 @@ _RESULTS: Final = (
     *_SYNTAXES,
 )
 _INPUTS: Final = ("N3", *_SYNTAXES)
-_OF_SHORT: Final = frozenset({"using-graph-uri", "using-named-graph-uri", "insert-graph-uri", "remove-graph-uri"})
+_OF_QUERIES: Final = frozenset({"default-graph-uri", "named-graph-uri", "limit", "offset", "distinct"})
+_OF_UPDATES: Final = frozenset({"using-graph-uri", "using-named-graph-uri", "insert-graph-uri", "remove-graph-uri"})
 DESCRIPTIONS = ("text/turtle", "application/n-triples", "application/rdf+xml", "application/ld+json")
 
 
@@ -128,7 +129,7 @@ async def post_query(call: Call) -> Answer:
 
 async def query(call: Call, text: str, parameters: Parameters) -> Answer:
     """Evaluate a query."""
-    _check_common(parameters)
+    _check_common(parameters, _OF_UPDATES, "a query")
     text = await call.door.parsed(is_plain_request(text), with_base, text, base_of(call, parameters))
     limit = None if parameters.one("limit") is None else parameters.number("limit", 0)
     offset, distinct = parameters.number("offset", 0), parameters.flag("distinct")
@@ -179,7 +180,11 @@ def base_of(call: Call, parameters: Parameters) -> str:
     return base_iri_of(parameters.one("baseURI")) or address_of(call)
 
 
-def _check_common(parameters: Parameters) -> None:
+def _check_common(parameters: Parameters, others: frozenset[str], what: str) -> None:
+    """Raise InvalidRequest for ``others``, which would change ``what`` if it were of the other kind, and for another language."""
+    if found := sorted(parameters.names() & others):
+        means = ", ".join(sorted((_OF_QUERIES | _OF_UPDATES) - others))
+        raise InvalidRequest(f"{what} takes no {found[0]}, but {means}")
     language = parameters.one("queryLn") or "SPARQL"
     if language.upper() != "SPARQL":
         raise InvalidRequest(f"UNSUPPORTED QUERY LANGUAGE: queries are SPARQL, not {language!r}")
@@ -201,8 +206,8 @@ async def update_of_body(call: Call) -> Answer:
 async def _insert(call: Call, txid: TxId) -> Reply:
     """An update that is longer than a transaction."""
     parameters = call.parameters()
-    _check_common(parameters)
-    if words := [name for name in parameters.names() if name in _OF_SHORT or name.startswith("$")]:
+    _check_common(parameters, _OF_QUERIES, "an update")
+    if words := [name for name in parameters.names() if name in _OF_UPDATES or name.startswith("$")]:
         raise InvalidRequest(f"a long update takes no {words[0]}: name graphs and values in its text")
     return await large_bodies.insert(call, call.path_text("id"), base_of(call, parameters), txid)
 
@@ -216,7 +221,7 @@ async def update_of_form(call: Call, form: Parameters) -> Answer:
 
 async def update_text(call: Call, text: str, parameters: Parameters) -> str:
     """An update with what its parameters say written into it. Raises InvalidRequest."""
-    _check_common(parameters)
+    _check_common(parameters, _OF_QUERIES, "an update")
     text = await call.door.parsed(is_plain_request(text), with_base, text, base_of(call, parameters))
     bindings = bindings_of(parameters)
     using, using_named = parameters.all("using-graph-uri"), parameters.all("using-named-graph-uri")

@@ -153,3 +153,22 @@ def test_the_dataset_of_an_update_may_stand_beside_it(node: Node) -> None:
     form = "update=DELETE+WHERE+%7B+?s+?p+?o+%7D&%24s=%3Curn:a%3E"
     assert node.ask("POST", f"{REPO}/statements", form, FORM).status == 204
     assert node.get(f"{REPO}/size").text == "1"
+
+
+@pytest.mark.parametrize("path", ["/repositories/main/sparql", "/repositories/main/statements"])
+@pytest.mark.parametrize("name", ["default-graph-uri=urn:g", "named-graph-uri=urn:g", "limit=1", "offset=1", "distinct"])
+def test_an_update_refuses_what_is_said_of_queries(node: Node, path: str, name: str) -> None:
+    update = "DELETE WHERE { ?s ?p ?o }"
+    for answer in (
+        node.ask("POST", path, f"update={quote(update)}&{name}", FORM),
+        node.ask("POST", f"{path}?{name}", update, UPDATE),
+    ):
+        assert answer.status == 400
+        assert f"an update takes no {name.partition('=')[0]}, but insert-graph-uri" in answer.text
+    assert not node.front.submitted
+
+
+@pytest.mark.parametrize("path", ["/repositories/main/sparql", "/repositories/main"])
+def test_a_query_refuses_what_is_said_of_updates(node: Node, path: str) -> None:
+    answer = node.get(f"{path}?query=ASK%7B%7D&using-graph-uri=urn:g")
+    assert (answer.status, "a query takes no using-graph-uri, but default-graph-uri" in answer.text) == (400, True)
