@@ -42,10 +42,13 @@ TRANSACTION: Final = b"brokerha-transaction"
 _OF_REPOSITORIES: Final = frozenset({"query", "statements", "size", "contexts", "about", "repositories"})
 
 
-def begin_write(call: Call) -> TxId:
-    """The transaction id of this request. Raises ReadOnly at a worker, before a body is read."""
+def begin_write(call: Call, *, takes_conditions: bool = False) -> TxId:
+    """The transaction id of this request. Raises ReadOnly at a worker, before a body is read; InvalidRequest for conditions that nobody would look at."""
     if call.front.role == "worker":
         raise ReadOnly(call.front.writable()[1])
+    for header in () if takes_conditions else ("If-Match", "If-None-Match"):
+        if call.header(header.lower().encode()):
+            raise InvalidRequest(f"{header} is for a write of one key, /kv/{{table}}/{{key}}: leave it out here")
     return call.key() or call.front.new_txid()
 
 
