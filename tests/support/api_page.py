@@ -66,7 +66,7 @@ PARTS = (
     Part("Pipelines", "What `pipeline` gives; a context manager. Each write gives a future of `Written`.", types=(pipeline.Pipeline,)),
     Part(
         "Results",
-        "Named tuples, lists and texts. For annotations `brokerha` has their names, and `Transaction`, `LargeTransaction` and `Pipeline`: `def work(tx: brokerha.Transaction) -> int`. The modules that they lie in are no promise.",
+        "Named tuples, lists and texts. The modules that they lie in are no promise. Names for annotations: " + ", ".join(f"`brokerha.{name}`" for name in brokerha.__all__ if name[0].isupper()) + ".",
         types=(
             outcomes.Written, transactions.Committed, results.Solutions, results.Triples, results.Iri, results.BlankNode, results.Literal,
             reads.QueueMessage, calls.Consumed, exporting.Export, loading.Loaded, ids.Xid,

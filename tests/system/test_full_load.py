@@ -30,7 +30,7 @@ KEYS = 500
 class Writer:
     """One thread that overwrites its keys, one write after the other."""
 
-    def __init__(self, name: str, connect: Callable[[], brokerha.client.Session]) -> None:
+    def __init__(self, name: str, connect: Callable[[], brokerha.Session]) -> None:
         self.name = name
         self.written = 0
         self.longest_s = 0.0

@@ -43,7 +43,7 @@ def lines(name: str, first: int = 0, count: int = TRIPLES) -> str:
     return "".join(f'<urn:{name}:{n // 10}> <urn:p{n % 10}> "value {n}" .\n' for n in range(first, first + count))
 
 
-def count(db: brokerha.client.Session, name: str) -> int:
+def count(db: brokerha.Session, name: str) -> int:
     """Triples of one transaction that are there."""
     text = f'SELECT (COUNT(*) AS ?n) {{ ?s ?p ?o FILTER(STRSTARTS(STR(?s), "urn:{name}:")) }}'
     answer = db.query("main", text, accept="application/sparql-results+json", min_lsn="latest")
@@ -271,7 +271,7 @@ class Peaks:
                     self.most[node] = max(self.most.get(node, 0.0), self._site.memory_mb(node))
 
 
-def read_all(db: brokerha.client.Session, message_id: str, digest: Any) -> None:
+def read_all(db: brokerha.Session, message_id: str, digest: Any) -> None:
     """Read the body of a message piece by piece, each again when who gave it was killed."""
     number, count = 0, 1
     while number < count:
@@ -282,7 +282,7 @@ def read_all(db: brokerha.client.Session, message_id: str, digest: Any) -> None:
             number += 1
 
 
-def read_body(db: brokerha.client.Session, message_id: str, found: list[bytes]) -> None:
+def read_body(db: brokerha.Session, message_id: str, found: list[bytes]) -> None:
     """Read the body of a message, again when who gave it was killed."""
     while not found:
         with contextlib.suppress(TimedOut, NotReady, Unreachable):

@@ -213,11 +213,11 @@ class TxSite:
                 return dict(found[0]) if found else {}
         return {}
 
-    def client(self, *nodes: str, timeout: float = 30.0) -> brokerha.client.Session:
+    def client(self, *nodes: str, timeout: float = 30.0) -> brokerha.Session:
         """A client over HTTP of these nodes, or over AMQP when none is named."""
         return brokerha.connect(",".join(map(self.url, nodes)) or self.broker, timeout=timeout)
 
-    def client_of(self, master: str) -> brokerha.client.Session:
+    def client_of(self, master: str) -> brokerha.Session:
         """A client over HTTP of all processes of a master."""
         return self.client(*(self.processes if master == "m1" else (master,)))
 
@@ -245,7 +245,7 @@ class TxSite:
     def await_clean(self, within_s: float = 40.0, *, in_use: bool = False) -> None:
         """Wait until no queue of a transaction is left (or ``in_use``) and no transaction that is not over."""
 
-        def is_clean(db: brokerha.client.Session) -> bool:
+        def is_clean(db: brokerha.Session) -> bool:
             return not db.open_transactions()
 
         self.until(lambda: not self.tx_queues(in_use=in_use), "no queue of a transaction is left", within_s)
@@ -259,7 +259,7 @@ class TxSite:
         assert response is not None, f"{node} does not answer"
         return [message["body"] for message in response.json()["messages"]] if response.status_code == 200 else []
 
-    def await_everywhere(self, db: brokerha.client.Session) -> None:
+    def await_everywhere(self, db: brokerha.Session) -> None:
         """Wait until all workers of all masters have applied what this client has written."""
         lsn = db.least_lsn()
         for node in (self.await_primary(), *self.masters[1:]):
@@ -325,7 +325,7 @@ class Load:
     """Writers that note what was acknowledged: each writes keys of its own, one after the other, and insists on an answer."""
 
     def __init__(
-        self, connect: Callable[[], brokerha.client.Session], names: Sequence[str] = ("a", "b"), *, insists: bool = True
+        self, connect: Callable[[], brokerha.Session], names: Sequence[str] = ("a", "b"), *, insists: bool = True
     ) -> None:
         self.acknowledged: dict[bytes, int] = {}
         """Key and LSN."""
