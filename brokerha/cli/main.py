@@ -6,6 +6,7 @@ inside of the commands that need it, so that ``brokerha --help`` and tab complet
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sys
@@ -68,6 +69,8 @@ COMMANDS = (
     simulate.simulate,
     bench.bench,
 )
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""What writing says where the output goes to a file."""
 DEFAULTS: dict[Callable[..., Any], dict[str, Any]] = {
     status.status: {"timeout_s": 5.0},
     pipeline_audit.audit: {"timeout_s": 60.0},
@@ -135,15 +138,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exits.exit_code_of(error)
     except (typer.Abort, KeyboardInterrupt):
         return exits.INTERRUPTED
-    except BrokenPipeError:
-        # Nobody reads any more; what is still in the buffer must not raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (exits.ReaderGone, BrokenPipeError):
+        _drop_output()
         return exits.PIPE_CLOSED
-    except Exception:  # noqa: BLE001  (a fault of brokerha: shown in full, with an exit code that no other thing has by chance)
+    except Exception as error:  # noqa: BLE001  (a fault of brokerha: shown in full, with an exit code that no other thing has by chance)
+        if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:
+            _drop_output()
+            exits.say(f"the output cannot be written: {error.strerror}")
+            return exits.FAILED
         traceback.print_exc()
         exits.say("this is a fault of brokerha; please report it with the lines above")
         return exits.FAILED
     return code if isinstance(code, int) else exits.DONE
+
+
+def _drop_output() -> None:
+    """Nobody can have it any more; what is still in the buffer must not raise again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @functools.cache

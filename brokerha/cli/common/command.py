@@ -124,12 +124,15 @@ def _program_of(function: Callable[..., Any], defaults: Mapping[str, Any]) -> Ca
     @functools.wraps(function)
     def program(**given: Any) -> int:
         chosen = given.pop("chosen") if has_answer else Format.TABLE
-        with ExitStack() as stack:
-            for name, group in groups.items():
-                own = {each.name: given.pop(each.name) for each in options[name]}
-                given[name] = stack.enter_context(group(**own))
-            answer = function(**given)
-        code: int | None = answer.write(chosen) if isinstance(answer, Answer) else answer
+        try:
+            with ExitStack() as stack:
+                for name, group in groups.items():
+                    own = {each.name: given.pop(each.name) for each in options[name]}
+                    given[name] = stack.enter_context(group(**own))
+                answer = function(**given)
+            code: int | None = answer.write(chosen) if isinstance(answer, Answer) else answer
+        except BrokenPipeError as error:
+            raise exits.ReaderGone from error
         return exits.DONE if code is None else code
 
     program.__signature__ = declared.replace(parameters=parameters)  # type: ignore[attr-defined]

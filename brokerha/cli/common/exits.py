@@ -26,6 +26,11 @@ INTERRUPTED = 130
 PIPE_CLOSED = 141
 """128 + SIGPIPE: the reader of our output went away."""
 
+
+class ReaderGone(Exception):
+    """The reader of our output went away; typer would end the program with 1 for the error that Python raises, as for a degraded cluster."""
+
+
 _CODES: tuple[tuple[type[errors.BrokerhaError], int], ...] = (
     (errors.ConfigurationError, CONFIGURATION),
     (errors.Unreachable, UNREACHABLE),

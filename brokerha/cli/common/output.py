@@ -93,7 +93,13 @@ def console() -> Console:
     """The console of standard output: coloured on a terminal (not with NO_COLOR), never cut in a pipe."""
     from rich.console import Console  # takes a tenth of a second
 
-    return Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False, markup=False)
+    class Piped(Console):
+        """By itself it ends the program with 1, as for a degraded cluster, when its reader went away."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Piped(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False, markup=False)
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, with_head: bool = True) -> Table:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.reference.page import page
 from brokerha.model import errors
 from brokerha.model.errors import Unreachable
+from tests.unit.cli.fake_cluster import answer, node
 
 ROOT = Path(__file__).parents[3]
 URL = ("--url", "http://127.0.0.1:7201")
@@ -221,3 +224,32 @@ def test_version_is_that_of_the_package(run):
 def test_the_reference_page_is_up_to_date():
     written = (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
     assert written == page(), "run: python -m brokerha.cli.reference.page > docs/reference/commands.md"
+
+
+# ---- where the output goes
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_an_output_on_a_full_disk_is_one_line_and_no_fault(run, cluster, monkeypatch, form):
+    cluster(status=answer(node("m1", "master")))
+    with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123  (a device)
+        monkeypatch.setattr(sys, "stdout", full)
+        ran = run("status", "-o", form, *URL)
+    assert (ran.code, ran.err) == (exits.FAILED, "brokerha: the output cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_reader_that_goes_away_is_no_degraded_cluster(run, cluster, monkeypatch, form):
+    cluster(status=answer(node("m1", "master")))
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with open(theirs, "w", encoding="utf-8", buffering=1) as gone:  # noqa: PTH123  (a descriptor)
+        monkeypatch.setattr(sys, "stdout", gone)
+        ran = run("status", "-o", form, *URL)
+    assert (ran.code, ran.err) == (exits.PIPE_CLOSED, "")
+
+
+def test_any_other_error_of_the_machine_is_still_shown_in_full(run, cluster):
+    cluster(status=OSError(errno.ENOTDIR, "Not a directory"))
+    ran = run("status", *URL)
+    assert (ran.code, "this is a fault of brokerha" in ran.err) == (exits.FAILED, True)
