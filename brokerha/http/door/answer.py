@@ -97,6 +97,11 @@ def as_json(content: object, status: int = 200, headers: Mapping[str, str | int]
     return Answer(status, json.dumps(content, ensure_ascii=False).encode() + b"\n", JSON, headers)
 
 
+def told(sentence: str, status: int, *, wants_json: bool) -> Answer:
+    """The answer that tells what is wrong where no error of model/errors.py says it."""
+    return as_json({"error": "", "text": sentence}, status) if wants_json else text(sentence, status)
+
+
 def status_of(error: BrokerhaError) -> int:
     """The status code of an error."""
     return next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)

@@ -108,7 +108,7 @@ class Call:
 
     def headers(self, wanted: bytes) -> str:
         """All headers of one name, in lower case, as one list."""
-        return ", ".join(value.decode("latin-1") for name, value in self.scope["headers"] if name == wanted)
+        return headers_of(self.scope, wanted)
 
     def accept(self) -> str:
         """All Accept headers as one."""
@@ -287,6 +287,11 @@ class Call:
     async def form(self) -> Parameters:
         """The body as a form, with what stands in the URL beside it."""
         return Parameters(await self.body()).joined(self.parameters())
+
+
+def headers_of(scope: dict[str, Any], wanted: bytes) -> str:
+    """All headers of one name, in lower case, as one list."""
+    return ", ".join(value.decode("latin-1") for name, value in scope["headers"] if name == wanted)
 
 
 def check_size(size_bytes: int, limit_bytes: int) -> None:

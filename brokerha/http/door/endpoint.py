@@ -15,7 +15,7 @@ import structlog
 
 from brokerha.http.door import answer as answers
 from brokerha.http.door.answer import Answer
-from brokerha.http.door.call import Call
+from brokerha.http.door.call import Call, headers_of, wants_json
 from brokerha.http.door.door import Door
 from brokerha.http.guard.guard import Guard, is_foreign, place_of, store_of
 from brokerha.model.errors import BrokerhaError, NotReady
@@ -70,7 +70,8 @@ class Endpoint:
             return answer
         except Exception as error:  # noqa: BLE001  (the client is told, and the log has the details)
             log.error("a request failed by a fault of brokerha", **self._digest(call), **fault_fields(error))
-            return answers.text("a fault in brokerha: the log of this node has the details", 500)
+            sentence = "a fault in brokerha: the log of this node has the details"
+            return answers.told(sentence, 500, wants_json=call.wants_json())
 
     def _digest(self, call: Call) -> dict[str, str | int]:
         """What tells this request from others, without anything of its content."""
@@ -85,14 +86,16 @@ class Endpoint:
         handler = self._handlers.get(call.method)
         if handler is None:
             allowed = ", ".join(sorted(self._handlers))
-            answer = answers.text(f"{call.method} is not possible here: use {allowed}", 405)
+            sentence = f"{call.method} is not possible here: use {allowed}"
+            answer = answers.told(sentence, 405, wants_json=call.wants_json())
             answer.headers = {"Allow": allowed}
             return answer
         if is_foreign(call):
-            return answers.text(
+            return answers.told(
                 f"a page of another site may not change anything here: it is from {call.header(b'origin')}, and this door is {call.header(b'host')}; "
                 "for a proxy in between write http-origins",
                 403,
+                wants_json=call.wants_json(),
             )
         door = self._door
         if door.requests > door.limits.requests_limit:
@@ -108,8 +111,7 @@ class Endpoint:
         return await handler(call)
 
 
-async def not_found(_scope: Any, _receive: Any, send: Any) -> None:
+async def not_found(scope: Any, _receive: Any, send: Any) -> None:
     """The answer to a path that nothing is at."""
-    await answers.text(
-        "there is nothing at this path: / shows the status, /repositories/{id} is RDF, /kv/{table}/{key} keys", 404
-    ).send(send)
+    sentence = "there is nothing at this path: / shows the status, /repositories/{id} is RDF, /kv/{table}/{key} keys"
+    await answers.told(sentence, 404, wants_json=wants_json(headers_of(scope, b"accept"))).send(send)
