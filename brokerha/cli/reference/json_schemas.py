@@ -373,7 +373,7 @@ def lines_of(name: str) -> list[str]:
     """Each field with its place and type, one a line: what a list that must not shrink is made of.
 
     >>> lines_of("load")
-    ['load lsn integer', 'load statements integer', 'load transactions integer']
+    ['load lsn integer?', 'load statements integer', 'load transactions integer']
     """
     return sorted(f"{name} {place} {kind}" for place, kind in _places(OUTPUTS[name].fields, ""))
 

@@ -48,7 +48,9 @@ def begin_write(call: Call, *, takes_conditions: bool = False) -> TxId:
         raise ReadOnly(call.front.writable()[1])
     for header in () if takes_conditions else ("If-Match", "If-None-Match"):
         if call.header(header.lower().encode()):
-            raise InvalidRequest(f"{header} is for a write of one key, /kv/{{table}}/{{key}}: leave it out here")
+            raise InvalidRequest(
+                f"{header} is for one key, /kv/{{table}}/{{key}}: elsewhere POST /tx what you expect with what you write, such as expect-since"
+            )
     return call.key() or call.front.new_txid()
 
 

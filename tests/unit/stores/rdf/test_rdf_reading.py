@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyoxigraph import QueryResultsFormat, RdfFormat, parse, parse_query_results
+from pyoxigraph import QueryResultsFormat, QuerySolutions, RdfFormat, parse, parse_query_results
 
 from brokerha.model.errors import InvalidRequest, NotAcceptable, TimedOut, TooLarge
 from brokerha.stores.rdf import stream as rdf_stream
@@ -383,4 +383,5 @@ def test_results_in_xml_with_what_no_xml_holds_are_refused_and_can_be_had_otherw
         read(repository.query("SELECT ('\\t\\n\\r \\uFFFD\\uE000' AS ?o) {}", "application/xml")),
         format=QueryResultsFormat.XML,
     )
+    assert isinstance(around, QuerySolutions)
     assert [row["o"].value for row in around] == ["\t\n\r \ufffd\ue000"]
