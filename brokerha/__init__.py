@@ -16,6 +16,7 @@ is raised on purpose, on one page; the other names are for annotations. The fold
     doctor/         what is wrong with a machine, its broker and its nodes
     aio.py          the client for asyncio
     embedded.py     a whole cluster in one process
+    errors.py       the errors, for programs that name them
     simulator/      the same in a simulated world
     pipeline/       the log as data: rows, archives, reports
     deploying/      deployment files made from the cluster file
@@ -43,7 +44,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from brokerha.model import VERSION, errors
+from brokerha import errors
+from brokerha.model import VERSION
 
 if TYPE_CHECKING:
     from brokerha.client.calls import Consumed

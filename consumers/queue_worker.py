@@ -21,7 +21,7 @@ from tenacity import Retrying, before_sleep_log, retry_if_exception_type, sleep_
 from tenacity import wait_random_exponential as growing
 
 import brokerha
-from brokerha.model.errors import Aborted, ConfigurationError, NotReady, OutcomeUnknown, Unreachable
+from brokerha.errors import Aborted, ConfigurationError, NotReady, OutcomeUnknown, Unreachable
 
 LOOK_S = 0.5
 """Longest time without a look at whether it is to stop."""

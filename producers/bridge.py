@@ -22,7 +22,7 @@ from tenacity import Retrying, before_sleep_log, retry_if_exception_type, sleep_
 from tenacity import wait_random_exponential as growing
 
 import brokerha
-from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest, Rejected
+from brokerha.errors import BrokerhaError, ConfigurationError, InvalidRequest, Rejected
 
 LOOK_S = 0.5
 log = logging.getLogger("bridge")

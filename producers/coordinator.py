@@ -24,7 +24,7 @@ from typing import Any
 import psycopg
 
 import brokerha
-from brokerha.model.errors import BrokerhaError, ConfigurationError
+from brokerha.errors import BrokerhaError, ConfigurationError
 
 FORMAT = 4711
 KINDS = ("put", "delete", "update", "publish")

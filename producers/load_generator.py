@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import brokerha
-from brokerha.model.errors import ConfigurationError
+from brokerha.errors import ConfigurationError
 
 KEYS = 5000
 REACHED = 0.95

@@ -158,7 +158,7 @@ def told(thing: Any) -> str:
 def _errors(error: type[BaseException], depth: int) -> Iterator[str]:
     yield f"{'  ' * depth}- `{error.__name__}`: {told(error)}"
     for each in error.__subclasses__():
-        if each.__module__ == errors.__name__:
+        if each.__name__ in errors.__all__:
             yield from _errors(each, depth + 1)
 
 

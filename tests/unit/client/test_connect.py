@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
@@ -52,7 +53,6 @@ def test_importing_brokerha_loads_nothing_heavy() -> None:
 
 
 def test_the_public_names_are_there() -> None:
-    assert brokerha.errors is errors
     assert (brokerha.Client, brokerha.Session) == (Client, Session)
     assert brokerha.__version__.count(".") == 2
     with pytest.raises(AttributeError, match="no_such_name"):
@@ -76,6 +76,14 @@ def test_every_type_of_the_page_has_a_name_for_annotations() -> None:
         "errors",
     } == set(brokerha.__all__)
     assert all(getattr(brokerha, name) is not None for name in brokerha.__all__)
+
+
+def test_every_error_can_be_imported_from_the_page_of_errors() -> None:
+    named = importlib.import_module("brokerha.errors")
+    homes = {name for name, each in vars(errors).items() if isinstance(each, type) and each.__module__ == errors.__name__}
+    assert homes == set(named.__all__)
+    assert all(getattr(named, name) is getattr(errors, name) for name in homes)
+    assert brokerha.errors is named
 
 
 def test_http_addresses_lead_to_the_http_wire() -> None:
