@@ -12,7 +12,8 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -128,6 +129,8 @@ def _options(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Never raises for what the outside world can cause."""
+    # Started with closed outputs: what is said is for nobody, and must not land in the first file or socket that is opened.
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     try:
         code = _made()(args=arguments, prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()
@@ -150,6 +153,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         exits.say("this is a fault of brokerha; please report it with the lines above")
         return exits.FAILED
     return code if isinstance(code, int) else exits.DONE
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")
 
 
 def _drop_output() -> None:

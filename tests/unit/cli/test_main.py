@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -253,3 +254,10 @@ def test_any_other_error_of_the_machine_is_still_shown_in_full(run, cluster):
     cluster(status=OSError(errno.ENOTDIR, "Not a directory"))
     ran = run("status", *URL)
     assert (ran.code, "this is a fault of brokerha" in ran.err) == (exits.FAILED, True)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_outputs_are_no_fault(closed):
+    shell = f"exec {shlex.quote(sys.executable)} -m brokerha init --help {closed}"
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
