@@ -40,6 +40,8 @@ from brokerha.model.outside.isolation import READ_COMMITTED, SERIALIZABLE
 from brokerha.model.requests import Reply
 
 THREADS = 32
+STEP_S = 1.0
+"""So long one step of a transaction waits for messages: it cannot be broken off, and the end of the transaction waits for it."""
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -168,9 +170,15 @@ class AsyncTransaction(_InThreads):
     async def accept(
         self, queue: str, count: int | None = None, *, wait: float = 0.0, bodies: bool = True
     ) -> Any:
-        """As `Transaction.accept`: a message or None; with ``count`` a list."""
+        """As `Transaction.accept`: a message or None; with ``count`` a list. Who stops waiting is free of it after `STEP_S`."""
         counted = () if count is None else (count,)
-        return await self._run(functools.partial(self._of.accept, queue, *counted, wait=wait, bodies=bodies))
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + wait
+        while True:
+            step_s = max(0.0, min(STEP_S, until_s - clock()))
+            found = await self._run(functools.partial(self._of.accept, queue, *counted, wait=step_s, bodies=bodies))
+            if found or clock() >= until_s:
+                return found
 
     def message_body(
         self, queue: str, message_id: str, *, min_lsn: Least = None, timeout: float | None = None

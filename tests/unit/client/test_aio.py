@@ -226,3 +226,21 @@ def test_a_step_of_a_transaction_that_nobody_waits_for_any_more_comes_before_the
 
     run(test)
     assert done == ["put", "rollback"]
+
+
+def test_a_transaction_waits_for_messages_in_short_steps_so_that_its_end_does_not_wait_for_long() -> None:
+    asked: list[float] = []
+
+    class Steps:
+        def accept(self, _queue: str, count: int, *, wait: float, bodies: bool) -> list[str]:
+            assert (count, bodies) == (2, True)
+            asked.append(wait)
+            return ["a message"] if len(asked) == 3 else []
+
+    async def test() -> None:
+        steps: Any = Steps()
+        with ThreadPoolExecutor(1) as pool:
+            assert await aio.AsyncTransaction(steps, pool).accept("inbox", 2, wait=60) == ["a message"]
+
+    run(test)
+    assert asked == [aio.STEP_S] * 3
