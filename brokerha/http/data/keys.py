@@ -40,9 +40,15 @@ def _past(call: Call) -> dict[str, object]:
     return {} if name is None else {"snapshot": name}
 
 
+def _begin_write(call: Call) -> TxId:
+    if _past(call):
+        raise InvalidRequest("a snapshot shows what was, and nothing is written into it: leave ?snapshot= out to write the key as it is now")
+    return begin_write(call, takes_conditions=True)
+
+
 async def put(call: Call) -> Answer:
     """Put a value."""
-    txid = begin_write(call, takes_conditions=True)
+    txid = _begin_write(call)
     table, key = call.path_text("table"), call.path_bytes("key")
     condition = _condition(call, table, key)
     value = await call.body()
@@ -51,7 +57,7 @@ async def put(call: Call) -> Answer:
 
 async def delete(call: Call) -> Answer:
     """Delete a key; deleting one that is not there changes nothing and is no error."""
-    txid = begin_write(call, takes_conditions=True)
+    txid = _begin_write(call)
     table, key = call.path_text("table"), call.path_bytes("key")
     return await _write(call, [*_condition(call, table, key), ("delete", table, key)], txid)
 
@@ -85,7 +91,7 @@ async def get_range(call: Call) -> Answer:
 
 async def post_group(call: Call) -> Answer:
     """Several changes of one table, as one transaction."""
-    txid = begin_write(call, takes_conditions=True)
+    txid = _begin_write(call)
     readers = {JSON: group_of_json, MSGPACK: group_of_msgpack}
     media_type = call.body_type(*readers, what="a group")
     table = call.path_text("table")

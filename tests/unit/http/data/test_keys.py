@@ -222,6 +222,17 @@ def test_a_condition_that_nobody_would_look_at_is_refused(node: Node, method, pa
     assert not node.front.submitted
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "headers"),
+    [("PUT", "/kv/t/k", "v", {}), ("DELETE", "/kv/t/k", "", {}), ("POST", "/kv/t", '[{"op": "delete", "key": "k"}]', JSON)],
+)
+def test_nothing_is_written_into_a_snapshot(node: Node, method, path, body, headers) -> None:
+    answer = node.ask(method, f"{path}?snapshot=monday", body, headers)
+
+    assert (answer.status, answer.headers["brokerha-error"]) == (400, "InvalidRequest")
+    assert not node.front.submitted
+
+
 def test_a_failed_condition_is_known_by_the_words_of_the_store() -> None:
     before = Before(lambda _row: None, lambda _kind, _name: 0, b"", lambda _low, _high: b"")
     with pytest.raises(Rejected) as failed:
