@@ -21,7 +21,7 @@ from brokerha.model.errors import InvalidRequest, NotReady, TooLarge
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from brokerha.ports.front import ReadOutcome
-from brokerha.stores.reads import on_files as reading_together
+from brokerha.stores.reads import tables
 from tests.unit.client.serving import serving
 from tests.unit.http.fake_front import FakeFront
 
@@ -99,7 +99,7 @@ def test_an_export_is_a_range_from_its_start_to_before_its_end(db: Client) -> No
 
 def test_pages_grow_small_with_large_values(db: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     # Limits a hundredth of what they are, so that the test is not about the disk
-    monkeypatch.setattr(reading_together, "RESULT_LIMIT_BYTES", 640 * 1024)
+    monkeypatch.setattr(tables, "RESULT_LIMIT_BYTES", 640 * 1024)
     monkeypatch.setattr(exporting, "PAGE_BYTES", 80 * 1024)
     value = bytes(50 * 1024)
     db.write([("put", "large", b"%02d" % number, value) for number in range(20)], timeout=WAIT_S)
