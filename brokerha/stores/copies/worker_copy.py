@@ -18,6 +18,7 @@ Must never touch the present copy before the next one is open, and never believe
 
 from __future__ import annotations
 
+import gc
 import shutil
 import threading
 import time
@@ -252,6 +253,8 @@ class WorkerCopy:
         self._directory.check_room()
         self._is_shut = True
         self._generation.store.close()
+        # The engine goes with the last reference to it, and the traceback of its error has one, until it is collected.
+        gc.collect()
         self._generation = self._generation_of(self._opened(self._directory.present))
         self._is_stuck = self._is_shut = False
 
