@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pika
+import pika.exceptions
 import pytest
 from pika.exceptions import ChannelClosedByBroker
 
@@ -98,10 +99,21 @@ def test_a_program_explains_itself_and_says_what_is_wrong_with_an_address(progra
     assert "Traceback" not in told
 
 
+def follows(url: str) -> bool:
+    """Whether somebody reads the queue of the page that takes all changes: it is bound then."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        try:
+            return bool(connection.channel().queue_declare("orders.follower.all", passive=True).method.consumer_count)
+        except pika.exceptions.ChannelClosedByBroker:
+            return False
+
+
 def test_they_do_what_the_page_says_and_end_when_told_to(
     cluster: EmbeddedCluster, vhost_url: str, supervisord: Path, covered: Callable[[str], None]
 ):
-    # Given a queue of RabbitMQ with orders of a shop, two of which have the same id, and one that nobody can work on
+    # Given a follower, which gets the changes from its beginning on
+    until(lambda: follows(vhost_url), "nobody follows the changes")
+    # And a queue of RabbitMQ with orders of a shop, two of which have the same id, and one that nobody can work on
     with pika.BlockingConnection(pika.URLParameters(vhost_url)) as connection:
         channel = connection.channel()
         channel.queue_declare("shop-orders", durable=True)

@@ -344,7 +344,11 @@ class ProcessRunner:
         # Asked by other threads too, while the loop may be changing it.
         if (master := self.master) is not None:
             return master.state()
-        return self.standby.state(self.clock.now())
+        state, reason = self.standby.state(self.clock.now())
+        if self._damage:
+            # No primary has given it another one yet.
+            reason = "; ".join(filter(None, (f"its journal is damaged: {self._damage}", reason)))
+        return state, reason
 
     def rows(self) -> list[dict[str, Any]]:
         """The status row of a process that stands by."""

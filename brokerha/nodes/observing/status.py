@@ -83,8 +83,8 @@ class StatusGathering:
         return rows
 
     def gather_all(self, loop: NodeLoop, transport: Transport, timeout_ms: int) -> list[dict[str, Any]]:
-        """The same for a node that is no master: whom to ask it learns from the answers, as masters come and go."""
-        asked = self._others
+        """The same for a node that is no master: whom to ask it learns from the answers, as masters come and go. In this time, both rounds."""
+        asked, deadline_s = self._others, time.monotonic() + timeout_ms / 1000
         rows = self.gather(loop, transport, timeout_ms)
         latest = latest_of(rows)
         if latest is None or not latest["masters"]:
@@ -92,7 +92,7 @@ class StatusGathering:
         self._others = tuple(latest["masters"])
         added = tuple(master for master in self._others if master not in asked)
         if added:
-            rows += self.gather(loop, transport, timeout_ms, added)
+            rows += self.gather(loop, transport, max(0, round((deadline_s - time.monotonic()) * 1000)), added)
         return [row for row in rows if row["master"] in self._others]
 
     def on_report(self, sender: NodeId, report: StatusReport) -> None:

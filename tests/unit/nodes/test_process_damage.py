@@ -66,6 +66,9 @@ def test_damage_is_remembered_until_there_is_a_primary_to_load_from() -> None:
     damaged.ask()
     damaged.group.run(3_000)
     assert (primary.acts(), damaged.loads()) == (True, 0)
+    state, reason = damaged.backup.runner.state()
+    assert state == states.WAITING_FOR_PRIMARY
+    assert reason.startswith("its journal is damaged: record ")
     damaged.group.cut.clear()
     damaged.group.run(4_000)
     assert damaged.loads() == 1
