@@ -50,9 +50,13 @@ class Writer:
         """Begin to write."""
         self._thread.start()
 
+    def stop(self) -> None:
+        """Begin no new write."""
+        self._stop.set()
+
     def finish(self, timeout_s: float) -> None:
         """Begin no new write; wait until everything under way is acknowledged."""
-        self._stop.set()
+        self.stop()
         self._thread.join(timeout_s)
         assert not self._thread.is_alive(), f"writer {self.name} still waits for an answer"
         if self.fault is not None:
@@ -126,6 +130,9 @@ def running(writers: list[Writer]) -> Iterator[list[Writer]]:
     try:
         yield writers
     finally:
+        # All of them first: who waits for its last answer must not wait beside others that go on.
+        for writer in writers:
+            writer.stop()
         for writer in writers:
             writer.finish(60)
 
