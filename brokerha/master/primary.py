@@ -170,7 +170,7 @@ class Primary:
         row = next((row for row in self.feed.rows() if row.node == successor), None)
         if row is None or row.state != READY:
             state = f"{row.state}{f', {row.reason}' if row.reason else ''}" if row is not None else "no backup"
-            return f"{successor} is not ready ({state}): wait until it is, or use force"
+            return f"{successor} is not ready ({state}): wait until it is, or use --force"
         self._successor = successor
         self._hands_over_until_ms = now.mono_ms + self.role.config.fail_over_after_ms
         return ""

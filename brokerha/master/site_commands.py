@@ -205,7 +205,7 @@ class SiteCommands:
             return {"worker": node, "changed": False}
         others = [worker for worker in self._site.in_sync(now.mono_ms) if worker.node != node]
         if self._protects and self._site.workers[node].is_on and not others and arguments.get("force") is not True:
-            raise NotReady(f"{node} is the last worker in sync: bring another one in first, or say force")
+            raise InvalidRequest(f"{node} is the last worker in sync: bring another one in first, or use --force")
         self._site.forget(node)
         self._core.feed.on_changed_workers()
         return self._changed(node)
@@ -217,7 +217,7 @@ class SiteCommands:
         worker = self._worker(arguments)
         others = [other for other in self._site.in_sync(now.mono_ms) if other is not worker]
         if self._protects and worker.is_on and not others and arguments.get("force") is not True:
-            raise NotReady(f"{worker.node} is the last worker in sync: switch another one on first, or say force")
+            raise InvalidRequest(f"{worker.node} is the last worker in sync: switch another one on first, or use --force")
         return self._switch(worker, is_on=False, now=now)
 
     def _pause(self, arguments: Arguments, now: Instant) -> Answer:
@@ -273,7 +273,7 @@ class SiteCommands:
         good = [other.node for other in others if not self._site.lacks_results_of(other)]
         if good and arguments.get("force") is not True:
             raise InvalidRequest(
-                f"{', '.join(good)} is in sync with the log: nothing needs to be chosen; say force to choose all the same"
+                f"{', '.join(good)} is in sync with the log: nothing needs to be chosen; use --force to choose all the same"
             )
         lsn, first = progress.applied_lsn, self._core.history.first_lsn()
         if lsn > self._site.lsn or lsn + 1 < first:

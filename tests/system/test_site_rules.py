@@ -110,7 +110,7 @@ def test_the_only_worker_goes_on_serving_while_it_makes_a_backup_and_is_not_take
         reads += 1
     assert reads
     for command in ("worker-off", "worker-remove"):
-        with pytest.raises(errors.NotReady, match="m2a is the last worker in sync"):
+        with pytest.raises(errors.InvalidRequest, match="m2a is the last worker in sync"):
             single.command(command, {"worker": "m2a"})
 
 

@@ -100,8 +100,10 @@ def remove(
 
     If it is heard, everything that it has accepted is synchronised first. If not, what only it has accepted is lost to the cluster.
     """
-    confirm(f"{node} is taken out for good{', before a majority agrees' if force else ''}", yes)
-    answer = _Change(cluster, "remove", node, master, wait_s, force=force).carry_out()
+    change = _Change(cluster, "remove", node, master, wait_s, force=force)
+    if node in change.masters():
+        confirm(f"{node} is taken out for good{', before a majority agrees' if force else ''}", yes)
+    answer = change.carry_out()
     done = f"{node} is no master any more; left: {_named(answer)}. Stop its processes, and take it out of the cluster files"
     return _told(answer, done, f"{node} is no master: nothing was changed")
 
@@ -161,19 +163,24 @@ class _Change:
     def carry_out(self) -> Row:
         """Say it, and wait. Raises InvalidRequest, NotReady, TimedOut, Unreachable."""
         while True:
-            at, answer = self._said()
+            at, answer = self._asked(f"peer-{self._kind}", self._arguments)
             self._has_changed = self._has_changed or answer["changed"]
             if not answer["changed"] or not self._waiting.is_wanted:
                 return {**answer, "changed": self._has_changed}
             if (ended := self._watch(at)) is not None:
                 return {**answer, **ended, "changed": True}
 
-    def _said(self) -> tuple[str, Row]:
+    def masters(self) -> list[str]:
+        """Those that are there before it. Raises InvalidRequest, NotReady, TimedOut, Unreachable."""
+        found: list[str] = self._asked("peers", {})[1]["masters"]
+        return found
+
+    def _asked(self, command: str, arguments: Row) -> tuple[str, Row]:
         """(who was told, what it answers); a refusal for now, and silence after something was begun, is waited out."""
         while True:
             try:
                 at, _ = _survey(self._cluster, self._master, without=self._node)
-                return at, self._cluster.command(at, f"peer-{self._kind}", **self._arguments)
+                return at, self._cluster.command(at, command, **arguments)
             except (NotReady, Unreachable, TimedOut) as error:
                 if not self._waiting.is_wanted or (isinstance(error, Unreachable) and not self._has_changed):
                     raise

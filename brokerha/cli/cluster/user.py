@@ -125,6 +125,7 @@ def add(
     stores = dict(_right(option, kind, each) for option, (kind, named) in given.items() for each in named or [])
     if role == NONE and not stores:
         raise typer.BadParameter("--role none: name what this user may, with --repository, --table or --queue NAME=ROLE")
+    _quoted(name)
     users = users_file.read()
     known = users.get(name, User(name, role))
     now_s, made = time.time(), ""
@@ -135,10 +136,11 @@ def add(
         users[name] = User(name, role, known.password, live, stores)
     else:
         users[name] = User(name, role, hash_password(_password()), live, stores)
+    if made:
+        # First: a full disk under the output must not leave a token that nobody knows.
+        print(made, flush=True)
     users_file.write(users)
     exits.say(f"{name} has the role {role} in {users_file.path}" + (f", and {_listed(stores)}" if stores else ""))
-    if made:
-        print(made)
 
 
 @app.command("list")

@@ -19,19 +19,21 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from brokerha.cli.common import exits, output
 from brokerha.cli.common.options import FormatOption, Options
 from brokerha.cli.common.output import Format
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+_NEGATIVE = re.compile(r"-[\d.]+(e[+-]?\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +88,21 @@ class Group(typer.Typer):
         self, name: str | None = None, *, defaults: Mapping[str, Any] | None = None, **settings: Any
     ) -> Callable[[Function], Function]:
         """Declare a command; ``defaults`` are those of single options, where it has other ones."""
-        register = super().command(name, **settings)
+        register = super().command(name, cls=_Command, **settings)
 
         def declare(function: Function) -> Function:
             register(_program_of(function, defaults or {}))
             return function
 
         return declare
+
+
+class _Command(TyperCommand):
+    """Takes a negative number for a value: no option begins with a digit."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.ignore_unknown_options = any(_NEGATIVE.fullmatch(each) for each in args)
+        return super().parse_args(ctx, args)
 
 
 def _with_default(word: str) -> type[TyperGroup]:

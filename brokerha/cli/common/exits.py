@@ -31,12 +31,17 @@ class ReaderGone(Exception):
     """The reader of our output went away; typer would end the program with 1 for the error that Python raises, as for a degraded cluster."""
 
 
+class NoBroker(errors.Unreachable):
+    """A command that needs the broker itself does not reach it, or is refused there: no node can help."""
+
+
 _CODES: tuple[tuple[type[errors.BrokerhaError], int], ...] = (
     (errors.ConfigurationError, CONFIGURATION),
     (errors.Unreachable, UNREACHABLE),
 )
 
 _REMEDIES: tuple[tuple[type[errors.BrokerhaError], str], ...] = (
+    (NoBroker, "start the broker, or correct its URL: broker in the cluster file, or BROKERHA_BROKER_URL"),
     (errors.Unreachable, "start the nodes (brokerha up), or name another one with --url"),
     (errors.OutcomeUnknown, "ask later with: brokerha wait {txid}"),
     (errors.NotReady, "try again; brokerha status says what is missing"),

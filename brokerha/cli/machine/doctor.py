@@ -120,4 +120,5 @@ def examine(
         for fact, wanted in facts:
             found += judging.of_broker(fact, wanted)
         is_reachable &= any(not fact.unreachable or bool(fact.refused) for fact, _ in facts)
-    return found, is_reachable
+    # Each node comes as a user of its own, and most of a broker is the same for all of them.
+    return list(dict.fromkeys(found)), is_reachable

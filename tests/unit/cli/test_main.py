@@ -14,6 +14,7 @@ import pytest
 from brokerha.cli.common import exits
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.reference.page import page
+from brokerha.client.outcomes import Written
 from brokerha.model import errors
 from brokerha.model.errors import Unreachable
 from tests.unit.cli.fake_cluster import answer, node
@@ -104,6 +105,15 @@ def test_a_wrong_command_line_is_exit_code_64_and_one_line(run, arguments):
     assert ran.err.startswith("brokerha: ")
     assert ran.err.endswith(" --help\n")
     assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("value", ["-5", "-9.90", "-.5", "-1e3"])
+def test_a_negative_number_is_a_value_and_no_option(run, cluster, value):
+    client = cluster(put=Written("t1", 7, "applied"))
+    assert run("put", "prices", "sku-1", value, *URL).code == 0
+    assert client.calls[1][:4] == ("put", "prices", b"sku-1", value.encode())
+    for wrong in ("-5c", "-x"):
+        assert "No such option" in run("put", "prices", "sku-1", wrong, *URL).err
 
 
 def test_no_arguments_at_all_show_the_help_on_standard_error(run):

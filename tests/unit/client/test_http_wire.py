@@ -340,10 +340,10 @@ def test_reads_of_one_moment_come_back_in_their_order_with_their_lsn(served: Ser
 
 
 def test_a_command_that_is_refused_is_told_at_once(served: Served) -> None:
-    served.front.refusal = errors.NotReady("w1 is the last worker in sync")
+    served.front.refusal = errors.NotReady("w1 is not heard: start it first")
     with (
         brokerha.connect(served.url, timeout=30) as db,
-        pytest.raises(errors.NotReady, match=r"^w1 is the last worker in sync$"),
+        pytest.raises(errors.NotReady, match=r"^w1 is not heard: start it first$"),
     ):
         db.command("worker-off", {"worker": "w1"})
     assert len(served.front.commands) == 1

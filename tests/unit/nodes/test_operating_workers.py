@@ -115,7 +115,7 @@ def test_a_worker_that_is_switched_off_is_told_with_what_brings_it_back(site: Si
     # It is counted with the line in the log, a tenth of a second later at most
     until(lambda: site.master.metrics()["read_only_total"] == 1)
     # And the last one stays unless it is forced
-    with pytest.raises(errors.NotReady, match="w1 is the last worker in sync"):
+    with pytest.raises(errors.InvalidRequest, match="w1 is the last worker in sync"):
         site.command("worker-off", worker="w1")
     # When it is switched on again, everything goes on
     site.command("worker-on", worker="w2")

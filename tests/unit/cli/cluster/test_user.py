@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from brokerha.cli.cluster.user import app
+from brokerha.cli.main import main
 from brokerha.http.guard.users import Users, parse_users
 from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 
@@ -79,4 +81,15 @@ def test_the_list_shows_where_each_may_what_and_no_secret(file: Path) -> None:
 def test_wrong_roles_are_refused_and_nothing_is_written(file: Path, words: list[str], says: str) -> None:
     result = run(file, "add", "app", *words, "--token")
     assert says in str(result.exception)
+    assert not file.exists()
+    result = run(file, "add", "a:b", "--role", "read", "--token")
+    assert (result.stdout, "without quotes" in str(result.exception), file.exists()) == ("", True, False)
+
+
+def test_a_token_that_cannot_be_written_is_not_made(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        code = main(["user", "add", "app", "--role", "read", "--token", "--file", str(file)])
+    monkeypatch.undo()
+    assert (code, capsys.readouterr().err) == (2, "brokerha: the output cannot be written: No space left on device\n")
     assert not file.exists()

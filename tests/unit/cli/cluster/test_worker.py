@@ -136,10 +136,10 @@ def test_a_worker_that_nobody_has_is_refused(run: Run, sites: Sites) -> None:
 
 
 def test_what_a_master_refuses_is_exit_code_2_with_its_reason(run: Run, sites: Sites) -> None:
-    sites.refusal = NotReady("w1 is the last worker in sync: switch another one on first, or say force")
+    sites.refusal = InvalidRequest("w1 is the last worker in sync: switch another one on first, or use --force")
     ran = run("worker", "off", "w1")
     assert (ran.code, ran.out) == (2, "")
-    assert "w1 is the last worker in sync" in ran.err
+    assert ran.err == f"brokerha: {sites.refusal}\n"
     sites.refusal = InvalidRequest("w1 is no worker of m1")
     assert run("worker", "remove", "w1").code == 2
 

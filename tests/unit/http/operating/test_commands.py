@@ -167,7 +167,7 @@ def test_a_command_that_does_not_exist_is_not_found(node: Node, path: str, known
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (NotReady("w2 is the last worker in sync: switch another one on first, or say force"), 503),
+        (NotReady("w2 is not heard: start it first"), 503),
         (InvalidRequest("LSN 1 is not held any more: the log of m1 begins at 5"), 400),
         (NotFound("no split 7"), 404),
         (WrongState("m1-b was not coined since it was paused: first brokerha node coin m1-b"), 409),
