@@ -127,12 +127,12 @@ def _next_steps(names: Sequence[Path], folder: Path, secrets: Path) -> tuple[str
     return (
         *(() if is_alone else (plugins,)),
         *(
-            f"rabbitmqctl import_definitions < {folder / each}{'' if is_alone else ', at its broker each'}"
+            f"rabbitmqctl import_definitions < {folder / each}{'' if is_alone else ', at the broker that its name says'}"
             for each in names
         ),
         "rabbitmqctl delete_user guest",
         f"give each node its own user: brokerha init supervisord --secrets {secrets} (or systemd, compose)",
-        f"give each app the URL in {secrets}, such as {secrets / 'app.url'}",
+        f"give each app its URL: {secrets / ('NAME.url' if is_alone else 'NAME@MASTER.url')}",
     )
 
 

@@ -1,7 +1,8 @@
 """What nodes want of their broker, by the cluster file; and asking it: over AMQP as each of their users, and the management interface where it may be asked.
 
 The management interface is asked at ``BROKERHA_MANAGEMENT_URL`` (or the file that ``BROKERHA_MANAGEMENT_URL_FILE`` names), which
-holds a user with the tag administrator; without it, only on this machine, as the user of AMQP: no password is sent to another host unasked.
+holds a user with the tag administrator; where each site has a broker, at ``BROKERHA_MANAGEMENT_URL_M1`` for that of the master m1. Without it, only
+on this machine, as the user of AMQP: no password is sent to another host unasked.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from brokerha.doctor.machine_facts import own_addresses
 from brokerha.model.ids import NodeId
 from brokerha.model.outside.hosts import is_loopback
 from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.environment import variable
 from brokerha.transports.rabbitmq.addresses import Address, parse_addresses
 from brokerha.transports.rights import WORKER_ROLE, rights_of, topic_rights_of, user_of
 from brokerha.transports.tools import probing
@@ -40,6 +42,7 @@ MANAGEMENT_PORT: Final = 15672
 _GUEST: Final = "guest"
 _WITHIN_S: Final = 5.0
 _FORBIDDEN = (401, 403)
+_NOT_FOUND: Final = 404
 _OF_WORKERS = (SYNC_EXCHANGE, DATA_EXCHANGE, REJECTED_EXCHANGE)
 _ALARMS = {"memory": "mem_alarm", "disk": "disk_free_alarm"}
 
@@ -75,7 +78,9 @@ def wanted_of(config: ClusterConfig, nodes: tuple[NodeId, ...], user: str) -> Wa
         node = nodes[0]
         rights = rights_of(node, config.roles[node], config.master_of(node))
         topic = topic_rights_of(config.roles[node])
-    return Wanted(tuple(rows.values()), tuple(writes), rights, topic)
+    own = config.broker_of(nodes[0]) if nodes else config.broker
+    others = {broker: each.id for each in config.masters if (broker := config.broker_of(each.id)) != own}
+    return Wanted(tuple(rows.values()), tuple(writes), rights, topic, tuple(others.values()))
 
 
 def broker_facts(
@@ -90,7 +95,7 @@ def _one(
 ) -> tuple[BrokerFact, Wanted]:
     wanted = wanted_of(config, nodes, address.user)
     seen = probing.look(address, EXCHANGES, wanted.queues, wanted.writes, CHANGES_EXCHANGE)
-    management, problem = _management(address, environ)
+    management, problem = _management(address, _management_variable(config, nodes), environ)
     fact = BrokerFact(
         str(address),
         address.user,
@@ -126,12 +131,20 @@ def _guest(address: Address) -> str:
     return "here" if probing.comes_in(as_guest) else ""
 
 
-def _management(address: Address, environ: Mapping[str, str]) -> tuple[ManagementFact | None, str]:
-    given = environ.get(MANAGEMENT_VARIABLE, "")
-    if not given and f"{MANAGEMENT_VARIABLE}_FILE" in environ:
-        given = read_secret(Path(environ[f"{MANAGEMENT_VARIABLE}_FILE"]))
+def _management_variable(config: ClusterConfig, nodes: Iterable[NodeId]) -> str:
+    """What names the management interface of the broker of these nodes; one broker of several is not to be judged by another one."""
+    if len({config.broker_of(master.id) for master in config.masters}) == 1:
+        return MANAGEMENT_VARIABLE
+    return variable("management-url", config.master_of(next(iter(nodes))))
+
+
+def _management(address: Address, name: str, environ: Mapping[str, str]) -> tuple[ManagementFact | None, str]:
+    given = environ.get(name, "")
+    if not given and f"{name}_FILE" in environ:
+        given = read_secret(Path(environ[f"{name}_FILE"]))
+    how = f"set {name} to one with an administrator"
     if not given and not is_loopback(address.host):
-        return None, ""
+        return None, how
     try:
         parts = urlsplit(given or f"http://{_in_url(address.host)}")
         login = (unquote(parts.username or address.user), unquote(parts.password or address.password))
@@ -139,19 +152,15 @@ def _management(address: Address, environ: Mapping[str, str]) -> tuple[Managemen
         with httpx2.Client(base_url=f"{door}/api", auth=login, timeout=_WITHIN_S, trust_env=False) as http:
             answer = http.get("/overview")
             if answer.status_code in _FORBIDDEN:
-                return None, f"the management interface refuses {login[0]}: {_how()}"
+                return None, f"the management interface refuses {login[0]}: {how}"
             answer.raise_for_status()
             return _told(http, answer.json(), address.vhost), ""
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
-        return None, f"the management interface does not answer ({type(error).__name__}): {_how()}"
+        return None, f"the management interface does not answer ({type(error).__name__}): {how}"
 
 
 def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _how() -> str:
-    return f"set {MANAGEMENT_VARIABLE} to one with an administrator"
 
 
 def _told(http: httpx2.Client, overview: dict[str, Any], vhost: str) -> ManagementFact:
@@ -173,7 +182,9 @@ def _told(http: httpx2.Client, overview: dict[str, Any], vhost: str) -> Manageme
             "/nodes",
             lambda rows: tuple(f"{what} at {e['name']}" for e in rows for what, key in _ALARMS.items() if e.get(key)),
         ),
-        partitions=_asked(http, "/nodes", lambda rows: {e["name"]: tuple(e["partitions"]) for e in rows if e.get("partitions")}),
+        partitions=_asked(
+            http, "/nodes", lambda rows: {e["name"]: tuple(e["partitions"]) for e in rows if e.get("partitions")}
+        ),
         policies=_asked(
             http,
             f"/queues/{place}",
@@ -181,6 +192,13 @@ def _told(http: httpx2.Client, overview: dict[str, Any], vhost: str) -> Manageme
                 each["name"]: dict(each["effective_policy_definition"])
                 for each in rows
                 if each["name"].startswith("brokerha.") and each.get("effective_policy_definition")
+            },
+        ),
+        links=_asked(
+            http,
+            f"/federation-links/{place}",
+            lambda rows: {
+                f"{e['upstream']} to {e['exchange']}": e.get("error") or e["status"] for e in rows if "exchange" in e
             },
         ),
         listeners=tuple(
@@ -192,9 +210,9 @@ def _told(http: httpx2.Client, overview: dict[str, Any], vhost: str) -> Manageme
 
 
 def _asked(http: httpx2.Client, path: str, made: Callable[[list[dict[str, Any]]], T]) -> T | None:
-    """What is made of a list of the management interface; None when this user may not have it."""
+    """What is made of a list of the management interface; None when this user may not have it, or the plugin for it is not enabled."""
     answer = http.get(path)
-    if answer.status_code in _FORBIDDEN:
+    if answer.status_code in (*_FORBIDDEN, _NOT_FOUND):
         return None
     answer.raise_for_status()
     return made(answer.json())

@@ -125,6 +125,8 @@ class ManagementFact:
     """Name of a queue to the definition of the policy that it follows; only queues of brokerha that follow one."""
     listeners: tuple[str, ...] | None = None
     """Addresses where it takes AMQP without TLS."""
+    links: dict[str, str] | None = None
+    """Link of federation, such as ``m1 brokerha.sync to brokerha.sync``, to ``running``, another state, or why it does not run."""
     partitions: dict[str, tuple[str, ...]] | None = None
     """Node of the broker to those that it was cut off from and has not come together with."""
 
@@ -172,3 +174,5 @@ class Wanted:
     rights: Rights | None = None
     """None for a user that several nodes share: no definitions say what it may do."""
     topic: TopicRights | None = None
+    linked: tuple[str, ...] = ()
+    """A master for each other broker of the cluster, from which this broker fetches what is for its nodes."""

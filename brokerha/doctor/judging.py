@@ -27,6 +27,7 @@ from brokerha.doctor.facts import (
     SettingsFact,
     Wanted,
 )
+from brokerha.transports.topology import DATA_EXCHANGE, SYNC_EXCHANGE
 
 OK: Final = "ok"
 WARNING: Final = "warning"
@@ -193,14 +194,19 @@ def of_port(port: PortFact) -> list[Finding]:
     )  # fmt: skip
     is_open = not (port.is_loopback or port.has_certificate or port.is_plain)
     command = "set http-certificate and http-key (brokerha init certificates makes them), or a loopback address as http"
-    return [held, judged(subject, guarded, (is_open, PROBLEM, f"other machines reach {port.address} without TLS", command))]
+    return [
+        held,
+        judged(subject, guarded, (is_open, PROBLEM, f"other machines reach {port.address} without TLS", command)),
+    ]
 
 
 def of_limits(limits: LimitsFact) -> list[Finding]:
     """Whether nodes get what they need."""
     files = "no limit" if limits.open_files < 0 else f"{limits.open_files:,}"
     few = f"a process may open {files} files: {OPEN_FILES:,} are wanted"
-    found = [judged("open files", files, (0 <= limits.open_files < OPEN_FILES, WARNING, few, f"ulimit -n {OPEN_FILES}"))]
+    found = [
+        judged("open files", files, (0 <= limits.open_files < OPEN_FILES, WARNING, few, f"ulimit -n {OPEN_FILES}"))
+    ]
     if not limits.memory_bytes:
         return [*found, not_checked("memory", "nobody says how much there is")]
     what = f"{limits.memory_bytes / GIGABYTE:,.1f} GB"
@@ -254,6 +260,8 @@ def of_settings(masters: Sequence[SettingsFact]) -> list[Finding]:
 OLDEST: Final = (3, 10)
 MISSING: Final = "missing"
 GUEST: Final = "guest"
+RUNNING: Final = "running"
+"""How federation calls a link that does what it should."""
 NEEDED: Final = ("basic.nack", "connection.blocked", "consumer_cancel_notify", "publisher_confirms")
 """Capabilities that nodes rely on."""
 HARMFUL: Final = frozenset({"expires", "message-ttl", "max-length", "max-age", "delivery-limit"})
@@ -278,6 +286,7 @@ def of_broker(broker: BrokerFact, wanted: Wanted) -> list[Finding]:
         *_partitions(broker),
         _time_out(),
         *_management(broker),
+        *_links(broker, wanted),
     ]
 
 
@@ -290,7 +299,10 @@ def _no_connection(broker: BrokerFact, subject: str) -> Finding:
         return Finding(PROBLEM, subject, broker.unreachable, "start the broker, or correct broker in the cluster file")
     what, command = f"{broker.user} has no rights in the virtual host {broker.vhost!r}", DEFINITIONS
     if "not found" in broker.unreachable:
-        what, command = f"the virtual host {broker.vhost!r} does not exist", f"rabbitmqctl add_vhost {vhost}, or {command}"
+        what, command = (
+            f"the virtual host {broker.vhost!r} does not exist",
+            f"rabbitmqctl add_vhost {vhost}, or {command}",
+        )
     return Finding(PROBLEM, "broker virtual host", what, command)
 
 
@@ -345,7 +357,7 @@ def _declared(broker: BrokerFact) -> Iterator[Finding]:
     for queue in differing:
         yield _differing(broker, queue)
     if not (missing or wrong or differing):
-        yield Finding(OK, "broker queues", f"{len(broker.queues)} queues are as wanted")
+        yield Finding(OK, "broker queues", f"as wanted: {len(broker.queues)}")
 
 
 def _differing(broker: BrokerFact, queue: QueueFact) -> Finding:
@@ -382,7 +394,9 @@ def _rights(broker: BrokerFact, wanted: Wanted) -> Iterator[Finding]:
     if not broker.unwritable:
         yield Finding(OK, "broker permissions", f"{broker.user} may publish where it must")
     if known is None:
-        yield not_checked("broker permissions", f"whether {broker.user} may do more than it must: {_asked(broker)}")
+        yield not_checked(
+            "broker permissions", f"whether {broker.user} may do more than it must: {broker.management_problem}"
+        )
 
 
 def _topic(broker: BrokerFact, wanted: Wanted) -> Finding:
@@ -418,8 +432,12 @@ def _alarm(broker: BrokerFact) -> Finding:
 
 def _partitions(broker: BrokerFact) -> Iterator[Finding]:
     if broker.management is not None and broker.management.partitions is not None:
-        cut = "; ".join(f"{node} from {', '.join(others)}" for node, others in sorted(broker.management.partitions.items()))
-        what = f"its nodes were cut off from each other and have not come together, messages are lost between them: {cut}"
+        cut = "; ".join(
+            f"{node} from {', '.join(others)}" for node, others in sorted(broker.management.partitions.items())
+        )
+        what = (
+            f"its nodes were cut off from each other and have not come together, messages are lost between them: {cut}"
+        )
         command = "rabbitmqctl stop_app and rabbitmqctl start_app at each node named first, one after the other"
         yield judged("broker partitions", "its nodes agree with each other", (cut, PROBLEM, what, command))
 
@@ -431,7 +449,7 @@ def _time_out() -> Finding:
 
 def _management(broker: BrokerFact) -> Iterator[Finding]:
     if broker.management is None:
-        yield not_checked("broker policies", _asked(broker))
+        yield not_checked("broker policies", broker.management_problem)
         return
     for name, definition in (broker.management.policies or {}).items():
         if harmful := sorted(HARMFUL & definition.keys()):
@@ -444,5 +462,25 @@ def _management(broker: BrokerFact) -> Iterator[Finding]:
         yield Finding(WARNING, "broker listeners", what, command)
 
 
-def _asked(broker: BrokerFact) -> str:
-    return broker.management_problem or "set BROKERHA_MANAGEMENT_URL to ask the management interface"
+def _links(broker: BrokerFact, wanted: Wanted) -> Iterator[Finding]:
+    """Of the broker of one site: whether it fetches from those of the others."""
+    links = broker.management.links if broker.management else None
+    if not wanted.linked:
+        return
+    if links is None:
+        plugin = "rabbitmq-plugins enable rabbitmq_federation_management, at this broker"
+        yield not_checked("broker links", broker.management_problem or plugin)
+        return
+    for link in sorted(links.keys() - {link for link, state in links.items() if state == RUNNING}):
+        command = "rabbitmqctl eval 'rabbit_federation_status:status().' tells more; see docs/several-brokers.md"
+        yield Finding(PROBLEM, "broker links", f"{link} does not run: {links[link]}", command)
+    others = ", ".join(wanted.linked)
+    for exchange in (SYNC_EXCHANGE, DATA_EXCHANGE):
+        found = sum(link.endswith(f" to {exchange}") for link in links)
+        lacking = f"{found} links to {exchange}, where one is wanted from the broker of each of {others}"
+        command = "brokerha init definitions, and import those of this broker; see docs/several-brokers.md"
+        yield judged(
+            "broker links",
+            f"{exchange} has one from the broker of each of {others}",
+            (found < len(wanted.linked), PROBLEM, lacking, command),
+        )

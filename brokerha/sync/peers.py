@@ -341,6 +341,10 @@ class PeerTable:
             heard += [node for node, peer in self.outside.items() if peer.heard_ms >= oldest_ms]
         return tuple(heard)
 
+    def heard_since(self, mono_ms: int) -> list[NodeId]:
+        """Members that were heard since then, or of which something new was heard through another master."""
+        return [node for node, peer in self.peers.items() if max(peer.heard_ms, peer.known_ms or NEVER) >= mono_ms]
+
     def is_active(self, journal: str) -> bool:
         """Whether rows of this epoch came from enough members to add anything (R5); ``journal`` is that of this master."""
         if not self._is_active:

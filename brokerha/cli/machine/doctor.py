@@ -30,13 +30,15 @@ if TYPE_CHECKING:
 
 COLUMNS = columns("level", "subject=ABOUT", "what=FOUND", "command=MENDED BY")
 
+
 @dataclass(frozen=True, slots=True)
 class Machine(Options):
     """The cluster file of this machine, and what was deployed beside it."""
 
     config: ConfigFileOption = None
     deploy: Annotated[
-        Path, typer.Option("--deploy", metavar="DIR", help="Folder of the files that brokerha init made, if there are any.")
+        Path,
+        typer.Option("--deploy", metavar="DIR", help="Folder of the files that brokerha init made, if there are any."),
     ] = DEFAULT_FOLDER
     secrets: Annotated[
         Path | None,
@@ -115,10 +117,11 @@ def examine(
     is_reachable = True
     if cluster.is_embedded:
         return [*found, Finding(OK, "broker", "embedded: one process, which needs none")], True
+    # Each node comes as a user of its own, and most of a broker is the same for all of them.
+    of_brokers: dict[tuple[str, Finding], Finding] = {}
     for url, nodes in broker_facts.users_of(cluster, here, secrets).items():
         facts = broker_facts.broker_facts(cluster, url, nodes, environ)
         for fact, wanted in facts:
-            found += judging.of_broker(fact, wanted)
+            of_brokers |= {(fact.where.rpartition("@")[2], each): each for each in judging.of_broker(fact, wanted)}
         is_reachable &= any(not fact.unreachable or bool(fact.refused) for fact, _ in facts)
-    # Each node comes as a user of its own, and most of a broker is the same for all of them.
-    return list(dict.fromkeys(found)), is_reachable
+    return [*found, *of_brokers.values()], is_reachable

@@ -49,7 +49,7 @@ from brokerha.nodes.master.settings import MasterSettings, SettingsHost
 from brokerha.nodes.master.tickets import Tickets
 from brokerha.nodes.observing.master_view import MasterView
 from brokerha.nodes.observing.staleness import Staleness, with_age
-from brokerha.nodes.observing.status import StatusGathering, summary
+from brokerha.nodes.observing.status import StatusGathering, heard_of, summary
 from brokerha.nodes.observing.watching import Watching
 from brokerha.nodes.reads.reading import Reads
 from brokerha.nodes.reads.routing import RoutingLimits
@@ -129,7 +129,9 @@ class MasterNode:
         self.settings = MasterSettings(settings, self._settings_host())
         settings.on_change = lambda: self.runner.core.sync.epochs.on_settings(self.runner.core.sync.mode)
         parts = (transport, self.view, self.staleness, self._gathering.look_for)
-        self.watching = Watching(self.node_id, config.sync.members, *parts, shares_broker=shares_broker, leaves_writes=leaves_writes)
+        self.watching = Watching(
+            self.node_id, config.sync.members, *parts, shares_broker=shares_broker, leaves_writes=leaves_writes
+        )
         self._waits: list[tuple[Lsn, int, int, Future[dict[str, Any]]]] = []
         self._readable: tuple[NodeId, ...] | None = None
         """Workers that may be read, as of the last turn; None while no door has asked."""
@@ -416,9 +418,16 @@ class MasterNode:
 
     def status(self, timeout_ms: int = 2000) -> dict[str, Any]:
         """The whole cluster as seen from here."""
+        asked_ms = self.loop.call(lambda: self.clock.now().mono_ms).result(10)
         others = self._gathering.gather(self.loop, self.transport, timeout_ms)
         own = self.loop.call(lambda: self.view.rows(self.clock.now())).result(10)
-        return summary(self.cluster, self.runner.core.sync.epoch.number, [*others, *own])
+        sync = self.runner.core.sync
+        # One link of several may be down: such a master is no master to be started.
+        heard = set(self.loop.call(lambda: sync.peers.heard_since(asked_ms)).result(10))
+        told = [
+            heard_of(row["id"]) if row["state"] == states.UNREACHABLE and row["id"] in heard else row for row in others
+        ]
+        return summary(self.cluster, sync.epoch.number, [*told, *own])
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
         """Lines of the synchronised queue, with every result that an answer has told."""

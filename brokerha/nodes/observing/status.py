@@ -125,6 +125,14 @@ def silent(master: NodeId) -> dict[str, Any]:
     return _row_of(master, states.describe(states.UNREACHABLE, "did not answer"))
 
 
+def heard_of(master: NodeId) -> dict[str, Any]:
+    """The row of a master that does not answer here, although it was heard meanwhile, or heard of."""
+    described = states.describe(states.UNREACHABLE, "is heard, but did not answer")
+    return _row_of(
+        master, {**described, "action": "ask again; if it stays so, look at what links the brokers: brokerha doctor"}
+    )
+
+
 def without_primary(master: NodeId) -> dict[str, Any]:
     """The row of a master of which only processes that stand by answer."""
     return _row_of(master, states.describe(states.WAITING_FOR_PRIMARY, "no process of it is primary"))

@@ -69,7 +69,7 @@ def test_the_management_interface_is_asked_at_addresses_of_both_kinds(
         return httpx2.Response(403)
 
     monkeypatch.setattr(httpx2.Client, "get", get)
-    fact, problem = broker_facts._management(parse_addresses(address)[0], environ)
+    fact, problem = broker_facts._management(parse_addresses(address)[0], "BROKERHA_MANAGEMENT_URL", environ)
     assert (fact, urls) == (None, [asked])
     assert "the management interface refuses" in problem
 
@@ -77,7 +77,9 @@ def test_the_management_interface_is_asked_at_addresses_of_both_kinds(
 @pytest.mark.parametrize("url", ["http://h:port", "h:15672", "http://"])
 def test_a_management_url_that_is_none_is_told_and_ends_nothing(url: str):
     environ = {"BROKERHA_MANAGEMENT_URL": url}
-    fact, problem = broker_facts._management(parse_addresses("amqp://127.0.0.1/c")[0], environ)
+    fact, problem = broker_facts._management(
+        parse_addresses("amqp://127.0.0.1/c")[0], "BROKERHA_MANAGEMENT_URL", environ
+    )
     assert (fact, "does not answer" in problem) == (None, True)
 
 
@@ -85,3 +87,22 @@ def test_a_file_system_is_found_whatever_the_name_of_its_place(tmp_path: Path):
     place = tmp_path / "dätä of m1"
     mounts = f"/dev/a / ext4 rw 0 0\ntmpfs {str(place).replace(' ', chr(92) + '040')} tmpfs rw 0 0\n"
     assert file_system(place / "m1", mounts) == "tmpfs"
+
+
+def test_where_each_site_has_a_broker_none_is_judged_by_the_management_interface_of_another_one():
+    def named(*brokers: str) -> list[str]:
+        masters = tuple(MasterEntry(f"m-{n}", "127.0.0.1:7201", broker=url) for n, url in enumerate(brokers, 1))
+        config = ClusterConfig(name="c", broker="amqp://h/c", masters=masters)
+        return [broker_facts._management_variable(config, [master.id]) for master in masters]
+
+    assert named("", "amqp://h/c") == ["BROKERHA_MANAGEMENT_URL"] * 2
+    assert named("", "amqp://h2/c") == ["BROKERHA_MANAGEMENT_URL_M_1", "BROKERHA_MANAGEMENT_URL_M_2"]
+
+
+def test_a_broker_of_one_site_wants_a_link_from_each_other_one():
+    masters = tuple(MasterEntry(f"m{n}", "127.0.0.1:7201", broker=f"amqp://h{n // 2}/c") for n in (1, 2, 3, 4))
+    config = ClusterConfig(name="c", broker="amqp://h0/c", masters=masters)
+    # m2 and m3 share theirs.
+    assert [len(broker_facts.wanted_of(config, (master.id,), "u").linked) for master in masters] == [2, 2, 2, 2]
+    one = ClusterConfig(name="c", broker="amqp://h/c", masters=(MasterEntry("m1", ""), MasterEntry("m2", "")))
+    assert broker_facts.wanted_of(one, ("m1",), "u").linked == ()

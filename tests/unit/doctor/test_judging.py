@@ -69,6 +69,21 @@ def told(**changes: Any) -> list[Finding]:
     return broker(management=replace(TOLD, **changes))
 
 
+def linked(links: dict[str, str] | None) -> list[Finding]:
+    """At the broker of m1, which is to fetch from those of m2 and m3."""
+    return judging.of_broker(
+        replace(BROKER, management=replace(TOLD, links=links)), replace(WANTED, linked=("m2", "m3"))
+    )
+
+
+LINKS = {
+    f"{master} {exchange} to {exchange}": "running"
+    for master in ("m2", "m3")
+    for exchange in ("brokerha.sync", "brokerha.data")
+}
+"""All that there should be."""
+
+
 CASES: dict[str, tuple[list[Finding], str, str]] = {
     "a secret that others read": ([of_secret(FileFact("/s/m1.url", 0o644, 1))], PROBLEM, "others may read it"),
     "no directory, no right": (of_data(replace(DATA, exists=False, is_writable=False)), PROBLEM, "cannot make it"),
@@ -123,6 +138,8 @@ CASES: dict[str, tuple[list[Finding], str, str]] = {
     "partition": (told(partitions={"rabbit@a": ("rabbit@b", "rabbit@c")}), PROBLEM, "rabbit@a from rabbit@b, rabbit@c"),
     "policy": (told(policies={"brokerha.writes.any": {"expires": 1}}), WARNING, "a policy sets expires"),
     "listener": (told(listeners=("10.0.0.1:5672",)), WARNING, "without TLS at 10.0.0.1:5672"),
+    "a link that does not run": (linked({**LINKS, "m3 brokerha.data to brokerha.data": "econnrefused"}), PROBLEM, "m3 brokerha.data to brokerha.data does not run: econnrefused"),
+    "a link that is missing": (linked(dict(list(LINKS.items())[:3])), PROBLEM, "1 links to brokerha.data"),
 }  # fmt: skip
 
 
@@ -155,6 +172,7 @@ def test_what_is_wrong_is_one_finding_with_a_command(name: str):
         broker(is_tls=True, is_loopback=False),
         broker(queues=(QueueFact("brokerha.m1.writes", "missing"),), exchanges={"brokerha.sync": "missing"}),
         told(),
+        linked(LINKS),
     ],
 )
 def test_what_is_well_is_said_without_a_command(findings: list[Finding]):
@@ -173,6 +191,7 @@ def test_what_is_well_is_said_without_a_command(findings: list[Finding]):
         of_limits(LimitsFact(-1, 0)),
         broker(topic_is_open=None),
         broker(blocked=None),
+        linked(None),
     ],
 )
 def test_what_cannot_be_known_is_said_to_be_not_checked(findings: list[Finding]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.master.node import MasterNode
 from brokerha.nodes.observing.check_lines import NO_WORKER_LINE
 from brokerha.nodes.observing.staleness import Age, Staleness
+from brokerha.nodes.observing.status import StatusGathering
 from brokerha.nodes.settings import NodeSettings
 from brokerha.nodes.worker.guarding import GuardLimits
 from brokerha.nodes.worker.node import WorkerNode
@@ -177,6 +178,26 @@ def test_status_shows_every_node_and_a_silent_master_as_unreachable(site: Site) 
     rows = {row["id"]: row for row in site.masters["m1"].status(timeout_ms=200)["nodes"]}
     assert rows["m2"]["state"] == states.UNREACHABLE
     assert rows["m2"]["action"]
+
+
+def test_a_master_that_writes_while_its_answer_is_lost_is_not_to_be_started(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where each site has a broker, and one of the links between them is down."""
+    monkeypatch.setattr(StatusGathering, "on_report", lambda *_lost: None)
+
+    def row() -> dict[str, Any]:
+        with ThreadPoolExecutor(1) as beside:
+            asked = beside.submit(site.masters["m1"].status, timeout_ms=1000)
+            while not asked.done():
+                site.put("m2", b"k").result(WAIT_S)
+        rows: dict[str, dict[str, Any]] = {row["id"]: row for row in asked.result()["nodes"]}
+        return rows["m2"]
+
+    assert (row()["state"], row()["reason"]) == (states.UNREACHABLE, "is heard, but did not answer")
+    site.masters.pop("m2").stop(5)
+    told = site.masters["m1"].status(timeout_ms=1)["nodes"]
+    assert [row["reason"] for row in told if row["id"] == "m2"] == ["did not answer"]
 
 
 def test_a_worker_tells_the_status_of_its_master_and_its_own(site: Site) -> None:
