@@ -146,12 +146,11 @@ class AsyncTransaction(_InThreads):
 
     async def _run(self, work: Callable[[], Result]) -> Result:
         """One after the other: who stopped waiting for a step has not ended it."""
+        return await super()._run(functools.partial(self._in_turn, work))
 
-        def in_turn() -> Result:
-            with self._turn:
-                return work()
-
-        return await super()._run(in_turn)
+    def _in_turn(self, work: Callable[[], Result]) -> Result:
+        with self._turn:
+            return work()
 
     @property
     def txid(self) -> TxId:
@@ -159,7 +158,13 @@ class AsyncTransaction(_InThreads):
         return str(self._of.txid)
 
     async def __aenter__(self) -> Self:
-        await self._run(self._of.__enter__)
+        try:
+            await self._run(self._of.__enter__)
+        except asyncio.CancelledError:
+            # It may begin all the same, and nobody would end it. A connection that was closed meanwhile has done so.
+            with contextlib.suppress(RuntimeError):
+                self._pool.submit(self._in_turn, self._of.abandon)
+            raise
         return self
 
     async def __aexit__(

@@ -82,7 +82,7 @@ def write(plan: Plan, folder: Path, *, force: bool) -> list[Found]:
             if each.status != SAME:
                 _put(each.path, file)
     except OSError as error:
-        raise ConfigurationError(f"{error.filename}: {error.strerror}: choose another folder with --output") from None
+        raise ConfigurationError(f"{error.filename}: {error.strerror}: choose another folder with --deploy") from None
     return found
 
 

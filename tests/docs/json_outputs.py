@@ -88,9 +88,9 @@ COMMANDS: Final[tuple[tuple[str, str], ...]] = (
     ("tx-change", "tx rollback PREPARED --yes -o json"),
     ("peer-change", "peer add m2 -o json"),
     ("doctor", "doctor -o json"),
-    ("init", "init supervisord -c broker.toml --json"),
-    ("init", "init systemd -c broker.toml --json --output units --check"),
-    ("init", "init definitions -c broker.toml --json"),
+    ("init", "init supervisord -c broker.toml -o json"),
+    ("init", "init systemd -c broker.toml -o json --deploy units --check"),
+    ("init", "init definitions -c broker.toml -o json"),
 )
 """Name of the schema, and the command line."""
 

@@ -118,10 +118,10 @@ class Supervised(ProcessCluster):
 
     def make(self) -> None:
         """Write the files, as a person does, and give the broker its definitions."""
-        self.runner.run("brokerha", "init", "definitions", "-c", str(self.path), "--output", str(self.deploy))
+        self.runner.run("brokerha", "init", "definitions", "-c", str(self.path), "--deploy", str(self.deploy))
         user = self.runner.user if self.is_unprivileged else "somebody"
         secrets = ("--secrets", str(self.deploy / "secrets"), "--user", user)
-        self.runner.run("brokerha", "init", "supervisord", "-c", str(self.path), "--output", str(self.deploy), *secrets)
+        self.runner.run("brokerha", "init", "supervisord", "-c", str(self.path), "--deploy", str(self.deploy), *secrets)
         if not self.is_unprivileged:
             for file in self.deploy.glob("*.conf"):
                 file.write_text(re.sub(r"^user = .*\n", "", file.read_text(), flags=re.MULTILINE), encoding="utf-8")

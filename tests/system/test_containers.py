@@ -146,7 +146,7 @@ def made(example: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[st
     shutil.copy(DOCKER / example / "cluster.toml", folder)
     monkeypatch.setenv("BROKERHA_PASSWORD_ADMIN", ADMIN_PASSWORD)
     monkeypatch.chdir(folder)
-    assert main(["init", "compose", "--output", "."]) == 0
+    assert main(["init", "compose", "--deploy", "."]) == 0
     found: dict[str, Any] = importlib.import_module("yaml").safe_load(
         (folder / "compose.yaml").read_text(encoding="utf-8")
     )
@@ -204,7 +204,7 @@ def test_sites_are_linked_by_their_definitions_alone(broker: BrokerSource, tmp_p
     text = three_sites(broker, vhosts, tmp_path)
     urls = [line.split('"')[1] for line in text.splitlines() if line.startswith("http")]
     assert (
-        main(["init", "definitions", "-c", str(tmp_path / "cluster.toml"), "--output", str(tmp_path), "--app", "app"])
+        main(["init", "definitions", "-c", str(tmp_path / "cluster.toml"), "--deploy", str(tmp_path), "--app", "app"])
         == 0
     )
     users: set[str] = set()

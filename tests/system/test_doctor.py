@@ -52,7 +52,7 @@ class Patient:
         self.path = folder / "cluster.toml"
         self.path.write_text(FILE.format(vhost=VHOST, broker=source.url_of(VHOST)), encoding="utf-8")
         self.secrets = folder / "deploy" / "secrets"
-        assert main(["init", "definitions", "-c", str(self.path), "--output", str(folder / "deploy")]) == 0
+        assert main(["init", "definitions", "-c", str(self.path), "--deploy", str(folder / "deploy")]) == 0
         self.definitions: dict[str, Any] = json.loads((folder / "deploy" / "definitions.json").read_text())
 
     def url_of(self, user: str) -> str:

@@ -56,7 +56,7 @@ class Site:
             text += f'[[{kind}]]\nid = "{node}"\nhttp = "{self.urls[node][7:]}"\n{belongs}'
         self.path.write_text(text, encoding="utf-8")
         self._secrets = folder / "deploy" / "secrets"
-        assert main(["init", "definitions", "-c", str(self.path), "--output", str(folder / "deploy")]) == 0
+        assert main(["init", "definitions", "-c", str(self.path), "--deploy", str(folder / "deploy")]) == 0
         self._imported = contextlib.ExitStack()
         self._imported.enter_context(source.imported(folder / "deploy" / "definitions.json"))
         self._log = (folder / "nodes.log").open("ab")

@@ -47,7 +47,7 @@ def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iter
     folder = tmp_path_factory.mktemp("rights")
     made = folder / "deploy"
     site = LeastSite(folder, broker, broker.url_of("rights"), made / "secrets")
-    assert main(["init", "definitions", "-c", str(site.path), "--output", str(made)]) == 0
+    assert main(["init", "definitions", "-c", str(site.path), "--deploy", str(made)]) == 0
     with broker.imported(made / "definitions.json"), contextlib.closing(site):
         site.start(*site.nodes)
         site.await_primary()

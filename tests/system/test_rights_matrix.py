@@ -173,7 +173,7 @@ class Trying:
 def made(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Any]]]:
     folder = tmp_path_factory.mktemp("matrix")
     (folder / "cluster.toml").write_text(FILE.format(vhost=VHOST, broker=broker.url_of(VHOST)), encoding="utf-8")
-    assert main(["init", "definitions", "-c", str(folder / "cluster.toml"), "--output", str(folder)]) == 0
+    assert main(["init", "definitions", "-c", str(folder / "cluster.toml"), "--deploy", str(folder)]) == 0
     broker.delete_vhost(VHOST)
     with broker.imported(folder / "definitions.json") as definitions:
         admin = Trying(url_of(folder, "admin"))

@@ -5,7 +5,6 @@ Thin: brokerha/deploying makes the text; here are options, what is said, and exi
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brokerha.cli.common import exits
-from brokerha.cli.common.command import Group
+from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.options import DEFAULT_CONFIG, ClusterFileOption, Options
 from brokerha.model.errors import ConfigurationError
 
@@ -37,7 +36,7 @@ MadeSecretsOption = Annotated[
     typer.Option(
         "--secrets",
         metavar="DIR",
-        help="Folder of the URLs with passwords, one for each user; DIR/secrets of the output without it.",
+        help="Folder of the URLs with passwords, one for each user; secrets in the folder of --deploy without it.",
     ),
 ]
 AppOption = Annotated[
@@ -94,17 +93,16 @@ class Nodes(Options):
 class Files(Options):
     """Where the files go, and what is done with those that are there."""
 
-    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder of the files.")] = DEFAULT_FOLDER
+    output: Annotated[Path, typer.Option("--deploy", metavar="DIR", help="Folder of the files.")] = DEFAULT_FOLDER
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite files that are there with another content.")
     ] = False
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit code 2 when a file is missing or out of date.")
     ] = False
-    as_json: Annotated[bool, typer.Option("--json", help="Say it as JSON.")] = False
 
-    def carry_out(self, plan: Plan) -> int:
-        """Compare or write, and say so; returns the exit code."""
+    def carry_out(self, plan: Plan) -> Answer:
+        """Compare or write."""
         from brokerha.deploying import files
 
         found = files.compare(plan, self.output)
@@ -116,31 +114,24 @@ class Files(Options):
         else:
             code = exits.FAILED
         is_written = not self.check and code == exits.DONE
-        written = [each.path for each in found if is_written and each.status != files.SAME]
-        if self.as_json:
-            rows = [
-                {"path": str(each.path), "found": each.status, "written": each.path in written} for each in found
-            ]
-            steps = list(plan.next_steps) if is_written else []
-            print(json.dumps({"files": rows, "up_to_date": code == exits.DONE, "next": steps}, ensure_ascii=False))
-            return code
-        for each in found:
-            print(f"{'written' if each.path in written else each.status:<10} {each.path}")
-        if is_written:
-            print("\nnext:\n" + "\n".join(f"  {step}" for step in plan.next_steps))
-        elif code and self.check:
-            exits.say("out of date: make them again without --check (--force overwrites)")
-        elif code:
-            exits.say(
-                "nothing written: files are there with another content; --force overwrites them, --check only compares"
-            )
-        return code
+        rows = [
+            {"path": str(each.path), "found": each.status, "written": is_written and each.status != files.SAME}
+            for each in found
+        ]
+        steps = list(plan.next_steps) if is_written else []
+        lines = [f"{'written' if row['written'] else row['found']:<10} {row['path']}" for row in rows]
+        lines += ["", "next:", *(f"  {step}" for step in steps)] if is_written else []
+        hint = "nothing written: files are there with another content; --force overwrites them, --check only compares"
+        if self.check:
+            hint = "out of date: make them again without --check (--force overwrites)"
+        told = {"files": rows, "up_to_date": code == exits.DONE, "next": steps}
+        return Answer(told, rows, text="\n".join(lines), code=code, hints=[hint] if code else [])
 
 
 @app.command()
 def supervisord(
     files: Files, nodes: Nodes, config: ClusterFileOption = DEFAULT_CONFIG, user: UserOption = DEFAULT_USER
-) -> int:
+) -> Answer:
     """Configuration of supervisord for the nodes of one machine.
 
     It survives a broker that is away for hours, stops nodes in order, starts them again after kill -9, and keeps logs bounded.
@@ -156,7 +147,7 @@ def supervisord(
 @app.command()
 def systemd(
     files: Files, nodes: Nodes, config: ClusterFileOption = DEFAULT_CONFIG, user: UserOption = DEFAULT_USER
-) -> int:
+) -> Answer:
     """Units for systemd: one for each node of one machine, and a target for all of them."""
     from brokerha.deploying.machine import writable_folders
     from brokerha.deploying.supervisors import systemd_plan
@@ -173,7 +164,7 @@ def compose(
     config: ClusterFileOption = DEFAULT_CONFIG,
     secrets: MadeSecretsOption = None,
     app_: AppOption = None,
-) -> int:
+) -> Answer:
     """Containers for all nodes and their brokers: compose.yaml, rabbitmq.conf, definitions and secrets.
 
     The host name in a broker's URL becomes the name of its service: write amqp://rabbitmq/NAME.
@@ -196,7 +187,7 @@ def definitions(
     config: ClusterFileOption = DEFAULT_CONFIG,
     secrets: MadeSecretsOption = None,
     app_: AppOption = None,
-) -> int:
+) -> Answer:
     """Definitions for RabbitMQ: users with the least rights for each node and app, queues, policies, limits.
 
     Passwords come from BROKERHA_PASSWORD_<NAME> or BROKERHA_PASSWORD_<NAME>_FILE, else from the secrets that are there, else they
@@ -220,7 +211,7 @@ def certificates(
         ),
     ] = None,
     days: Annotated[int, typer.Option("--days", min=1, max=3650, metavar="DAYS", help="How long those of servers are good.")] = DEFAULT_DAYS,
-) -> int:
+) -> Answer:
     """Certificates for the HTTP doors, of an authority of the cluster's own: TLS without one that you would have to ask.
 
     They lie where http-certificate and http-key of the cluster file say, the others and the authority in DIR/tls. What is there and good for more than a

@@ -2,5 +2,5 @@
 
     page.py           the reference page of all commands, made from the commands themselves
     json_page.py      the reference page of all JSON that commands write, and the file of each schema
-    json_schemas.py   what each command writes with ``-o json`` or ``--json``
+    json_schemas.py   what each command writes with ``-o json``
 """

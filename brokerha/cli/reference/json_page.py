@@ -19,7 +19,7 @@ _START: Final = """\
 
 <!-- Made by `python -m brokerha.cli.reference.json_page`; change the code, not this page. -->
 
-What commands write with `-o json` (`brokerha init`: `--json`). Fields may be added; none is taken away, renamed or given another type
+What commands write with `-o json`. Fields may be added; none is taken away, renamed or given another type
 within a major version: be ready for fields that you do not know. Each form has a JSON schema in [schemas](schemas/).
 
 Units are in the names: `_s` seconds, `_us` and `timestamp` microseconds since 1970, `_bytes` bytes, `lsn` a place in the log. A type with `?`

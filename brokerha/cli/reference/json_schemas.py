@@ -1,4 +1,4 @@
-"""What each command writes with ``-o json`` or ``--json``: the contract, as a table from which JSON schemas are made.
+"""What each command writes with ``-o json``: the contract, as a table from which JSON schemas are made.
 
     "text"  "integer"  "number"  "boolean"  "any"      one value; with ? at its end it may be null too
     ["text"]                                           a list

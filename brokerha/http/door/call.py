@@ -12,6 +12,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from ipaddress import IPv6Address
 from typing import Any, Final
@@ -50,6 +51,7 @@ class Call:
         "error_status",
         "front",
         "held_bytes",
+        "known_parameters",
         "method",
         "scope",
         "store",
@@ -69,6 +71,8 @@ class Call:
         """Facts that go with an error, if one is answered."""
         self.error_status = 0
         """Status of an error that means something else here than everywhere; 0 for the usual one."""
+        self.known_parameters: Sequence[str] = ()
+        """Names; one that ends in * stands for all that begin so."""
         self.transaction: TxId = ""
         """The open transaction that reads show, where the path names it."""
         self.store: Store | None = None
@@ -197,10 +201,18 @@ class Call:
         return utf8(self.path_bytes(name), f"{name} in the path")
 
     def parameters(self) -> Parameters:
-        """What stands after the question mark."""
+        """What stands after the question mark. Raises InvalidRequest for what is not known here."""
         if self._parameters is None:
-            self._parameters = Parameters(self.scope.get("query_string", b""))
+            self._parameters = self._known(Parameters(self.scope.get("query_string", b"")))
         return self._parameters
+
+    def _known(self, given: Parameters) -> Parameters:
+        known = self.known_parameters
+        for name in sorted(given.names()):
+            if not any(fnmatchcase(name, each) for each in known):
+                there = ", ".join(known) or "none"
+                raise InvalidRequest(f"there is no parameter {name[:100]!r} here; there are: {there}")
+        return given
 
     # ---- body
 
@@ -286,7 +298,7 @@ class Call:
 
     async def form(self) -> Parameters:
         """The body as a form, with what stands in the URL beside it."""
-        return Parameters(await self.body()).joined(self.parameters())
+        return self._known(Parameters(await self.body())).joined(self.parameters())
 
 
 def headers_of(scope: dict[str, Any], wanted: bytes) -> str:

@@ -23,21 +23,24 @@ from brokerha.model.faults import fault_fields
 
 log = structlog.get_logger()
 Handler = Callable[[Call], Awaitable[Answer]]
+Ways = dict[str, tuple[str, Handler] | tuple[str, Handler, str]]
+"""Method -> (role that it needs, handler, the parameters that it knows)."""
 
 
 class Endpoint:
     """All methods of one path, as an ASGI application."""
 
     def __init__(
-        self, door: Door, path: str, methods: dict[str, tuple[str, Handler]], guard: Guard | None = None
+        self, door: Door, path: str, methods: Ways, guard: Guard | None = None
     ) -> None:
         self._door = door
         self._path = path
-        self._roles = {method: role for method, (role, _) in methods.items()}
+        self._roles = {method: way[0] for method, way in methods.items()}
+        self._parameters = {method: tuple(dict.fromkeys("".join(way[2:]).split())) for method, way in methods.items()}
         self._place = place_of(path)
         self._store = store_of(path)
         self._guard = guard
-        handlers = self._handlers = {method: handler for method, (_, handler) in methods.items()}
+        handlers = self._handlers = {method: way[1] for method, way in methods.items()}
         if "GET" in handlers:
             self._handlers.setdefault("HEAD", handlers["GET"])
 
@@ -108,6 +111,9 @@ class Endpoint:
             refusal = await self._guard.refusal(call, self._roles[method], self._place)
             if refusal is not None:
                 return refusal
+        call.known_parameters = self._parameters[method]
+        # Also where nobody reads them: what is misspelt would be left out of account.
+        call.parameters()
         return await handler(call)
 
 

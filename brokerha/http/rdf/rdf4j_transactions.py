@@ -107,10 +107,8 @@ def _isolation_of(parameters: Parameters) -> str:
             if level not in LEVELS:
                 raise InvalidRequest(f"isolation level {value!r} is not known; {', '.join(LEVELS)} are")
             isolation = LEVELS[level]
-        elif name.startswith(_SETTING):
-            raise InvalidRequest(f"the setting {name.removeprefix(_SETTING)!r} is not known here: leave it out")
         else:
-            raise InvalidRequest(f"the parameter {name!r} is not known where a transaction begins: {_LEVEL} is")
+            raise InvalidRequest(f"the setting {name.removeprefix(_SETTING)!r} is not known here: leave it out")
     return isolation
 
 

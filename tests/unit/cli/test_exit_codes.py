@@ -33,7 +33,7 @@ IN_CLUSTER = (
     (exits.DONE, "doctor"),
     (exits.DONE, "init supervisord -c broker.toml"),
     (exits.DONE, "init supervisord -c broker.toml --check"),
-    (exits.FAILED, "init systemd -c broker.toml --check --output elsewhere"),
+    (exits.FAILED, "init systemd -c broker.toml --check --deploy elsewhere"),
     (exits.FAILED, "get prices nothing"),
     (exits.FAILED, "consume nothing"),
     (exits.FAILED, "tx show nobody"),

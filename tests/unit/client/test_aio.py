@@ -228,6 +228,32 @@ def test_a_step_of_a_transaction_that_nobody_waits_for_any_more_comes_before_the
     assert done == ["put", "rollback"]
 
 
+def test_a_transaction_whose_begin_nobody_waits_for_any_more_is_rolled_back_once_it_has_begun() -> None:
+    asked, let_go, done = threading.Event(), threading.Event(), list[str]()
+
+    class Steps:
+        def __enter__(self) -> None:
+            asked.set()
+            assert let_go.wait(10)
+            done.append("begin")
+
+        def abandon(self) -> None:
+            done.append("abandon")
+
+    async def test() -> None:
+        steps: Any = Steps()
+        with ThreadPoolExecutor(2) as pool:
+            begin = asyncio.create_task(aio.AsyncTransaction(steps, pool).__aenter__())
+            await asyncio.to_thread(asked.wait, 10)
+            begin.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await begin
+            let_go.set()
+
+    run(test)
+    assert done == ["begin", "abandon"]
+
+
 def test_a_transaction_waits_for_messages_in_short_steps_so_that_its_end_does_not_wait_for_long() -> None:
     asked: list[float] = []
 

@@ -152,7 +152,7 @@ def test_two_servers_never_share_a_file(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_checks_and_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["init", "certificates", "-c", str(cluster(tmp_path)), "--output", str(tmp_path / "deploy")]
+    words = ["init", "certificates", "-c", str(cluster(tmp_path)), "--deploy", str(tmp_path / "deploy")]
     assert main([*words, "--check"]) == 2
     assert main(words) == 0
     said = capsys.readouterr().out

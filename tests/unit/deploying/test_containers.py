@@ -175,7 +175,7 @@ def test_the_examples_are_made_from_their_cluster_files(example: str, tmp_path: 
     folder.mkdir()
     shutil.copy(DOCKER / example / "cluster.toml", folder)
     monkeypatch.chdir(folder)
-    assert main(["init", "compose", "--output", "."]) == 0
+    assert main(["init", "compose", "--deploy", "."]) == 0
     for path in (DOCKER / example).iterdir():
         if path.name != "secrets" and not path.name.startswith("definitions"):
             assert (folder / path.name).read_text() == path.read_text(), (

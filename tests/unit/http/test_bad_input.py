@@ -21,6 +21,17 @@ XML = {"Content-Type": "application/rdf+xml"}
 JSONLD = {"Content-Type": "application/ld+json"}
 
 BAD = [
+    # parameters that nobody knows
+    ("GET", "/kv/t?foo=1", b"", {}, 400, "there is no parameter 'foo' here; there are: prefix, from, to, limit, reverse, snapshot"),
+    ("PUT", "/kv/t/k?if-match=x", b"v", {}, 400, "'if-match'"),
+    ("GET", "/queues?limit=1", b"", {}, 400, "there is no parameter 'limit' here; there are: none"),
+    ("GET", f"{REPO}/sparql?query=ASK%7B%7D&default-graph=urn:g", b"", {}, 400, "'default-graph'"),
+    ("POST", f"{REPO}/sparql", "update=CLEAR+ALL&using-graph=urn:g", FORM, 400, "'using-graph'"),
+    ("POST", f"{REPO}/sparql?using-graph=urn:g", b"CLEAR ALL", UPDATE, 400, "'using-graph'"),
+    ("DELETE", f"{REPO}/statements?subject=%3Curn:a%3E", b"", {}, 400, "'subject'"),
+    ("PUT", f"{REPO}/gsp?graph=urn:g&context=null", b"", TURTLE, 400, "graph, default, baseURI, preserveNodeId"),
+    ("GET", f"{REPO}/gsp/g?default", b"", {}, 400, "'default'"),
+    ("POST", "/cluster/workers/w1/off?force=true", b"", {}, 400, "'force'"),
     # SPARQL
     ("GET", f"{REPO}?query=SELECT", b"", {}, 400, "MALFORMED QUERY"),
     ("GET", f"{REPO}/sparql?query=nonsense", b"", {}, 400, "MALFORMED QUERY"),
@@ -41,7 +52,7 @@ BAD = [
     ("POST", f"{REPO}/sparql", b"\xff\xfeA\0S\0K\0", QUERY, 400, "not UTF-8 (at byte 0)"),
     ("POST", f"{REPO}/sparql", "ASK{}", {"Content-Type": "application/sparql-query; charset=utf-16"}, 415, "utf-16"),
     ("POST", f"{REPO}/sparql", "query=ASK%7B%7D&update=CLEAR+ALL", FORM, 400, "not both"),
-    ("POST", f"{REPO}/sparql", "nothing=here", FORM, 400, "'query' is missing"),
+    ("POST", f"{REPO}/sparql", "infer=true", FORM, 400, "'query' is missing"),
     ("POST", f"{REPO}/sparql?query=ASK%7B%7D", "ASK{}", QUERY, 400, "twice"),
     ("POST", f"{REPO}/sparql?update=CLEAR%20ALL", INSERT, UPDATE, 400, "twice"),
     ("POST", f"{REPO}/sparql", "INSERT DATA { <urn:a>", UPDATE, 400, "MALFORMED QUERY"),
@@ -58,7 +69,7 @@ BAD = [
     ("POST", f"{REPO}/statements", b'<urn:a> <urn:b> "\xff" .', NQUADS, 400, "not UTF-8 (at byte 17)"),
     ("POST", f"{REPO}/statements", b"x", {"Content-Type": "image/png"}, 415, "text/turtle"),
     ("POST", f"{REPO}/statements", b"x", {}, 415, "text/turtle"),
-    ("POST", f"{REPO}/statements", b"x=y", FORM, 400, "'update' is missing"),
+    ("POST", f"{REPO}/statements", b"infer=true", FORM, 400, "'update' is missing"),
     ("POST", f"{REPO}/statements?context=urn:g", b"", NQUADS, 400, "context"),
     ("POST", f"{REPO}/statements?context=%3Crelative%3E", b"", NQUADS, 400, "context"),
     ("POST", f"{REPO}/statements?baseURI=relative", b"", TURTLE, 400, "text/turtle"),

@@ -49,7 +49,7 @@ def test_a_changed_cluster_file_makes_them_out_of_date_and_force_mends_it(run, k
 
 
 def test_json_says_the_same(run):
-    answer = json.loads(run("init", "supervisord", "--json").out)
+    answer = json.loads(run("init", "supervisord", "-o", "json").out)
     assert [(Path(row["path"]).name, row["found"], row["written"]) for row in answer["files"]] == [
         ("supervisord.conf", "new", True),
         ("brokerha-orders.conf", "new", True),
@@ -57,12 +57,12 @@ def test_json_says_the_same(run):
     assert answer["up_to_date"] is True
     assert answer["next"][0] == "supervisord -c deploy/supervisord.conf"
     Path("deploy/supervisord.conf").write_text("mine", encoding="utf-8")
-    answer = json.loads(run("init", "supervisord", "--json", "--check").out)
+    answer = json.loads(run("init", "supervisord", "-o", "json", "--check").out)
     assert ([row["found"] for row in answer["files"]], answer["up_to_date"]) == (["differs", "up-to-date"], False)
 
 
 def test_nodes_of_this_machine_and_their_secrets(run):
-    ran = run("init", "supervisord", "--host", "10.0.0.2", "--secrets", "s", "--user", "me", "--output", "x")
+    ran = run("init", "supervisord", "--host", "10.0.0.2", "--secrets", "s", "--user", "me", "--deploy", "x")
     assert "not in s: m1s.url; brokerha init definitions makes them" in ran.err
     text = Path("x/brokerha-orders.conf").read_text(encoding="utf-8")
     assert "programs = m1s\n" in text

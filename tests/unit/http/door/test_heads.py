@@ -64,7 +64,7 @@ def rest(connection: socket.socket) -> bytes:
         (GET + b"X: y\r\n" * 200, 200),
         (GET.replace(b"1.1", b"1.0"), 200),
         (b"GET /protocol HTTP/1.0\r\n", 200),
-        (b"GET /protocol?" + b"x" * (LIMIT - 200) + b" HTTP/1.1\r\nHost: x\r\n", 200),
+        (b"GET /protocol?" + b"&" * (LIMIT - 200) + b" HTTP/1.1\r\nHost: x\r\n", 200),
         (GET + b"X: " + b"x" * LIMIT + b"\r\n", 431),
         (GET + b"x" * LIMIT + b": y\r\n", 431),
         (GET + b"X: " + b"x" * 2000 + b"\r\n" + (b"Y: " + b"y" * 2000 + b"\r\n") * 40, 431),
