@@ -145,7 +145,8 @@ def check_together(options: LoadOptions, files: list[LoadFile]) -> None:
             raise InvalidRequest(f"{file.path} names its graphs itself: a graph can be given for triples only")
         if options.graph and file.read_as in OF_ROWS:
             raise InvalidRequest("the mapping names the graph: leave out --graph")
-    if options.mapping is not None and not any(file.read_as in OF_ROWS for file in files):
+    # Files without content are not among them.
+    if options.mapping is not None and files and not any(file.read_as in OF_ROWS for file in files):
         raise InvalidRequest("a mapping is for CSV, JSON and Parquet, and none of the files is one")
 
 

@@ -44,6 +44,9 @@ _LEXICAL["float"] = _LEXICAL["double"]
 _LEXICAL["int"] = _LEXICAL["long"] = _LEXICAL["integer"]
 CORRUPT: Final = "__corrupt"
 """Column of Spark for a row that it could not read."""
+SOURCE: Final = "__source"
+PART: Final = "__part"
+"""What becomes `source` and `part`, beside the columns of a file, which may have these names."""
 OF_STATEMENTS: Final = "source string, part string, statement string, reject string, text string"
 OF_KEYS: Final = "source string, part string, key binary, value binary, reject string, text string"
 _UNREADABLE: Final = "\N{REPLACEMENT CHARACTER}"
@@ -200,14 +203,15 @@ def _json_value(value: Any, column: str) -> Any:
         raise RowRefused(f"column {column}: {refused}") from None
 
 
-def mapped(batches: Iterable[pa.RecordBatch], mapping: Mapping) -> Iterator[pa.RecordBatch]:
-    """Rows by a mapping: of `source`, `part`, `CORRUPT` where there is one, and the columns of the file."""
+def mapped(batches: Iterable[pa.RecordBatch], mapping: Mapping, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Rows by a mapping: of `SOURCE`, `PART`, `CORRUPT` where there is one, and the columns of the file, all by their ``names``."""
     for batch in batches:
-        yield from _batch([_mapped(row, mapping) for row in batch.to_pylist()], mapping.keys is not None)
+        rows = batch.rename_columns(names).to_pylist()
+        yield from _batch([_mapped(row, mapping) for row in rows], mapping.keys is not None)
 
 
 def _mapped(row: dict[str, Any], mapping: Mapping) -> tuple[Any, ...]:
-    source, part, corrupt = row.pop("source"), row.pop("part"), row.pop(CORRUPT, None)
+    source, part, corrupt = row.pop(SOURCE), row.pop(PART), row.pop(CORRUPT, None)
     content: tuple[Any, ...] = (None, None) if mapping.keys is not None else (None,)
     try:
         content, reason, text = _content(row, corrupt, mapping), None, None

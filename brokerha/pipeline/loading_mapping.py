@@ -102,7 +102,7 @@ class Mapping:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it reads, sorted; just `*` when it reads all."""
+        """The columns that it reads, sorted; with `*` when it reads all."""
         names: set[str] = set()
         if self.quads is not None:
             names |= self.quads.subject.columns
@@ -110,8 +110,6 @@ class Mapping:
             for one in self.quads.properties:
                 names |= one.object.columns if one.object is not None else {one.column}
         if self.keys is not None:
-            if ALL_COLUMNS in self.keys.values:
-                return (ALL_COLUMNS,)
             names |= self.keys.key.columns | set(self.keys.values) | ({self.keys.value} if self.keys.value else set())
         return tuple(sorted(names))
 

@@ -33,7 +33,7 @@ from brokerha.pipeline.loading import (
     id_of,
     syntax_of,
 )
-from brokerha.pipeline.loading_columns import CORRUPT, OF_KEYS, OF_STATEMENTS, mapped, parsed
+from brokerha.pipeline.loading_columns import CORRUPT, OF_KEYS, OF_STATEMENTS, PART, SOURCE, mapped, parsed
 from brokerha.pipeline.loading_mapping import ALL_COLUMNS, Mapping, load_mapping
 from brokerha.pipeline.publishing import Reject, Result
 from brokerha.spark.session import error_of_task, words_of
@@ -57,6 +57,8 @@ def load(spark: SparkSession, options: LoadOptions, tell: Tell) -> LoadReport:
     spark.conf.set("spark.sql.files.maxPartitionBytes", str(WHOLE_BYTES if options.is_ordered else options.split_bytes))
     # Else blocks would follow from the number of cores.
     spark.conf.set("spark.sql.files.minPartitionNum", "1")
+    # Else a file cannot have the columns id and ID.
+    spark.conf.set("spark.sql.caseSensitive", "true")
     with _told():
         files = _files(spark, options)
         check_together(options, files)
@@ -128,24 +130,30 @@ def _frames(
         elif read_as == TEXT or mapping is None:
             frame = _placed(spark.read.text(names)).withColumnRenamed("value", "statement")
         else:
-            rows = _csv(spark, names, mapping, head) if read_as == CSV else _placed(_rows(spark, read_as, names))
-            known = [name for name in rows.columns if name not in {"source", "part", CORRUPT}]
+            rows = (
+                _csv(spark, names, mapping, head)
+                if read_as == CSV
+                else _placed(_rows(spark, read_as, names), SOURCE, PART)
+            )
+            known = [name for name in rows.columns if name not in {SOURCE, PART, CORRUPT}]
             for needed in mapping.columns:
                 if needed not in (*known, ALL_COLUMNS):
                     raise InvalidRequest(f"{paths[0]} has no column {needed!r}; it has {', '.join(known) or 'none'}")
-            frame = rows.mapInArrow(
-                partial(mapped, mapping=mapping), OF_KEYS if mapping.keys is not None else OF_STATEMENTS
+            # PySpark takes a name with a dot or a backtick apart, so the columns travel without theirs.
+            frame = rows.toDF(*(f"column{place}" for place in range(len(rows.columns)))).mapInArrow(
+                partial(mapped, mapping=mapping, names=rows.columns),
+                OF_KEYS if mapping.keys is not None else OF_STATEMENTS,
             )
         yield frame, sum(file.size_bytes for file in together)
 
 
-def _placed(frame: DataFrame) -> DataFrame:
-    """With the columns `source` and `part`, from which ids and labels of blank nodes follow."""
+def _placed(frame: DataFrame, source: str = "source", part: str = "part") -> DataFrame:
+    """With the columns from which ids and labels of blank nodes follow."""
     from pyspark.sql import functions as sql
 
     path, start = sql.col("_metadata.file_path"), sql.col("_metadata.file_block_start")
-    part = sql.concat(sql.lower(sql.hex(sql.xxhash64(path))), sql.lit("."), start.cast("string"))
-    return frame.select("*", path.alias("source"), part.alias("part"))
+    place = sql.concat(sql.lower(sql.hex(sql.xxhash64(path))), sql.lit("."), start.cast("string"))
+    return frame.select("*", path.alias(source), place.alias(part))
 
 
 def _rows(spark: SparkSession, read_as: str, names: list[str]) -> DataFrame:
@@ -169,7 +177,8 @@ def _csv(spark: SparkSession, names: list[str], mapping: Mapping, head: str) -> 
     columns = form.columns or tuple(next(csv.reader([head], delimiter=form.delimiter), []))
     if len(set(columns)) < len(columns) or not columns:
         raise InvalidRequest(f"{names[0]}: its first line names no columns, or one of them twice: {head[:200]!r}")
-    schema = ", ".join(f"`{name.replace('`', '``')}` string" for name in (*columns, CORRUPT))
+    quoted = [f"`{name.replace('`', '``')}`" for name in columns]
+    schema = ", ".join(f"{name} string" for name in (*quoted, CORRUPT))
     options = {"sep": form.delimiter, "quote": '"', "escape": '"', "columnNameOfCorruptRecord": CORRUPT}
     if form.has_line_breaks:
         options |= {
@@ -177,7 +186,7 @@ def _csv(spark: SparkSession, names: list[str], mapping: Mapping, head: str) -> 
             "multiLine": "true",
             "unescapedQuoteHandling": "RAISE_ERROR",
         }
-        return _placed(spark.read.options(**options).schema(schema).csv(names))
+        return _placed(spark.read.options(**options).schema(schema).csv(names), SOURCE, PART)
     line = sql.col("value")
     lines = _placed(spark.read.text(names)).where(sql.trim(line) != "")
     if head:
@@ -185,7 +194,8 @@ def _csv(spark: SparkSession, names: list[str], mapping: Mapping, head: str) -> 
     is_broken = (sql.length(sql.regexp_replace(line, '[^"]', "")) % 2 == 1) | ~sql.is_valid_utf8(line)
     corrupt = sql.when(is_broken, sql.make_valid_utf8(line)).otherwise(sql.col(f"row.{CORRUPT}"))
     rows = lines.select("source", "part", "value", sql.from_csv(line, schema, options).alias("row"))
-    return rows.select("source", "part", *(sql.col(f"row.`{name}`") for name in columns), corrupt.alias(CORRUPT))
+    place = (sql.col("source").alias(SOURCE), sql.col("part").alias(PART))
+    return rows.select(*place, *(sql.col(f"row.{name}") for name in quoted), corrupt.alias(CORRUPT))
 
 
 def _parsed(spark: SparkSession, paths: list[str], syntax: str) -> DataFrame:

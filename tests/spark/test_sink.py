@@ -260,6 +260,29 @@ def test_a_row_of_csv_that_is_not_whole_is_a_reject_and_values_may_have_line_bre
     assert db.get("t", "broken") == b"two\nlines"
 
 
+def test_columns_may_have_any_name(spark: Any, url: str, db: Client, tmp_path: Path) -> None:
+    (tmp_path / "m.toml").write_text(KEYS.replace('value = "v"', 'values = ["*"]'))
+    row = {"k": "odd-", "K": "1", "v": "2", "Source": "3", "source": "4", "part": "5", "a`b.c": "6", "value": "7"}
+    for suffix in ("csv", "jsonl", "parquet"):
+        one = {**row, "k": f"odd-{suffix}"}
+        match suffix:
+            case "csv":
+                (tmp_path / "a.csv").write_text(f"{','.join(one)}\n{','.join(one.values())}\n")
+            case "jsonl":
+                (tmp_path / "a.jsonl").write_text(json.dumps(one))
+            case _:
+                parquet.write_table(pa.Table.from_pylist([one]), tmp_path / "a.parquet")
+        assert loaded(spark, url, tmp_path, f"a.{suffix}", mapping=f"{tmp_path}/m.toml").is_good
+        assert json.loads(db.get("t", f"odd-{suffix}") or b"") == one
+
+
+def test_a_file_of_rows_without_content_is_nothing_to_load(spark: Any, url: str, tmp_path: Path) -> None:
+    (tmp_path / "m.toml").write_text(KEYS)
+    (tmp_path / "a.csv").write_text("")
+    report = loaded(spark, url, tmp_path, "a.csv", mapping=f"{tmp_path}/m.toml")
+    assert (report.is_good, report.result.rows) == (True, 0)
+
+
 def test_files_that_only_a_parser_can_read_are_loaded_one_by_one(spark: Any, url: str, db: Client, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.ttl").write_text(f"<urn:{name}> <urn:parsed> [], [] .")

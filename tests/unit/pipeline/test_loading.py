@@ -15,8 +15,8 @@ import pytest
 
 from brokerha.model.errors import ConfigurationError, InvalidRequest
 from brokerha.pipeline.loading import LoadFile, LoadOptions, check_together, id_of, syntax_of
-from brokerha.pipeline.loading_columns import CORRUPT, RowRefused, key_of, mapped, parsed, statements_of
-from brokerha.pipeline.loading_mapping import load_mapping, read_mapping
+from brokerha.pipeline.loading_columns import CORRUPT, PART, SOURCE, RowRefused, key_of, mapped, parsed, statements_of
+from brokerha.pipeline.loading_mapping import ALL_COLUMNS, load_mapping, read_mapping
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 PEOPLE = """
@@ -40,8 +40,8 @@ PRICES = '[keys]\ntable = "prices"\nkey = "{country}/{sku}"\nvalue = "price"\n'
 
 def rows(text: str, *given: dict[str, Any]) -> list[dict[str, Any]]:
     """What the sink is given for rows of a file, by a mapping."""
-    batch = pa.Table.from_pylist([{"source": "f", "part": "f.0", **one} for one in given]).to_batches()[0]
-    return [row for found in mapped([batch], read_mapping(text, "m")) for row in found.to_pylist()]
+    batch = pa.Table.from_pylist([{SOURCE: "f", PART: "f.0", **one} for one in given]).to_batches()[0]
+    return [row for found in mapped([batch], read_mapping(text, "m"), batch.schema.names) for row in found.to_pylist()]
 
 
 # ---- rows
@@ -84,6 +84,11 @@ def test_a_row_becomes_a_key():
     ]  # fmt: skip
     [row] = rows(PRICES.replace('value = "price"', 'values = ["*"]'), {"sku": "1", "country": "at", "price": "9"})
     assert row["value"] == b'{"sku":"1","country":"at","price":"9"}'
+
+
+def test_a_mapping_of_all_columns_needs_those_of_its_key():
+    mapping = read_mapping(PRICES.replace('value = "price"', 'values = ["*"]'), "m")
+    assert set(mapping.columns) == {ALL_COLUMNS, "country", "sku"}
 
 
 def test_a_key_that_is_too_long_refuses_the_row():
