@@ -39,7 +39,7 @@ def bench(
         Measured, typer.Argument(metavar="|".join(Measured), help="What to measure.", show_default=False)
     ] = Measured.WRITES,
 ) -> Answer:
-    """Measure writes per second and latency, how fast a worker is healed, what backups and transactions cost, or the pipeline.
+    """Measure writes per second and latency; how fast a worker is healed, what backups and transactions cost, or the pipeline.
 
     Beside them stands what the same broker does alone, or one simple loop. All but `writes` and `pipeline` need a RabbitMQ, with a
     virtual host of their own.

@@ -76,7 +76,7 @@ def list_(kept: Kept) -> Answer:
 def show(
     kept: Kept, wanted: Annotated[str, typer.Argument(metavar="ID", help="As `quarantine list` names it.")]
 ) -> Answer:
-    """One message with its properties, its headers and its body, as far as it can be read."""
+    """Show one message: its properties, its headers and its body, as far as it can be read."""
     message = next(message for _, message in kept.messages([wanted]))
     told = {**row_of(message), "properties": _plain(message.properties), "body": body_of(message)}
     return Answer(told, text=output.yaml_text(told))
@@ -94,7 +94,7 @@ def retry(
         list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Instead of, or beside, those that it has.")
     ] = None,
 ) -> int:
-    """Publish messages again where they came from, and remove them from quarantine once the broker has confirmed that.
+    """Publish messages again where they came from: they leave quarantine once the broker has confirmed that.
 
     One whose reason is still there comes back with it. A message without an id of its own is written once more, if it had
     been written after all. Exit code 2 when any could not be published; it is where it was then.

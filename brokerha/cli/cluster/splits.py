@@ -41,7 +41,7 @@ MasterOption = Annotated[
 
 @app.command("list")
 def list_splits(cluster: Cluster, master: MasterOption = "") -> Answer:
-    """Show each time that sides of a split came together, the newest first, and what became of what a master gave up.
+    """Show when sides of a split came together: each time, the newest first, and what became of what a master gave up.
 
     With -o json {master, splits: [{number, last_write, epoch, lineage, lsn, keeps_content, total, held, effects, counted}]}; epoch is the one
     that was given up, last_write in microseconds or null, held how many of the total are still listed, effects how many of the first `counted`
@@ -91,7 +91,7 @@ def split_recovery(
     ] = DEFAULT_WAIT_S,
     master: MasterOption = "",
 ) -> Answer:
-    """Show what becomes of a split, or choose it for all masters while the cluster runs: none, simple, smart or quorum.
+    """Show or choose what becomes of a split: none, simple, smart or quorum, for all masters while the cluster runs.
 
     All masters have to be there: during a split it is refused, with the names of those that are missing. It goes before what the files say,
     and stays over restarts. From and to quorum it takes a step between, to-smart for instance, which every master has to have first. With -o json {master, mode, source: file or

@@ -111,7 +111,7 @@ def add(
         float, typer.Option("--expires-h", metavar="HOURS", min=0.01, max=YEAR_HOURS, help="With --token: how long it is good for.")
     ] = DEFAULT_HOURS,
 ) -> None:
-    """Add a user, or give one that is there other roles, another password or one more token.
+    """Add a user; or give one that is there other roles, another password or one more token.
 
     The roles are those of this command: what was said before of single repositories, tables and queues is forgotten.
     The password is read from standard input; at a terminal it is asked for. The token is written to standard output, this once.

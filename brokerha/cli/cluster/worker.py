@@ -121,7 +121,7 @@ def trust(cluster: Cluster, worker: WorkerArgument, force: ForceOption = False, 
 
 @app.command()
 def copy(cluster: Cluster, worker: WorkerArgument) -> Answer:
-    """Have a worker throw its copy away and take one of another worker that is in sync. The site goes on writing."""
+    """Give a worker a new copy: it throws its own away and takes one of another worker that is in sync. The site goes on writing."""
     answer = _command(cluster, "copy", worker)
     return _told(answer, f"{worker} takes a new copy; its progress: brokerha status --watch")
 
@@ -135,7 +135,7 @@ def repair(
     ],
     yes: YesOption = False,
 ) -> Answer:
-    """Have all workers of a site take the content of workers of another site. The site serves no reads until the first has it."""
+    """Give all workers of a site the content of another site: of workers there. The site serves no reads until the first has it."""
     named = ", ".join(sources)
     confirm(f"all workers of {master} throw their copies away and take the content of {named}", yes)
     answer = cluster.command(master, "worker-repair", **{"from": list(sources)})

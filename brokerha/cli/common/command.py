@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from brokerha.cli.common.options import FormatOption, Options
 from brokerha.cli.common.output import Format
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+_CLAUSE = re.compile(r";|:| \(")
 _NEGATIVE = re.compile(r"-[\d.]+(e[+-]?\d+)?")
 
 
@@ -77,7 +79,7 @@ class Group(typer.Typer):
         """With ``default`` a first word that is none of the commands is an argument of that one, whose name may be left out."""
         super().__init__(
             help=about,
-            cls=_with_default(default) if default else None,
+            cls=_with_default(default) if default else _Commands,
             # Plain help: the decorated one takes three times as long to start.
             rich_markup_mode=None,
             context_settings={"help_option_names": ["-h", "--help"]},
@@ -97,7 +99,19 @@ class Group(typer.Typer):
         return declare
 
 
-class _Command(TyperCommand):
+class _Short:
+    """In a list of commands, where the first sentence does not fit it ends with a clause of it, not in the middle of a thought."""
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        told: str = super().get_short_help_str(limit)  # type: ignore[misc]
+        if not told.endswith("..."):
+            return told
+        whole: str = super().get_short_help_str(sys.maxsize)  # type: ignore[misc]
+        end = _CLAUSE.search(whole)
+        return f"{whole[: end.start()]}." if end and end.start() < limit else told
+
+
+class _Command(_Short, TyperCommand):
     """Takes a negative number for a value: no option begins with a digit."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -105,8 +119,12 @@ class _Command(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+class _Commands(_Short, TyperGroup):
+    pass
+
+
 def _with_default(word: str) -> type[TyperGroup]:
-    class Defaulting(TyperGroup):
+    class Defaulting(_Commands):
         """Puts the word in that nobody writes."""
 
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -22,7 +22,7 @@ from brokerha.model.control import ASK, KEY, SELECT
 
 COLUMNS = columns("name", "kind", "target=ABOUT", "text", "expected")
 
-app = Group("The control suite, checks that every transaction must leave true: add, list, remove.")
+app = Group("The control suite: add, list, remove checks of the data.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the check: A-Z a-z 0-9 _ . -")]
 

@@ -50,7 +50,7 @@ def load(
         bool, typer.Option("--atomic", help="All files as one transaction: all of it or nothing, up to 512 MiB.")
     ] = False,
 ) -> Answer:
-    """Load RDF files into a repository, as many transactions, or as one with --atomic.
+    """Load RDF files into a repository: as many transactions, or as one with --atomic.
 
     With --key K you can run an interrupted load again: nothing is done twice.
     """

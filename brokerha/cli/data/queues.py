@@ -78,7 +78,7 @@ def consume(
     peek: Annotated[bool, typer.Option("--peek", help="Only look at the first messages; they stay.")] = False,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
-    """Take messages from the head of a queue, and write them out as they come.
+    """Take messages from the head of a queue; write them out as they come.
 
     Their bodies as they are, one after the other; with -o json, yaml or tsv one object or row for each, with its id and content type.
 

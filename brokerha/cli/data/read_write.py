@@ -115,7 +115,7 @@ def get(
     min_lsn: MinLsnOption = 0,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
-    """Read one key of a table, or all keys with --prefix or --range.
+    """Read one key of a table, or many (--prefix, --range).
 
     The value of one key goes to standard output as it is; exit code 2 when there is no such key. Several keys come in byte order, with
     their values, all of one moment; -o is for them.

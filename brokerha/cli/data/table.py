@@ -49,7 +49,7 @@ def export(
     snapshot: SnapshotOption = None,
     min_lsn: MinLsnOption = 0,
 ) -> None:
-    """Write all keys and values of a table, or some of them, to standard output.
+    """Write keys and values of a table to standard output: all of them, or some.
 
     However many there are, they show one moment, and others go on writing meanwhile. Nothing is written before all is read. A line is
     {"key": "sku-1", "value": "9.90"}; bytes that are no UTF-8 are key_base64 or value_base64.

@@ -34,7 +34,7 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Do it although its coord
 
 @app.command("list")
 def list_transactions(cluster: Cluster) -> Answer:
-    """List all transactions that are open, prepared, or decided by hand and not forgotten.
+    """List transactions that are not over: open, prepared, or decided by hand and not forgotten.
 
     Exit code 1 when a master does not answer: it is named, and its transactions are not in the list.
     """
@@ -97,7 +97,7 @@ def staged(cluster: Cluster) -> Answer:
 
 @app.command("drop-staged")
 def drop_staged(cluster: Cluster, name: NameArgument) -> Answer:
-    """Drop what is staged of a large transaction whose program ended without a commit.
+    """Drop what is staged of a large transaction: its program ended without a commit.
 
     It would go by itself an hour after its last part, when another one begins.
     """

@@ -62,7 +62,7 @@ def doctor(
         list[str] | None, typer.Argument(metavar="NODE", help="Nodes of this machine; all of the file without any.")
     ] = None,
 ) -> Answer:
-    """Check configuration, broker, rights, clocks, disks and limits; each finding with the command that mends it.
+    """Check configuration, broker, clocks, disks and limits; each finding with the command that mends it.
 
     Changes nothing. The management interface is asked at BROKERHA_MANAGEMENT_URL, or on this machine. Exit code: 0 all well, 1 warnings,
     2 problems, 3 a broker cannot be reached.

@@ -212,7 +212,7 @@ def certificates(
     ] = None,
     days: Annotated[int, typer.Option("--days", min=1, max=3650, metavar="DAYS", help="How long those of servers are good.")] = DEFAULT_DAYS,
 ) -> Answer:
-    """Certificates for the HTTP doors, of an authority of the cluster's own: TLS without one that you would have to ask.
+    """Certificates for the HTTP doors: of an authority of the cluster's own, TLS without one that you would have to ask.
 
     They lie where http-certificate and http-key of the cluster file say, the others and the authority in DIR/tls. What is there and good for more than a
     third of its time stays; --check exits with 2 when something has to be made anew.

@@ -82,7 +82,7 @@ def pause(
 
 @app.command()
 def coin(cluster: Cluster, node_id: NodeArgument) -> Answer:
-    """Name the primary that a paused backup hears at present as the one that it will follow. It stays paused."""
+    """Have a paused backup follow the primary that it hears: name it as the one that it will follow. It stays paused."""
     return _order(cluster, "coin", node_id)
 
 

@@ -50,7 +50,7 @@ def audit(
     is_alone: Annotated[bool, typer.Option("--alone", help="The archive alone, also where a cluster file is.")] = False,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
-    """Check an archive, and with a cluster every worker against it: what differs is named by node, store, key and LSN.
+    """Check an archive, and workers against it (with a cluster, all of them): what differs is named by node, store, key and LSN.
 
     Exit code 0: all is equal. 1: something could not be compared. 2: something differs. Nothing is written.
     """

@@ -24,7 +24,7 @@ JOBS = "brokerha.jobs"
 NEEDED = "the pipeline needs Spark: pip install 'brokerha[spark]'"
 
 app = Group(
-    "Jobs on Spark: archive the log, audit it, rebuild or export any state of it, load files, report.",
+    "Jobs on Spark: archive, audit, rebuild, export, load.",
     no_args_is_help=True,
 )
 

@@ -13,6 +13,7 @@ import pytest
 
 from brokerha.cli.common import exits
 from brokerha.cli.common.cluster import Cluster
+from brokerha.cli.main import GROUPS
 from brokerha.cli.reference.page import page
 from brokerha.client.outcomes import Written
 from brokerha.model import errors
@@ -114,6 +115,13 @@ def test_a_negative_number_is_a_value_and_no_option(run, cluster, value):
     assert client.calls[1][:4] == ("put", "prices", b"sku-1", value.encode())
     for wrong in ("-5c", "-x"):
         assert "No such option" in run("put", "prices", "sku-1", wrong, *URL).err
+
+
+@pytest.mark.parametrize("group", ["", *GROUPS])
+def test_what_a_list_of_commands_says_fits_on_a_line(run, group):
+    listed = run(*filter(None, [group]), "--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert listed
+    assert not [line for line in listed if line.endswith("...") or line.startswith("   ")]
 
 
 def test_no_arguments_at_all_show_the_help_on_standard_error(run):
