@@ -236,6 +236,7 @@ class _Finish:
     def __call__(self, rows: list[_Row]) -> Chunk:
         bad = faults([one for row in rows for one in row.statements], self._format)
         rejects, written, place = [], [], 0
+        put: set[tuple[str, ...]] = set()
         for row in rows:
             places = range(place, place + len(row.statements))
             place = places.stop
@@ -244,6 +245,11 @@ class _Finish:
             if at is not None:
                 wrong = f"{row.statements[at - places.start]!r}: " if len(places) > 1 else ""
                 reason = f"{wrong}{bad[at]}"
+            if row.operations and row.operations[-1][0] == "put":
+                # What is expected of a key is looked at before the whole transaction.
+                if len(row.operations) > 1 and row.operations[-1][:3] in put:
+                    reason = "an earlier row of the same transaction writes this key"
+                put.add(row.operations[-1][:3])
             if reason:
                 rejects.append(_reject(row, reason))
             elif row.statements or row.operations:

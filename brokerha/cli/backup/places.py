@@ -86,13 +86,14 @@ def time_us(text: str) -> int:
     >>> time_us("2026-11-21T04:15:42.116798"), time_us("1795234542116798")
     (1795234542116798, 1795234542116798)
     """
-    if text.isdecimal():
+    # Fewer digits are seconds, milliseconds or a day, and as microseconds a time at which there was nothing.
+    if text.isdecimal() and len(text) > 14:
         return int(text)
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is no time: write 2026-11-21T04:15:42 (UTC), with an offset such as +01:00, or microseconds"
+            f"{text!r} is no time: write 2026-11-21T04:15:42 (UTC), with an offset such as +01:00, or microseconds since 1970"
         ) from None
     since = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - datetime.fromtimestamp(0, UTC)
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 
 import brokerha
 from brokerha.cli.backup import command as backup_module
@@ -286,7 +287,11 @@ def test_a_state_that_is_not_in_the_backup_is_named(run, made):
 
 
 def test_times_are_utc_unless_they_say_otherwise():
-    assert time_us("1970-01-01T01:00:00+01:00") == time_us("1970-01-01T00:00:00") == time_us("0") == 0
+    assert time_us("1970-01-01T01:00:00+01:00") == time_us("1970-01-01T00:00:00") == 0
+    assert time_us("20261121") == time_us("2026-11-21") == time_us("1795219200000000")
+    for seconds in ("1795219200", "1795219200000"):  # Or milliseconds: as microseconds they are in 1970, where there is nothing.
+        with pytest.raises(typer.BadParameter, match="microseconds since 1970"):
+            time_us(seconds)
 
 
 # ---- replay

@@ -171,6 +171,13 @@ def test_a_row_that_the_cluster_would_refuse_is_a_reject_and_no_other_suffers(op
     assert json.loads(line) == result.first_rejects[0]._asdict()
 
 
+def test_a_key_that_is_appended_twice_is_refused_the_second_time_in_one_transaction_too():
+    batches = rows(key=["a", "b", "a", "a"], value=["1", "2", "3", "4"], kind=["append", "append", "append", "upsert"])
+    [chunk] = chunks(batches, SinkOptions.from_options(TABLE), "w", "7")
+    assert [one[2:] for one in chunk.operations if one[0] == "put"] == [(b"a", b"1"), (b"b", b"2"), (b"a", b"4")]
+    assert [(one.row, one.reason) for one in chunk.rejects] == [(3, "an earlier row of the same transaction writes this key")]
+
+
 def test_text_that_is_not_utf8_is_shown_and_not_sent():
     column = pa.Array.from_buffers(pa.string(), 2, pa.array([b"<urn:a> <urn:b> <urn:c> .", b"\xffbad"], pa.binary()).buffers())
     desk = Desk(**GRAPH)
