@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from brokerha.cli.cluster.user import app
 from brokerha.http.guard.users import Users, parse_users
+from brokerha.model.errors import ConfigurationError
 from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 
 
@@ -80,3 +81,9 @@ def test_wrong_roles_are_refused_and_nothing_is_written(file: Path, words: list[
     result = run(file, "add", "app", *words, "--token")
     assert says in str(result.exception)
     assert not file.exists()
+
+
+def test_a_file_that_cannot_be_written_is_told_with_its_path(tmp_path: Path) -> None:
+    result = run(tmp_path / "none" / "users.toml", "add", "app", "--role", "read", "--token")
+    assert isinstance(result.exception, ConfigurationError)
+    assert "none/users.toml cannot be written: No such file or directory" in str(result.exception)
