@@ -207,6 +207,11 @@ class Connections:
             connection = http.client.HTTPConnection(base.host, base.port, timeout=connect_s)
         try:
             connection.connect()
+        except ssl.SSLCertVerificationError as error:
+            connection.close()
+            raise NotConnected(
+                f"its certificate is not trusted ({error.verify_message}): name its authority with BROKERHA_CA_FILE, and the host as the certificate does"
+            ) from None
         except (OSError, ValueError) as error:  # A ValueError: the host can be no name.
             connection.close()
             raise NotConnected(str(error) or type(error).__name__) from None
@@ -293,6 +298,9 @@ def trusted(environ: Mapping[str, str]) -> ssl.SSLContext:
 
 def _identity(environ: Mapping[str, str]) -> dict[str, str]:
     if token := _secret(environ, "BROKERHA_TOKEN"):
+        if not (token.isascii() and token.isprintable()):
+            # What refuses it further on would show it.
+            raise ConfigurationError("BROKERHA_TOKEN or BROKERHA_TOKEN_FILE: no token, which is one line: take the one that brokerha user add --token printed")
         return {"Authorization": f"Bearer {token}"}
     if user := environ.get("BROKERHA_USER", ""):
         pair = f"{user}:{_secret(environ, 'BROKERHA_PASSWORD')}"

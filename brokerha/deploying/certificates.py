@@ -106,7 +106,7 @@ def servers_of(config: ClusterConfig, names: Names, folder: Path) -> list[Server
 
 def _server(config: ClusterConfig, node: str, hosts: set[str], folder: Path) -> Server:
     certificate, key = (
-        config.path.parent / text.replace("{id}", node) if text else folder / f"{node}.{kind}"
+        config.path.absolute().parent / text.replace("{id}", node) if text else folder / f"{node}.{kind}"
         for text, kind in ((config.http_certificate, "pem"), (config.http_key, "key"))
     )
     return Server(node, tuple(sorted(hosts)), certificate, key)

@@ -46,14 +46,13 @@ def serve(
     """
     stopping = threading.Event()
 
-    def stop(number: int, _frame: object) -> None:
+    def stop(number: int) -> None:
         log.info("stopping", node=node.node_id, signal=signal.Signals(number).name)
-        stopping.set()
         if isinstance(node, WorkerNode):
             node.hurry()
+        stopping.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    _on_signals(stop)
     node.start()
     if server is not None:
         server.start()
@@ -82,6 +81,19 @@ def serve(
     if isinstance(node, WorkerNode) and (node.must_restart or node.reads.stuck):
         _leave(leave, code)
     return code
+
+
+def _on_signals(act: Callable[[int], object]) -> None:
+    """Call ``act`` for each SIGTERM and SIGINT, in a thread: a handler that interrupts the holder of a lock, as of the log, waits for it for ever."""
+    received, sent = os.pipe()
+
+    def wait() -> None:
+        while number := os.read(received, 1):
+            act(number[0])
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _frame: os.write(sent, bytes([number])))
 
 
 def _collect_rarely() -> None:

@@ -75,7 +75,10 @@ class UsersFile(Options):
     def write(self, users: dict[str, User]) -> None:
         """Replace it as a whole; nobody else may read it."""
         path = self.path
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        except OSError as error:
+            raise ConfigurationError(f"{path} cannot be written: {error.strerror}: name a file in a folder of yours with --file") from None
         new = Path(name)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:

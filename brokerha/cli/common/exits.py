@@ -61,7 +61,8 @@ def error_line(error: errors.BrokerhaError) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     remedy = next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), "")
     remedy = remedy.format(txid=getattr(error, "txid", ""))
-    return f"{text}; {remedy}" if remedy else text
+    # A node whose certificate is not trusted runs: that text says itself what to do.
+    return f"{text}; {remedy}" if remedy and "BROKERHA_CA_FILE" not in text else text
 
 
 def say(text: str) -> None:

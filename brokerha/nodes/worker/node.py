@@ -491,7 +491,7 @@ class WorkerNode:
         return bool(self.guard.over_memory)
 
     def hurry(self) -> None:
-        """End what `start` may be waiting for; from a signal handler."""
+        """End what `start` may be waiting for; from any thread."""
         if self._scrubbing is not None:
             self._scrubbing.close(0)
 

@@ -156,6 +156,7 @@ def test_the_program_ends_with_these_codes_as_a_process(tmp_path):
         (errors.ReadOnly("the disk is full"), 2, "the disk is full; try again; brokerha status says what is missing"),
         (errors.InvalidRequest("bad SPARQL\n at line 1"), 2, "bad SPARQL at line 1"),
         (errors.Unreachable("nobody"), 3, "start the nodes (brokerha up), or name another one with --url"),
+        (errors.Unreachable("not trusted: name it with BROKERHA_CA_FILE"), 3, "name it with BROKERHA_CA_FILE"),
         (errors.ConfigurationError("c.toml:1: x"), 78, "c.toml:1: x"),
     ],
 )

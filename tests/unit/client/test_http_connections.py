@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import re
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from brokerha.client import http_connections
-from brokerha.client.http_connections import FAULTS, Connections, Exchange, NotConnected, identity_headers
+from brokerha.client.http_connections import FAULTS, Connections, Exchange, NotConnected, identity_headers, trusted
 from brokerha.model.errors import ConfigurationError
 
 WAIT_S = 10.0
@@ -264,3 +266,23 @@ def test_secrets_may_stand_in_files(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="BROKERHA_TOKEN_FILE"):
         identity_headers({"BROKERHA_TOKEN_FILE": str(tmp_path / "none")})
+
+
+def test_a_file_that_holds_more_than_a_token_is_refused_without_showing_it(tmp_path: Path) -> None:
+    wrong = tmp_path / "users.toml"
+    for text in ("secret\nsecret", "sécret"):
+        wrong.write_text(text, encoding="utf-8")
+        with pytest.raises(ConfigurationError, match="brokerha user add") as told:
+            identity_headers({"BROKERHA_TOKEN_FILE": str(wrong)})
+        assert "cret" not in str(told.value)
+
+
+def test_a_certificate_that_is_not_trusted_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(_self: http.client.HTTPSConnection) -> None:
+        error = ssl.SSLCertVerificationError()
+        error.verify_message = "unable to get local issuer certificate"
+        raise error
+
+    monkeypatch.setattr(http.client.HTTPSConnection, "connect", connect)
+    with pytest.raises(NotConnected, match=r"\(unable to get local issuer certificate\): .*BROKERHA_CA_FILE"):
+        send(Connections({}, trusted({})), "https://localhost:1")

@@ -163,3 +163,12 @@ def test_the_command_writes_checks_and_says_what_to_do(tmp_path: Path, capsys: p
     assert "--force overwrites them" in capsys.readouterr().err
     assert main([*words, "--name", "m1=m1.example.org", "--force"]) == 0
     assert main([*words, "--name", "w1=m1.example.org"]) == 78
+
+
+def test_a_cluster_file_named_from_its_own_folder_has_them_where_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster(tmp_path, more='http-certificate = "tls/{id}.pem"\nhttp-key = "tls/{id}.key"\nhttp-users = "users.toml"')
+    monkeypatch.chdir(tmp_path)
+    words = ["init", "certificates", "-c", "orders.toml"]
+    assert main(words) == 0
+    assert (tmp_path / "tls" / "m1.pem").is_file()
+    assert main([*words, "--check"]) == 0

@@ -71,6 +71,24 @@ def test_a_signal_ends_a_worker_in_order() -> None:
     assert (node.told, left) == (["start", "hurry", "stop"], [])
 
 
+def test_a_second_signal_while_the_first_is_being_told_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As the lock of the log does, which no handler can take that interrupts its holder; timeout(1) sends SIGTERM twice.
+    writing, told = threading.Lock(), list[str]()
+
+    def info(event: str, **_fields: object) -> None:
+        assert writing.acquire(timeout=5), "the log waits for itself"
+        told.append(event)
+        if told.count("stopping") == 1 and event == "stopping":
+            signal.raise_signal(signal.SIGTERM)
+        writing.release()
+
+    monkeypatch.setattr(serving, "log", SimpleNamespace(info=info))
+    node = Stub("", stuck=0)
+    threading.Timer(0.05, signal.raise_signal, (signal.SIGTERM,)).start()
+    assert serve(node, None) == 0
+    assert node.told[-1] == "stop"
+
+
 def test_a_worker_that_runs_out_of_memory_is_left_without_any_order() -> None:
     node, left = Stub("the process takes 9 MiB of 8 MiB", stuck=0, is_urgent=True), list[int]()
     assert serve(node, None, left.append) == 2

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from brokerha.cli.cluster.user import app
 from brokerha.cli.main import main
 from brokerha.http.guard.users import Users, parse_users
+from brokerha.model.errors import ConfigurationError
 from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 
 
@@ -93,3 +94,9 @@ def test_a_token_that_cannot_be_written_is_not_made(file: Path, monkeypatch: pyt
     monkeypatch.undo()
     assert (code, capsys.readouterr().err) == (2, "brokerha: the output cannot be written: No space left on device\n")
     assert not file.exists()
+
+
+def test_a_file_that_cannot_be_written_is_told_with_its_path(tmp_path: Path) -> None:
+    result = run(tmp_path / "none" / "users.toml", "add", "app", "--role", "read", "--token")
+    assert isinstance(result.exception, ConfigurationError)
+    assert "none/users.toml cannot be written: No such file or directory" in str(result.exception)
