@@ -399,6 +399,8 @@ class Client(Calls):
             raise WrongState(
                 f"the two-phase transaction {self.branch.txid} is under way on this connection: end it first"
             )
+        if not isinstance(xid, Xid):
+            raise InvalidRequest(f"a two-phase transaction is named by what xid(…) gives, not by {xid!r}")
         self.is_prepare_refused = False
         self.branch = Transaction(self, xid, timeout, isolation=isolation).begin()
 

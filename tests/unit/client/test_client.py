@@ -335,6 +335,7 @@ def test_a_time_that_no_wire_can_wait_for_is_refused(timeout: float) -> None:
     for call in (
         lambda: db.put("t", "k", "v", timeout=timeout),
         lambda: db.get("t", "k", timeout=timeout),
+        lambda: db.transaction(timeout=timeout),
         lambda: db.status(timeout=timeout),
         lambda: db.pipeline(timeout=timeout),
     ):
