@@ -309,7 +309,7 @@ class Client(Calls):
     def log(self, first_lsn: Lsn = 1, last_lsn: Lsn = 0, *, timeout: float | None = None) -> list[dict[str, Any]]:
         """Lines of the synchronised queue, both ends included, at most 10,000 at a time; ``last_lsn`` 0: as many as there are.
 
-        They begin with the first one that is held. Raises InvalidRequest for a range that ends before it.
+        They begin with the first one that is held. Raises InvalidRequest for a range that ends before it, or before it begins.
         """
         arguments = {"first_lsn": first_lsn, "last_lsn": last_lsn}
         answer: list[dict[str, Any]] = self.ask("log", arguments, timeout)
