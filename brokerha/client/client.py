@@ -384,7 +384,7 @@ class Client(Calls):
 
     def xid(self, format_id: int, global_transaction_id: str | bytes, branch_qualifier: str | bytes = b"") -> Xid:
         """The name of a transaction: a number, and two parts of at most 64 bytes. Raises InvalidRequest."""
-        parts = [part.encode() if isinstance(part, str) else part for part in (global_transaction_id, branch_qualifier)]
+        parts = [as_bytes(part) for part in (global_transaction_id, branch_qualifier)]
         try:
             return checked_xid(format_id, *parts)
         except ValueError as error:
