@@ -11,7 +11,7 @@
 
 A write takes no thread: it is handed to the wire and awaited, so any number may be under way (the wire refuses more than 100,000). Everything else
 runs in a pool of threads, `connect(..., threads=32)`: so many reads and steps of transactions at once; more wait for a
-thread. A consumer has a thread of its own. To stop waiting for a call, by `asyncio.timeout` or a cancellation, does not call back what was sent. Use it from one event loop.
+thread. A consumer has a thread of its own, and so has each `accept` that is under way, up to 1,000. To stop waiting for a call, by `asyncio.timeout` or a cancellation, does not call back what was sent. Use it from one event loop.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ from brokerha.model.outside.isolation import READ_COMMITTED, SERIALIZABLE
 from brokerha.model.requests import Reply
 
 THREADS = 32
+WAITING_THREADS = 1000
+"""For calls of `accept`: none of them keeps others from a thread. They are made when they are needed."""
 STEP_S = 1.0
 """So long one step of a transaction waits for messages: it cannot be broken off, and the end of the transaction waits for it."""
 
@@ -89,12 +91,14 @@ class _InThreads:
 
     _of: Any
 
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, pool: ThreadPoolExecutor, waiting: ThreadPoolExecutor | None = None) -> None:
         self._pool = pool
+        self._waiting = waiting or pool
+        """For who waits for messages, which may take long."""
 
-    async def _run(self, work: Callable[[], Result]) -> Result:
+    async def _run(self, work: Callable[[], Result], pool: ThreadPoolExecutor | None = None) -> Result:
         try:
-            future = self._pool.submit(work)
+            future = (pool or self._pool).submit(work)
         except RuntimeError:
             raise Unreachable("the connection was closed by this program") from None
         return await asyncio.wrap_future(future)
@@ -139,14 +143,14 @@ class _Writing(Session):
 class AsyncTransaction(_InThreads):
     """`Transaction`, to be awaited; for ``async with``, one call at a time."""
 
-    def __init__(self, transaction: Transaction, pool: ThreadPoolExecutor) -> None:
-        super().__init__(pool)
+    def __init__(self, transaction: Transaction, pool: ThreadPoolExecutor, waiting: ThreadPoolExecutor | None = None) -> None:
+        super().__init__(pool, waiting)
         self._of = transaction
         self._turn = threading.Lock()
 
-    async def _run(self, work: Callable[[], Result]) -> Result:
+    async def _run(self, work: Callable[[], Result], pool: ThreadPoolExecutor | None = None) -> Result:
         """One after the other: who stopped waiting for a step has not ended it."""
-        return await super()._run(functools.partial(self._in_turn, work))
+        return await super()._run(functools.partial(self._in_turn, work), pool)
 
     def _in_turn(self, work: Callable[[], Result]) -> Result:
         with self._turn:
@@ -181,7 +185,8 @@ class AsyncTransaction(_InThreads):
         until_s = clock() + wait
         while True:
             step_s = max(0.0, min(STEP_S, until_s - clock()))
-            found = await self._run(functools.partial(self._of.accept, queue, *counted, wait=step_s, bodies=bodies))
+            step = functools.partial(self._of.accept, queue, *counted, wait=step_s, bodies=bodies)
+            found = await self._run(step, self._waiting)
             if found or clock() >= until_s:
                 return found
 
@@ -234,7 +239,10 @@ class AsyncSession(_InThreads):
     def __init__(self, session: Session, threads: int = THREADS) -> None:
         if threads < 1:
             raise InvalidRequest(f"threads is a number from 1 on, not {threads}")
-        super().__init__(ThreadPoolExecutor(threads, thread_name_prefix="brokerha aio"))
+        super().__init__(
+            ThreadPoolExecutor(threads, thread_name_prefix="brokerha aio"),
+            ThreadPoolExecutor(WAITING_THREADS, thread_name_prefix="brokerha accept"),
+        )
         self._of = session
         self._writing = _Writing(session)
 
@@ -250,7 +258,8 @@ class AsyncSession(_InThreads):
         """Settle what is under way as far as possible and disconnect. Idempotent."""
         # A thread of its own: those of the pool may all wait for somebody.
         await asyncio.to_thread(self._of.close)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._waiting):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def transaction(
         self,
@@ -262,7 +271,7 @@ class AsyncSession(_InThreads):
     ) -> AsyncTransaction:
         """As `Session.transaction`, for ``async with``."""
         transaction = self._of.transaction(timeout=timeout, ack=ack, session=session, isolation=isolation)
-        return AsyncTransaction(transaction, self._pool)
+        return AsyncTransaction(transaction, self._pool, self._waiting)
 
     async def run_transaction(
         self,
@@ -284,7 +293,8 @@ class AsyncSession(_InThreads):
         """As `Session.accept`: a message or None; with ``count`` a list. Once nobody waits for it, it takes nothing more."""
         most, unwanted = 1 if count is None else count, threading.Event()
         try:
-            found = await self._run(functools.partial(self._of.take, queue, most, wait, timeout, unwanted))
+            take = functools.partial(self._of.take, queue, most, wait, timeout, unwanted)
+            found = await self._run(take, self._waiting)
         finally:
             unwanted.set()
         return found if count is not None else found[0] if found else None
@@ -316,7 +326,7 @@ class AsyncSession(_InThreads):
                     is_idle = found is None
                     while found is not None:
                         is_waiting, transaction = False, found.transaction
-                        inside = AsyncTransaction(transaction, self._pool)
+                        inside = AsyncTransaction(transaction, self._pool, self._waiting)
                         yield AsyncConsumed(found.id, found.content_type, found.body, inside)
                         is_waiting = True
                         # Commits, and gives another one only where that was aborted.

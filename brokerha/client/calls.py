@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, TypeVar, overload
 from tenacity import Retrying
 
 from brokerha.client.outcomes import Written, written
-from brokerha.client.reads import Least, QueueMessage, Reads, as_bytes
+from brokerha.client.reads import Least, QueueMessage, Reads, as_bytes, in_utf8
 from brokerha.client.transactions import ATTEMPTS, NEW, OCTETS, WAIT_SLICE_S, Transaction, retries
 from brokerha.model.errors import (
     Aborted,
@@ -110,7 +110,8 @@ class Calls(Reads):
         """One read of ports.Front, as it comes."""
         seconds = self.seconds(timeout)
         least = self.least_lsn() if min_lsn is None else parse_min_lsn(str(min_lsn), "min_lsn")
-        future = self.wire.read(kind, name, arguments, least, milliseconds(seconds))
+        with in_utf8():
+            future = self.wire.read(kind, name, arguments, least, milliseconds(seconds))
         try:
             return future.result(seconds + GRACE_S)
         except WaitTimeout:
@@ -118,7 +119,8 @@ class Calls(Reads):
 
     def ask(self, what: str, arguments: dict[str, Any], timeout: float | None = None) -> Any:
         """A question of ports.Wire."""
-        return self.wire.ask(what, arguments, milliseconds(self.seconds(timeout)))
+        with in_utf8():
+            return self.wire.ask(what, arguments, milliseconds(self.seconds(timeout)))
 
     def new_txid(self) -> TxId:
         """A transaction id that nobody else makes."""

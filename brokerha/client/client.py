@@ -309,7 +309,7 @@ class Client(Calls):
     def log(self, first_lsn: Lsn = 1, last_lsn: Lsn = 0, *, timeout: float | None = None) -> list[dict[str, Any]]:
         """Lines of the synchronised queue, both ends included, at most 10,000 at a time; ``last_lsn`` 0: as many as there are.
 
-        They begin with the first one that is held. Raises InvalidRequest for a range that ends before it.
+        They begin with the first one that is held. Raises InvalidRequest for a range that ends before it, or before it begins.
         """
         arguments = {"first_lsn": first_lsn, "last_lsn": last_lsn}
         answer: list[dict[str, Any]] = self.ask("log", arguments, timeout)
@@ -384,7 +384,7 @@ class Client(Calls):
 
     def xid(self, format_id: int, global_transaction_id: str | bytes, branch_qualifier: str | bytes = b"") -> Xid:
         """The name of a transaction: a number, and two parts of at most 64 bytes. Raises InvalidRequest."""
-        parts = [part.encode() if isinstance(part, str) else part for part in (global_transaction_id, branch_qualifier)]
+        parts = [as_bytes(part) for part in (global_transaction_id, branch_qualifier)]
         try:
             return checked_xid(format_id, *parts)
         except ValueError as error:
@@ -399,6 +399,8 @@ class Client(Calls):
             raise WrongState(
                 f"the two-phase transaction {self.branch.txid} is under way on this connection: end it first"
             )
+        if not isinstance(xid, Xid):
+            raise InvalidRequest(f"a two-phase transaction is named by what xid(…) gives, not by {xid!r}")
         self.is_prepare_refused = False
         self.branch = Transaction(self, xid, timeout, isolation=isolation).begin()
 

@@ -6,6 +6,7 @@ on top of it, the transaction's own operations so far.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -15,6 +16,7 @@ import msgpack
 from brokerha.client.results import ACCEPT, Solutions, Triples, parsed
 from brokerha.model.errors import InvalidRequest, NotFound, UnknownSnapshot, UnknownTransaction
 from brokerha.model.ids import Lsn
+from brokerha.model.operations import NO_UTF8
 from brokerha.model.reserved.pieces import pieces_of, plain_type
 from brokerha.ports.front import ReadOutcome
 
@@ -182,10 +184,20 @@ def message_of(row: Sequence[Any]) -> QueueMessage:
     return QueueMessage(message_id, plain_type(content_type), b"", pieces.size_bytes)
 
 
+@contextlib.contextmanager
+def in_utf8() -> Iterator[None]:
+    """Raise InvalidRequest for text that cannot be sent."""
+    try:
+        yield
+    except UnicodeEncodeError:
+        raise InvalidRequest(NO_UTF8) from None
+
+
 def as_bytes(value: str | bytes | bytearray | memoryview) -> bytes:
     """Text as UTF-8, bytes as they are, also those of a buffer. Raises InvalidRequest for anything else: `bytes` makes zeros of a number."""
     if isinstance(value, str):
-        return value.encode()
+        with in_utf8():
+            return value.encode()
     try:
         return value if isinstance(value, bytes) else bytes(memoryview(value))
     except TypeError:

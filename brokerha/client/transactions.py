@@ -114,7 +114,7 @@ class Transaction(Reads):
         self.committed: Committed | None = None
         """Set by the commit."""
         self._calls = calls
-        self._idle_s = timeout
+        self._idle_s = None if timeout is None else calls.seconds(timeout)
         self._ack = parse_ack(ack or calls.ack)
         self._token = token or calls.token
         self._node: NodeId = ""

@@ -67,6 +67,8 @@ OPERATIONS_LIMIT = 100_000
 TOO_LARGE: Final = "split it; quads of any number are loaded from a file: brokerha load, brokerha pipeline load"
 """What to do."""
 
+NO_UTF8: Final = "a text holds half of a surrogate pair, which UTF-8 cannot write"
+
 APPLIED = "applied"
 REJECTED = "rejected"
 
@@ -499,7 +501,7 @@ def _unicode_problem(operation: Operation) -> str:
             if isinstance(item, str):
                 item.encode()
     except UnicodeEncodeError:
-        return "a text holds half of a surrogate pair, which UTF-8 cannot write"
+        return NO_UTF8
     return ""
 
 

@@ -7,7 +7,6 @@ import re
 import pytest
 
 from brokerha.http.data.key_forms import OPERATIONS_ITEMS_LIMIT
-from brokerha.http.data.queues import LOOK_MOST
 from brokerha.http.door.door import HttpLimits
 from brokerha.http.door.server import HeadLimits
 from brokerha.ingress import limits as ingress
@@ -51,12 +50,12 @@ NAMED = (
     ("docs/http.md", f"would keep for snapshots are {mib(snapshots.SIZE_LIMIT_BYTES)} together"),
     ("docs/http.md", f"{snapshots.DROP_ROWS:,} of them by the drop itself, and {snapshots.WRITE_ROWS} by each later"),
     ("docs/http.md", f"One range shows one moment and has at most {key_range.RANGE_LIMIT:,} keys."),
-    ("docs/http.md", f"`limit` ({key_range.RANGE_LIMIT_DEFAULT:,}), `reverse`"),
+    ("docs/http.md", f"`limit` ({key_range.RANGE_LIMIT_DEFAULT:,}, at most {key_range.RANGE_LIMIT:,}), `reverse`"),
     ("docs/http.md", f"{mib(operations.BODY_LIMIT_BYTES)} at most when packed, and {mib(DOOR.body_limit_bytes)} as a body."),
     ("docs/http.md", f"A prefix may be empty and has at most {about.PREFIX_LIMIT_BYTES}"),
     ("docs/http.md", f"At most {operations.OPERATIONS_LIMIT:,} operations and {mib(operations.BODY_LIMIT_BYTES)}."),
     ("docs/http.md", f"at most {DOOR.batch_limit:,} transactions"),
-    ("docs/http.md", f"`limit` (100, at most {LOOK_MOST:,}); nothing is taken"),
+    ("docs/http.md", f"`limit` (100, at most {key_range.RANGE_LIMIT:,}); nothing is taken"),
     ("docs/http.md", f"at most {read_kinds.READS_LIMIT} reads, about at most {together.REPOSITORIES_LIMIT} repositories"),
     ("docs/http.md", f"both ends included, at most {LOG_LIMIT:,}"),
     ("docs/http.md", f"at most {digests.WANTED_LIMIT:,} buckets and {digests.ROWS_LIMIT:,} rows"),

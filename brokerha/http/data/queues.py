@@ -37,7 +37,6 @@ from brokerha.model.reserved.staging import SIZE_LIMIT_BYTES
 OCTETS: Final = "application/octet-stream"
 ABORTS_LIMIT: Final = 5
 PAUSE_S: Final = 0.05
-LOOK_MOST: Final = 1000
 HARMLESS: Final = {"Content-Security-Policy": "sandbox", "X-Content-Type-Options": "nosniff"}
 """A message can be a page, and whoever looks at it in a browser may have more rights here than who wrote it."""
 
@@ -137,8 +136,7 @@ async def _roll_back(call: Call, txid: str) -> None:
 async def get(call: Call) -> Answer:
     """The first messages, which stay where they are."""
     parameters = call.parameters()
-    limit = parameters.number("limit", 100)
-    arguments = {"after": parameters.one("after"), "limit": max(1, min(limit, LOOK_MOST))}
+    arguments = {"after": parameters.one("after"), "limit": parameters.number("limit", 100)}
     outcome = await read(call, "queue", call.path_text("name"), arguments)
     rows = await call.door.by_size(len(outcome.body), _rows, outcome.body)
     return stepping.messages(call, rows, age_of(outcome))

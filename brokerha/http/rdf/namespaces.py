@@ -10,14 +10,14 @@ They are keys of a reserved table (model/reserved/about.py), so they go through 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pyoxigraph import Literal, NamedNode, Quad, QueryResultsFormat, QuerySolutions, Store
 
 from brokerha.http.door.answer import TEXT, Answer
 from brokerha.http.door.call import Call
-from brokerha.http.door.passing import age_of, begin_write, done, read, write_to_repository
+from brokerha.http.door.passing import age_of, begin_write, done, read, result, write_to_repository
 from brokerha.ingress.rdf_bodies import Target
 from brokerha.model.errors import InvalidRequest, NotFound
 from brokerha.model.invariants import InvariantBroken
@@ -37,7 +37,7 @@ FORMATS = {
 
 
 def table(
-    call: Call, variables: Sequence[str], rows: Sequence[Sequence[Target]], headers: Mapping[str, str | int]
+    call: Call, variables: Sequence[str], rows: Sequence[Sequence[Target]], outcome: ReadOutcome
 ) -> Answer:
     """A result table with these rows, in their order. Raises NotAcceptable.
 
@@ -59,14 +59,14 @@ def table(
     if not isinstance(solutions, QuerySolutions):
         raise InvariantBroken("a SELECT has solutions")
     body = solutions.serialize(format=FORMATS[media_type]) or b""
-    return Answer(200, body, media_type, {**headers, "Vary": "Accept"})
+    return result(outcome._replace(content_type=media_type, body=body))
 
 
 async def listed(call: Call) -> Answer:
     """All namespaces, as a result table."""
     namespaces, outcome = await _known(call)
     rows = [(Literal(prefix), Literal(iri)) for prefix, iri in sorted(namespaces.items())]
-    return table(call, ("prefix", "namespace"), rows, age_of(outcome))
+    return table(call, ("prefix", "namespace"), rows, outcome)
 
 
 async def clear(call: Call) -> Answer:

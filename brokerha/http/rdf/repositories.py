@@ -11,7 +11,7 @@ from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Quad, RdfFor
 from brokerha.http.door import answer
 from brokerha.http.door.answer import Answer
 from brokerha.http.door.call import Call, root_of
-from brokerha.http.door.passing import age_of, begin_write, done, read, result, write, write_to_repository
+from brokerha.http.door.passing import begin_write, done, read, result, write, write_to_repository
 from brokerha.http.guard.users import READ, WRITE
 from brokerha.http.rdf import sparql
 from brokerha.http.rdf.namespaces import table
@@ -178,7 +178,7 @@ async def listed(call: Call) -> Answer:
         for name, kept in json.loads(outcome.body).items()
         if call.may(READ, (GRAPH, name))
     ]  # fmt: skip
-    return table(call, ("uri", "id", "title", "readable", "writable"), rows, age_of(outcome))
+    return table(call, ("uri", "id", "title", "readable", "writable"), rows, outcome)
 
 
 async def get(call: Call) -> Answer:
@@ -251,4 +251,4 @@ async def contexts(call: Call) -> Answer:
         [graph for graph in contexts_of([name]) if not isinstance(graph, DefaultGraph)]
         for name in json.loads(outcome.body)
     ]
-    return table(call, ("contextID",), rows, age_of(outcome))
+    return table(call, ("contextID",), rows, outcome)

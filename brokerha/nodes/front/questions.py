@@ -84,6 +84,10 @@ def check_question(what: str, arguments: Arguments) -> None:
     if question is None:
         raise InvalidRequest(f"unknown question {shown(what)}; known are {', '.join(sorted(QUESTIONS))}")
     check_shapes(f"the question {what}", {**question.shapes, **_OF_ALL}, arguments)
+    first, last = arguments.get("first_lsn", 0), arguments.get("last_lsn", 0)
+    # The log up to 0 is all of it.
+    if first > last and (last or what != "log"):
+        raise InvalidRequest(f"from ({first}) is above to ({last})")
     if what == "command":
         check_command(arguments["name"], arguments["arguments"])
 

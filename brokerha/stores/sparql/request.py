@@ -22,6 +22,7 @@ from pyoxigraph import NamedNode, Store
 from brokerha.model.errors import InvalidRequest
 from brokerha.stores.sparql.refusals import refuse
 from brokerha.stores.sparql.tokens import (
+    BLANK,
     CONSTANTS,
     IRI,
     MESSAGE_LIMIT,
@@ -121,6 +122,10 @@ def _check_syntax(request: Request) -> None:
         try:
             Store().update(parsed)
         except SyntaxError as error:
+            for index in (each for part in parts[first:last] for each in range(*part.delete)):
+                # The engine expects something else behind it, and does not say what is wrong.
+                if tokens.kind_of(index) == BLANK or tokens.text_of(index) in {"[", "("}:
+                    raise tokens.malformed(index, "blank nodes are not allowed where quads are deleted") from None
             raise syntax_error(error, text, parsed, place_of_start=start - len(head)) from None
         except RuntimeError:
             pass  # It was parsed; the CREATE before it failed as intended.

@@ -127,6 +127,22 @@ def test_a_message_that_comes_after_nobody_waits_for_it_stays_in_its_queue(clust
     run(test)
 
 
+def test_who_waits_for_messages_keeps_no_thread_from_other_calls(cluster: EmbeddedCluster, url: str) -> None:
+    del cluster
+
+    async def test() -> None:
+        async with aio.connect(url, threads=1) as db, db.transaction() as tx:
+            waiting = [asyncio.create_task(each.accept("inbox", wait=60)) for each in (db, db, tx, db)]
+            async with asyncio.timeout(30):
+                assert await db.get("t", "k") is None
+                for number in range(len(waiting)):
+                    await db.publish("inbox", str(number).encode())
+                messages = await asyncio.gather(*waiting)
+        assert sorted(message.body for message in messages) == [b"0", b"1", b"2", b"3"]
+
+    run(test)
+
+
 def test_reads_of_its_own_writes_transactions_and_queues_over_a_real_cluster(tmp_path: Path) -> None:
     config = ClusterConfig(
         name="aio",

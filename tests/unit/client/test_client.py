@@ -153,6 +153,34 @@ def test_questions_about_the_cluster_are_answered(db: Session) -> None:
         db.wait(99, timeout=0.2)
 
 
+HALF = "a\ud800"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda db: db.put("t", HALF, "v"),
+        lambda db: db.put("t", "k", HALF),
+        lambda db: db.put(HALF, "k", "v"),
+        lambda db: db.update("main", HALF),
+        lambda db: db.get("t", HALF),
+        lambda db: db.get(HALF, "k"),
+        lambda db: db.range("t", prefix=HALF),
+        lambda db: db.query("main", f"ASK {{ ?s ?p '{HALF}' }}"),
+        lambda db: db.size(HALF),
+        lambda db: db.publish("q", HALF),
+        lambda db: db.accept(HALF),
+        lambda db: db.queue(HALF),
+        lambda db: db.outcome(HALF),
+        lambda db: db.pin(HALF, 1, 1),
+        lambda db: db.xid(1, HALF),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_refused_in_one_sentence(db: Session, call: Callable[[Session], object]) -> None:
+    with pytest.raises(errors.InvalidRequest, match=r"half of a surrogate pair, which UTF-8 cannot write$"):
+        call(db)
+
+
 @pytest.mark.parametrize("thing", [7, True, None, 1.5, [1, 2], {"a": 1}])
 def test_what_is_neither_text_nor_bytes_is_refused(thing: Any) -> None:
     wire = FakeWire(lambda txid, _: Reply(0, txid, "applied", 1))
@@ -335,6 +363,7 @@ def test_a_time_that_no_wire_can_wait_for_is_refused(timeout: float) -> None:
     for call in (
         lambda: db.put("t", "k", "v", timeout=timeout),
         lambda: db.get("t", "k", timeout=timeout),
+        lambda: db.transaction(timeout=timeout),
         lambda: db.status(timeout=timeout),
         lambda: db.pipeline(timeout=timeout),
     ):

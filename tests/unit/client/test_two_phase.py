@@ -37,6 +37,14 @@ def test_without_prepare_the_commit_has_one_phase(db: Session, served: Served) -
     assert served.front.transactions.calls[-1][2]["one_phase"] is True
 
 
+def test_a_name_that_is_none_is_refused(db: Session, served: Served) -> None:
+    others: list[Any] = [None, "order-4711"]
+    for xid in others:
+        with pytest.raises(errors.InvalidRequest, match="a two-phase transaction is named by what xid"):
+            db.tpc_begin(xid)
+    assert (db.branch, served.front.transactions.open) == (None, {})
+
+
 def test_a_rollback_ends_it(db: Session, served: Served) -> None:
     for is_prepared in (False, True):
         db.tpc_begin(db.xid(1, "x"))

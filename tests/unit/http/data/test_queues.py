@@ -40,6 +40,14 @@ def test_looking_takes_nothing_and_goes_on_after_a_message(node: Node) -> None:
     assert node.get("/queues").json == {"q": {"depth": 3, "published": 3, "accepted": 0}}
 
 
+def test_as_many_messages_are_seen_as_are_asked_for(node: Node) -> None:
+    body = msgpack.packb([("publish", "q", "text/plain", b"m")] * 1001)
+    assert node.ask("POST", "/tx", body, {"Content-Type": "application/x-msgpack"}).status == 201
+
+    assert len(node.get("/queues/q").json["messages"]) == 100
+    assert len(node.get("/queues/q?limit=1001").json["messages"]) == 1001
+
+
 def test_messages_can_be_had_as_msgpack(node: Node) -> None:
     node.ask("POST", "/queues/q", b"a", TEXT)
 
@@ -116,6 +124,9 @@ def test_a_failure_before_the_commit_gives_the_messages_back(node: Node, monkeyp
         ("POST", "/queues/q/accept?wait-s=3601", 400, "wait-s is a number"),
         ("POST", "/queues/q/accept?count=x", 400, "count"),
         ("GET", "/queues/q?limit=-1", 400, "limit"),
+        ("GET", "/queues/q?limit=0", 400, "limit"),
+        ("GET", "/queues/q?limit=1000001", 400, "limit"),
+        ("GET", "/kv/q?limit=0", 400, "limit"),
         ("DELETE", "/queues/q", 405, "use GET, HEAD, POST"),
     ],
 )

@@ -43,7 +43,9 @@ def test_all_of_them_are_a_table_and_go_together(node: Node) -> None:
         assert node.ask("PUT", f"{NAMESPACES}/{prefix}", iri).status == 204
     assert listed(node) == {"": "urn:x:", "foaf": FOAF, "é": "urn:y:"}
     assert node.get(f"{NAMESPACES}/").text == "urn:x:"
-    assert node.get(NAMESPACES, Accept="text/csv").text == f"prefix,namespace\r\n,urn:x:\r\nfoaf,{FOAF}\r\né,urn:y:\r\n"
+    table = node.get(NAMESPACES, Accept="text/csv")
+    assert table.text == f"prefix,namespace\r\n,urn:x:\r\nfoaf,{FOAF}\r\né,urn:y:\r\n"
+    assert (table.headers["content-type"], table.headers["vary"]) == ("text/csv; charset=utf-8", "Accept")
     assert node.ask("DELETE", NAMESPACES).status == 204
     assert node.ask("DELETE", NAMESPACES).status == 204
     assert listed(node) == {}

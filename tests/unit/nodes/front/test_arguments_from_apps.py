@@ -70,6 +70,15 @@ def test_what_is_wrong_with_a_question_is_known_before_a_thread_is_taken(what: s
                 check_question(what, {**right, argument: None})
 
 
+@pytest.mark.parametrize("what", ["log", "logged", "entries"])
+def test_lines_that_end_before_they_begin_are_refused_as_over_http(what: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match=r"from \(5\) is above to \(2\)"):
+        check_question(what, {"first_lsn": 5, "last_lsn": 2})
+    # None at all of the entries, and all of the log
+    check_question("entries" if what == "logged" else what, {"first_lsn": 0, "last_lsn": 0})
+    check_question("log", {"first_lsn": 5, "last_lsn": 0})
+
+
 def test_no_argument_of_any_step_breaks_it() -> None:
     for action in _SHAPES:
         right = RIGHT_STEPS.get(action, {})
