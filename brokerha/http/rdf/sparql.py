@@ -26,6 +26,7 @@ from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import TxId
 from brokerha.model.requests import Reply
 from brokerha.model.reserved import about
+from brokerha.stores.rdf.in_xml import writable_triples
 from brokerha.stores.sparql.protocol import (
     check_binding,
     is_graph_query,
@@ -156,12 +157,14 @@ async def query(call: Call, text: str, parameters: Parameters) -> Answer:
 
 
 def sliced_triples(body: bytes, media_type: str, limit: int | None, offset: int, distinct: bool) -> bytes:
-    """Some of the triples of a result."""
+    """Some of the triples of a result. Raises NotAcceptable."""
     syntax = FORMATS[media_type]
     triples: list[Triple] = [quad.triple for quad in parse(body, format=syntax)]
     if distinct:
         triples = list(dict.fromkeys(triples))
-    return serialize(triples[offset : None if limit is None else offset + limit], format=syntax) or b""
+    part = triples[offset : None if limit is None else offset + limit]
+    # What stands first says it otherwise than what stood before it.
+    return serialize(writable_triples(part) if syntax == RdfFormat.RDF_XML else part, format=syntax) or b""
 
 
 def bindings_of(parameters: Parameters) -> dict[str, str]:

@@ -142,6 +142,15 @@ def test_bindings_and_slices_are_written_into_the_query(node: Node) -> None:
     assert found.startswith("<urn:a> ")
 
 
+def test_a_part_of_a_result_is_refused_that_its_format_cannot_hold(node: Node) -> None:
+    # The first class of a subject becomes an element, and the second one has no name for it.
+    query = "CONSTRUCT { ?s a ?c } WHERE { VALUES (?s ?c) { (<urn:s> <urn:C>) (<urn:s> <http://x/1>) } }"
+    xml = {**QUERY, "Accept": "application/rdf+xml"}
+    assert node.ask("POST", f"{REPO}?limit=1", query, xml).status == 200
+    refused = node.ask("POST", f"{REPO}?offset=1", query, xml)
+    assert (refused.status, "RDF/XML cannot name the class 'http://x/1'" in refused.text) == (406, True)
+
+
 def test_the_dataset_of_an_update_may_stand_beside_it(node: Node) -> None:
     node.ask("POST", f"{REPO}/statements", "INSERT DATA { GRAPH <urn:g> { <urn:a> <urn:p> 1 } }", UPDATE)
     text = "INSERT { ?s <urn:q> ?o } WHERE { ?s ?p ?o }"
