@@ -29,6 +29,7 @@ import pyarrow as pa
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import Lsn
 from brokerha.pipeline.rows import SCHEMA
+from brokerha.pipeline.sources import OPTIONS as OF_SOURCES
 from brokerha.pipeline.sources import OpenSource
 from brokerha.stores.backup.log_pages import LinesMissing
 from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE
@@ -36,6 +37,10 @@ from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE
 VIEW_LOG, VIEW_PIECES = "log", "pieces"
 OF_PIECES: Final = ("first_lsn", "last_lsn")
 STORES: Final = (GRAPH, TABLE, QUEUE, CONTROL)
+OPTIONS: Final = (
+    "startingLsn", "endingLsn", "view", "failOnDataLoss", "partitions", "columns", "stores", "arrow", "maxEntriesPerTrigger",
+    "maxBytesPerTrigger", "pin", "pinForSeconds",
+)  # fmt: skip
 PIECE_ENTRIES: Final = 50_000
 """Most entries of one task, unless `partitions` says so."""
 PIECE_ENTRIES_LEAST: Final = 2_000
@@ -67,13 +72,16 @@ class ReadOptions:
     def from_options(cls, options: Mapping[str, str]) -> ReadOptions:
         """From options whose names may be in any case. Raises ConfigurationError."""
         lower = {name.lower(): value for name, value in options.items()}
+        known = (*OF_SOURCES, *OPTIONS)
+        # A range that is misspelled would be the whole log.
+        if strange := sorted(lower.keys() - {name.lower() for name in known}):
+            raise ConfigurationError(f"there is no option {strange[0]!r} for reading; there are {', '.join(known)}")
         columns = tuple(name.strip() for name in lower.get("columns", ",".join(SCHEMA.names)).split(","))
         unknown = [name for name in columns if name not in SCHEMA.names]
         if unknown:
             raise ConfigurationError(f"there is no column {unknown[0]!r}; there are {', '.join(SCHEMA.names)}")
         stores = frozenset(name.strip() for name in lower["stores"].split(",")) if "stores" in lower else None
-        strange = sorted((stores or frozenset()) - {*STORES})
-        if strange:
+        if strange := sorted((stores or frozenset()) - {*STORES}):
             raise ConfigurationError(f"there is no store {strange[0]!r}; there are {', '.join(STORES)}")
         view = lower.get("view", VIEW_LOG)
         if view not in {VIEW_LOG, VIEW_PIECES}:

@@ -48,6 +48,7 @@ BEHIND_S: Final = 0.2
 """Between two questions for entries that another node of the list had already."""
 _NAMES: Final = ("url", "stream", "master", "journal", "backup", "archive")
 _TIMEOUT: Final = "timeout"
+OPTIONS: Final = (*_NAMES, _TIMEOUT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,11 @@ def _hints(report: LoadReport) -> Iterator[str]:
 def _place(reject: Reject) -> str:
     """File and line, or row; with the first byte of the block in which it is counted, where that is not the first one."""
     source, start = reject.source.removeprefix("file:"), reject.part.rpartition(".")[2]
-    return f"{source}:{reject.row}" if start == "0" else f"{source}, row {reject.row} from byte {start} on"
+    if start != "0":
+        return f"{source}, row {reject.row} from byte {start} on"
+    # Of other files the head, empty lines or line breaks are not counted.
+    is_line = {".nt", ".nq"} & set(Path(source).suffixes)
+    return f"{source}:{reject.row}" if is_line else f"{source}, row {reject.row}"
 
 
 def _advice(report: LoadReport) -> str:

@@ -129,6 +129,7 @@ def test_options_are_read_in_any_case():
     ("options", "problem"),
     [
         ({"startingLsn": "0"}, "startingLsn is a number from 1 on"),
+        ({"url": "x", "endLsn": "5"}, "there is no option 'endlsn' for reading; there are url, .*, endingLsn, "),
         ({"partitions": "many"}, "partitions is a number"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss is true or false"),
         ({"columns": "lsn,when"}, "there is no column 'when'; there are lsn, "),

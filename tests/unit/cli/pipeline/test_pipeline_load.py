@@ -115,6 +115,11 @@ def test_a_reject_behind_the_first_block_names_the_byte_where_its_rows_are_count
     assert "/d/a.nt, row 3 from byte 4096 on: no dot" in run("pipeline", "load", "a.nt", *URL).out
 
 
+def test_a_reject_of_csv_names_its_row_which_is_not_the_line(run, program):
+    program.answer = replace(BAD, result=replace(BAD.result, first_rejects=(REJECT._replace(source="file:/d/a.csv.gz"),)))
+    assert "/d/a.csv.gz, row 3: no dot" in run("pipeline", "load", "a.nt", *URL).out
+
+
 def test_json_has_every_number(run, program):
     program.answer = BAD
     answer: dict[str, Any] = json.loads(run("pipeline", "load", "a.nt", "-o", "json", *URL).out)
