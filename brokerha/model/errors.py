@@ -161,6 +161,9 @@ class TimedOut(NotReady):
 class Unreachable(BrokerhaError):
     """No node answered at the given address within the deadline."""
 
+    remedy: str = ""
+    """What a person does about it, where starting nodes is not it."""
+
 
 class ConfigurationError(BrokerhaError):
     """The configuration is wrong; the text names the file, the line and what to write instead."""

@@ -59,7 +59,7 @@ def exit_code_of(error: errors.BrokerhaError) -> int:
 def error_line(error: errors.BrokerhaError) -> str:
     """What happened, why, and what to do, in one line."""
     text = " ".join(str(error).split()) or type(error).__name__
-    remedy = next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), "")
+    remedy = getattr(error, "remedy", "") or next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), "")
     remedy = remedy.format(txid=getattr(error, "txid", ""))
     # A node whose certificate is not trusted runs: that text says itself what to do.
     return f"{text}; {remedy}" if remedy and "BROKERHA_CA_FILE" not in text else text

@@ -151,7 +151,7 @@ class ProcessRunner:
                 self._start_again()
             self._stand_by_turn(items, now)
         except JournalError as error:
-            self._fail(error, now)
+            self._fail(error)
         return len(items)
 
     def _stand_by_turn(self, items: Sequence[Inbound], now: Instant) -> None:
@@ -271,14 +271,14 @@ class ProcessRunner:
         word = {RoleState.PRIMARY: "primary", RoleState.IDLE: "idle"}.get(change.state, "backup")
         self.on_change(word, change.view, self.master)
 
-    def _fail(self, error: JournalError, now: Instant) -> None:
+    def _fail(self, error: JournalError) -> None:
         """Forget what is not durable; try again later. What is damaged is replaced then."""
         reason = str(error)
         if isinstance(error, JournalDamaged):
             reason = self._damage = error.damage
         kind = states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED
         self.failure = f"{kind}: {reason}"
-        self._retry_at_ms = now.mono_ms + RETRY_MS
+        self._retry_at_ms = self.clock.now().mono_ms + RETRY_MS
 
     def _start_again(self) -> None:
         """Role and follower believed what is not durable: begin from the journal."""
@@ -326,7 +326,7 @@ class ProcessRunner:
         try:
             self._carry_out(self.standby, now)
         except JournalError as error:
-            self._fail(error, now)
+            self._fail(error)
             raise NotReady(f"nothing is known to have changed: {self.failure}") from error
         state, reason = self.state()
         return {"node": process, "changed": is_changed, "state": state, "reason": reason}

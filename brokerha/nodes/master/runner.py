@@ -202,7 +202,7 @@ class MasterRunner:
             out = primary.take(now, is_silent=bool(self.failure))
         except JournalError as error:
             # A record that a backup lacks cannot be read.
-            self._fail(states.HALTED, str(error), now)
+            self._fail(states.HALTED, str(error))
             return
         if out.promise and not self._promise(out.promise, now):
             return
@@ -223,7 +223,7 @@ class MasterRunner:
         try:
             self.journal.promise(view)
         except JournalError as error:
-            self._fail(states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED, str(error), now)
+            self._fail(states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED, str(error))
             return False
         return True
 
@@ -274,7 +274,7 @@ class MasterRunner:
                 self.journal.settle()
         except JournalError as error:
             kind = states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED
-            self._fail(kind, str(error), now)
+            self._fail(kind, str(error))
             return False
         if not is_deferred:
             self.writes.observe(perf_counter() - began_s)
@@ -297,12 +297,13 @@ class MasterRunner:
             self.core.retention.done(more=self.journal.keep(step.below, step.ids_below))
         except JournalError as error:
             kind = states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED
-            self._fail(kind, str(error), now)
+            self._fail(kind, str(error))
 
-    def _fail(self, kind: str, reason: str, now: Instant) -> None:
+    def _fail(self, kind: str, reason: str) -> None:
         """Forget what is not durable: answer open tickets with *unknown*, try again later."""
         self.failure = f"{kind}: {reason}"
-        self._retry_at_ms = now.mono_ms + RETRY_MS
+        # A journal that could not be written has just been read back, which can take longer than the pause: it begins now.
+        self._retry_at_ms = self.clock.now().mono_ms + RETRY_MS
         self.close_tickets(reason)
 
     def leave(self) -> None:

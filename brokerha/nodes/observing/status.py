@@ -74,12 +74,13 @@ class StatusGathering:
                     break
             reports, standby = self._reports.pop(request), self._standby.pop(request)
         rows: list[dict[str, Any]] = []
+        missing = silent if transport.status().state == "connected" else not_asked
         for master in others:
             if found := reports.get(master):
                 rows.extend(dict(row) for row in found)
                 continue
             standing_by = [row for (of, _), row in standby.items() if of == master]
-            rows += [without_primary(master) if standing_by else silent(master), *standing_by]
+            rows += [without_primary(master) if standing_by else missing(master), *standing_by]
         return rows
 
     def gather_all(self, loop: NodeLoop, transport: Transport, timeout_ms: int) -> list[dict[str, Any]]:
@@ -131,6 +132,12 @@ def heard_of(master: NodeId) -> dict[str, Any]:
     return _row_of(
         master, {**described, "action": "ask again; if it stays so, look at what links the brokers: brokerha doctor"}
     )
+
+
+def not_asked(master: NodeId) -> dict[str, Any]:
+    """The row of a master that may well run: it was asked over a broker that is away."""
+    reason = "cannot be asked: the node that tells this has no connection to the broker"
+    return _row_of(master, {**states.describe(states.UNREACHABLE, reason), "action": "start the broker first"})
 
 
 def without_primary(master: NodeId) -> dict[str, Any]:

@@ -157,7 +157,7 @@ class BackupFeed(Followed):
         if not self.is_fed:
             return JOINING, self.trouble or heard.reason
         if self.paused:
-            return CATCH_UP, self.paused
+            return CATCH_UP, f"{self.paused}; it says: {heard.reason}" if heard.reason else self.paused
         if self.is_ready:
             return READY, ""
         if self.applied < self.guard:

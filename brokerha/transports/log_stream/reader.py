@@ -34,7 +34,7 @@ from brokerha.model.operations import LoggedRow
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.log_stream.messages import rewinds_in
 from brokerha.transports.rabbitmq.addresses import parse_addresses
-from brokerha.transports.rabbitmq.connecting import explain, open_connection
+from brokerha.transports.rabbitmq.connecting import explain, no_broker, open_connection
 from brokerha.transports.rabbitmq.identity import TOOL_ROLE, Identity
 from brokerha.transports.topology import log_stream
 
@@ -231,4 +231,4 @@ def _connected(url: str, identity: Identity, config: TransportConfig) -> Connect
             return open_connection(address, identity, config)
         except (AMQPError, OSError) as error:
             problems.append(explain(error, address))
-    raise Unreachable("; ".join(problems))
+    raise no_broker(*problems)

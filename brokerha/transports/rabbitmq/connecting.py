@@ -36,6 +36,7 @@ from kombu import Connection
 from kombu.exceptions import KombuError
 from kombu.transport import pyamqp
 
+from brokerha.model.errors import Unreachable
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.lanes import Publication
 from brokerha.transports.rabbitmq.addresses import Address, explain_os_error
@@ -366,6 +367,13 @@ def open_connection(
 
 class LedNowhere(KombuError):
     """A connection is given up because nothing comes of what goes over it."""
+
+
+def no_broker(*problems: str) -> Unreachable:
+    """What a command cannot go on without, with why (`explain`), for each address."""
+    error = Unreachable("; ".join(problems))
+    error.remedy = "start the broker, or correct its address"
+    return error
 
 
 def explain(error: BaseException, address: Address) -> str:

@@ -20,10 +20,10 @@ from typing import Any, Final, Self
 
 from amqp.exceptions import AMQPError, MessageNacked, NotFound
 
-from brokerha.model.errors import InvalidRequest, Unreachable
+from brokerha.model.errors import InvalidRequest
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.rabbitmq.addresses import Address
-from brokerha.transports.rabbitmq.connecting import explain, open_connection
+from brokerha.transports.rabbitmq.connecting import explain, no_broker, open_connection
 from brokerha.transports.rabbitmq.identity import TOOL_ROLE, Identity
 from brokerha.transports.rabbitmq.properties import Message
 from brokerha.transports.rabbitmq.rejecting import EXCHANGE_HEADER, HEADER_PREFIX, KEY_HEADER, NODE_HEADER, SEEN_HEADER
@@ -75,7 +75,7 @@ class Quarantine:
         try:
             self._connection = open_connection(address, _IDENTITY, _CONFIG)
         except (AMQPError, OSError) as error:
-            raise Unreachable(explain(error, address)) from None
+            raise no_broker(explain(error, address)) from None
         self._channel: Any = self._connection.channel()
         self._returned: list[str] = []
         self._publishing: Any = None
@@ -95,7 +95,7 @@ class Quarantine:
             except NotFound:
                 return  # No node has run here yet.
             except (AMQPError, OSError) as error:
-                raise Unreachable(explain(error, self._address)) from None
+                raise no_broker(explain(error, self._address)) from None
             if raw is None:
                 return
             yield _quarantined(raw)
@@ -105,7 +105,7 @@ class Quarantine:
         try:
             self._channel.basic_ack(message.tag)
         except (AMQPError, OSError) as error:
-            raise Unreachable(explain(error, self._address)) from None
+            raise no_broker(explain(error, self._address)) from None
 
     def retry(self, message: Quarantined, content_type: str = "", headers: Mapping[str, Any] | None = None) -> None:
         """Publish it again where it came from, with another content type or other headers if given, then remove it.
@@ -135,7 +135,7 @@ class Quarantine:
                 f"{message.id} cannot be retried now: the queue of {message.exchange} is full"
             ) from None
         except (AMQPError, OSError) as error:
-            raise Unreachable(explain(error, self._address)) from None
+            raise no_broker(explain(error, self._address)) from None
         if self._returned:
             self._returned.clear()
             raise InvalidRequest(

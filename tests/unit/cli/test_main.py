@@ -167,6 +167,16 @@ def test_each_error_is_one_line_with_what_to_do(error, code, text):
     assert "\n" not in line
 
 
+def test_a_broker_that_is_missing_is_not_told_as_a_missing_node(run, tmp_path):
+    path = tmp_path / "orders.toml"
+    path.write_text('[cluster]\nname = "orders"\nbroker = "amqp://127.0.0.1:1/orders"\n[[master]]\nid = "m1"\n')
+    replay = ("replay", "--into", str(tmp_path / "w1"), "--stream", "amqp://127.0.0.1:1/orders", "--master", "m1")
+    for words in (("quarantine", "list", "-c", str(path)), replay):
+        ran = run(*words)
+        assert ran.code == 3
+        assert ran.err.endswith("nothing listens at 127.0.0.1:1; start the broker, or correct its address\n")
+
+
 def test_a_fault_of_brokerha_is_shown_in_full_and_is_not_taken_for_degraded(run, cluster):
     cluster(status=ZeroDivisionError("seven by nothing"))
     ran = run("status", *URL)

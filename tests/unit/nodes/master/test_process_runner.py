@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from brokerha.master.core import MasterConfig
+from brokerha.model.errors import JournalFull
 from brokerha.model.ids import Instant
 from brokerha.model.operations import pack_operations
 from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, TxQueueDecision
@@ -164,6 +167,31 @@ def test_a_backup_tells_its_primary_what_its_disk_failed_with() -> None:
     said = [each.message.reason for each in bench.wire.sent if isinstance(each.message, Confirmed)]
     assert said
     assert all(reason.startswith("disk-full: ") for reason in said)
+
+
+@pytest.mark.parametrize("stands_by", [False, True])
+def test_a_journal_that_fails_slowly_is_left_alone_as_long_as_one_that_fails_at_once(monkeypatch: pytest.MonkeyPatch, stands_by: bool) -> None:
+    # Given a primary, or a backup, whose disk is full and whose journal takes five seconds to be read back
+    bench = Bench()
+    if stands_by:
+        bench.hear(Replicate(1001, (0, 0), (), 0, "journal-of-m1"))
+    tried: list[int] = []
+
+    def fail(_what: object) -> None:
+        tried.append(bench.ms)
+        bench.ms += 5_000
+        raise JournalFull("no space")
+
+    monkeypatch.setattr(type(bench.journal), "promise" if stands_by else "append", lambda _self, what: fail(what))
+    # When it has tried to write
+    if stands_by:
+        bench.hear(Candidate(2001, "journal-of-m1", (1001, 99), is_by_hand=True))
+    else:
+        bench.turn(Submit(1, "t1", BODY, ACCEPTED))
+    # Then in the turn after it says so, instead of trying again
+    bench.turn()
+    assert bench.runner.state() == ("disk-full", "no space")
+    assert len(tried) == 1
 
 
 def test_a_backup_tells_its_primary_how_much_space_it_has() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from brokerha.model import states
 from brokerha.model.wire.messages import StatusReport
 from brokerha.nodes.observing.status import StatusGathering
+from brokerha.ports.transport import TransportStatus
 
 Report = tuple[str, list[dict[str, Any]]]
 WAIT_MS = 30_000
@@ -21,7 +22,7 @@ def standby(process: str) -> dict[str, Any]:
     return {"id": process, "role": "backup", "state": states.WAITING_FOR_PRIMARY, "master": "m1"}
 
 
-def gathered(*reports: Report, timeout_ms: int = WAIT_MS) -> list[dict[str, Any]]:
+def gathered(*reports: Report, timeout_ms: int = WAIT_MS, wire_state: str = "connected") -> list[dict[str, Any]]:
     """Rows when these are the answers to the question about m1, in this order, as (sender, rows)."""
     gathering = StatusGathering("", ["m1"])
 
@@ -33,6 +34,9 @@ def gathered(*reports: Report, timeout_ms: int = WAIT_MS) -> list[dict[str, Any]
         def send(self, asked: Any) -> None:
             for sender, rows in reports:
                 gathering.on_report(sender, StatusReport(asked[0].message.request, tuple(rows)))
+
+        def status(self) -> TransportStatus:
+            return TransportStatus(wire_state, "", 0, {})
 
     loop: Any = Loop()
     wire: Any = Wire()
@@ -65,6 +69,12 @@ def test_a_master_of_which_nobody_answers_is_unreachable():
     assert [row["state"] for row in gathered(timeout_ms=1)] == [states.UNREACHABLE]
 
 
+def test_a_master_that_cannot_be_asked_without_the_broker_is_not_told_to_be_started():
+    (row,) = gathered(timeout_ms=1, wire_state="waiting-for-broker")
+    assert (row["state"], row["reason"]) == (states.UNREACHABLE, "cannot be asked: the node that tells this has no connection to the broker")
+    assert row["action"] == "start the broker first"
+
+
 def test_what_strangers_say_is_not_taken_in():
     strange = {**standby("m9"), "master": "m9"}
     assert [row["id"] for row in gathered(("m9", [strange]), ("m9", [master("m9", 1)]), timeout_ms=50)] == ["m1"]
@@ -90,6 +100,9 @@ def test_a_node_that_is_no_master_learns_from_the_answers_which_masters_there_ar
             asked.append([each.to for each in outgoing])
             for each in outgoing:
                 gathering.on_report(each.to, StatusReport(each.message.request, (rows[each.to],)))
+
+        def status(self) -> TransportStatus:
+            return TransportStatus("connected", "", 0, {})
 
     loop: Any = Loop()
     wire: Any = Wire()

@@ -107,7 +107,10 @@ def test_a_backup_that_stands_still_is_paused_and_shown_its_gap_and_goes_on_when
     (heartbeat,) = bench.sent()
     assert (heartbeat.previous, heartbeat.items) == ((20, 14), ())
     assert bench.row().state == CATCH_UP
-    assert bench.row().reason == "too slow, 2 records behind: it is fed no more, and asks for what it lacks"
+    slow = "too slow, 2 records behind: it is fed no more, and asks for what it lacks"
+    assert bench.row().reason == slow
+    bench.say((20, 11), reason="disk-full: no space")
+    assert bench.row().reason == f"{slow}; it says: disk-full: no space"
     assert bench.feed.ready() == ()
     bench.say((20, 13))
     assert bench.numbers() == [14]
