@@ -36,7 +36,7 @@ from brokerha.model.errors import (
     WrongState,
 )
 from brokerha.model.ids import Lsn, NodeId, TxId, is_tx_id
-from brokerha.model.operations import Operation, pack_operations
+from brokerha.model.operations import NOT_UTF_8, Operation, pack_operations
 from brokerha.model.outside.isolation import READ_COMMITTED, SERIALIZABLE
 from brokerha.model.outside.levels import parse_ack, parse_apart, parse_min_lsn
 from brokerha.model.requests import WAIT, Reply
@@ -110,7 +110,8 @@ class Calls(Reads):
         """One read of ports.Front, as it comes."""
         seconds = self.seconds(timeout)
         least = self.least_lsn() if min_lsn is None else parse_min_lsn(str(min_lsn), "min_lsn")
-        future = self.wire.read(kind, name, arguments, least, milliseconds(seconds))
+        with _utf_8():
+            future = self.wire.read(kind, name, arguments, least, milliseconds(seconds))
         try:
             return future.result(seconds + GRACE_S)
         except WaitTimeout:
@@ -118,7 +119,8 @@ class Calls(Reads):
 
     def ask(self, what: str, arguments: dict[str, Any], timeout: float | None = None) -> Any:
         """A question of ports.Wire."""
-        return self.wire.ask(what, arguments, milliseconds(self.seconds(timeout)))
+        with _utf_8():
+            return self.wire.ask(what, arguments, milliseconds(self.seconds(timeout)))
 
     def new_txid(self) -> TxId:
         """A transaction id that nobody else makes."""
@@ -321,6 +323,15 @@ class Calls(Reads):
                     raise
             finally:
                 transaction.abandon()
+
+
+@contextlib.contextmanager
+def _utf_8() -> Iterator[None]:
+    """Around what writes a question: text that UTF-8 cannot write is told like any other mistake."""
+    try:
+        yield
+    except UnicodeEncodeError:
+        raise InvalidRequest(NOT_UTF_8) from None
 
 
 def milliseconds(seconds: float) -> int:

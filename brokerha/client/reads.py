@@ -15,6 +15,7 @@ import msgpack
 from brokerha.client.results import ACCEPT, Solutions, Triples, parsed
 from brokerha.model.errors import InvalidRequest, NotFound, UnknownSnapshot, UnknownTransaction
 from brokerha.model.ids import Lsn
+from brokerha.model.operations import NOT_UTF_8
 from brokerha.model.reserved.pieces import pieces_of, plain_type
 from brokerha.ports.front import ReadOutcome
 
@@ -184,10 +185,12 @@ def message_of(row: Sequence[Any]) -> QueueMessage:
 
 def as_bytes(value: str | bytes | bytearray | memoryview) -> bytes:
     """Text as UTF-8, bytes as they are, also those of a buffer. Raises InvalidRequest for anything else: `bytes` makes zeros of a number."""
-    if isinstance(value, str):
-        return value.encode()
     try:
+        if isinstance(value, str):
+            return value.encode()
         return value if isinstance(value, bytes) else bytes(memoryview(value))
+    except UnicodeEncodeError:
+        raise InvalidRequest(NOT_UTF_8) from None
     except TypeError:
         raise InvalidRequest(f"a key, a value and a message are text or bytes, not {type(value).__name__}") from None
 
