@@ -1,6 +1,6 @@
 """A whole cluster inside your program: the same nodes, the same wire format, no other process.
 
-    with EmbeddedCluster(config) as cluster:
+    with EmbeddedCluster("cluster.toml") as cluster:
         db = cluster.client("m1")
         db.put("prices", b"sku-1", b"9.90")
 
@@ -12,19 +12,21 @@ how the demonstration shows that nothing is lost.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, Self
 
 from brokerha.client import Client
 from brokerha.http.opening import open_door
 from brokerha.model.errors import BrokerhaError, ConfigurationError, NotReady
 from brokerha.model.ids import Lsn, NodeId, TxId
-from brokerha.model.requests import UNKNOWN, WAIT, Reply
+from brokerha.model.requests import REFUSED, UNKNOWN, WAIT, Reply
 from brokerha.nodes.building import open_process, open_worker
-from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.cluster import ClusterConfig, load_config
 from brokerha.nodes.front import questions
 from brokerha.nodes.loop import complete
 from brokerha.nodes.master.node import MasterNode
@@ -36,8 +38,9 @@ from brokerha.ports.front import Front, ReadOutcome
 class EmbeddedCluster:
     """All nodes of a cluster file in this process."""
 
-    def __init__(self, config: ClusterConfig) -> None:
-        self.config = config
+    def __init__(self, config: ClusterConfig | str | Path) -> None:
+        """``config``: the path of a cluster file, or what was read from one. Raises ConfigurationError."""
+        self.config = config if isinstance(config, ClusterConfig) else load_config(Path(config), os.environ)
         self.masters: dict[NodeId, MasterNode] = {}
         """Masters without backups."""
         self.processes: dict[NodeId, ProcessNode] = {}
@@ -145,11 +148,12 @@ class FrontWire:
         answer: Future[Reply] = Future()
         attempts = max(1, int(timeout_ms / 1000 / self.RETRY_S))
 
-        def attempt(left: int) -> None:
+        def attempt(left: int, earlier: Reply | None = None) -> None:
             try:
                 inner = self._front().submit(body, txid, level, copies, timeout_ms, apart)
             except NotReady as error:
-                again(left, Reply(0, txid, UNKNOWN, 0, "NotReady", str(error)))
+                # Unknown only where a master had it before.
+                again(left, earlier or Reply(0, txid, REFUSED, 0, "NotReady", str(error)))
             except BrokerhaError as error:
                 complete(answer, error)
             else:
@@ -165,7 +169,7 @@ class FrontWire:
             if left <= 0:
                 complete(answer, reply)
                 return
-            timer = threading.Timer(self.RETRY_S, attempt, (left - 1,))
+            timer = threading.Timer(self.RETRY_S, attempt, (left - 1, reply if reply.status == UNKNOWN else None))
             timer.daemon = True
             timer.start()
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import json
 import logging
 import signal
 import sys
 import threading
-from functools import partial
 from typing import Any
 
 import msgpack
@@ -64,9 +64,10 @@ def text_of(value: bytes) -> Any:
 
 def broker_of(url: str) -> pika.URLParameters:
     """An address of RabbitMQ. Raises ArgumentTypeError."""
-    if not url.startswith(("amqp://", "amqps://")) or url.count("/") < 3:
-        raise argparse.ArgumentTypeError("write amqp://user:password@host:port/vhost")
-    return pika.URLParameters(url)
+    with contextlib.suppress(ValueError):  # Of a port that is no number.
+        if url.startswith(("amqp://", "amqps://")) and url.count("/") >= 3:
+            return pika.URLParameters(url)
+    raise argparse.ArgumentTypeError("write amqp://user:password@host:port/vhost")
 
 
 def main() -> int:
@@ -85,7 +86,7 @@ def main() -> int:
         sleep=sleep_using_event(stopping), before_sleep=before_sleep_log(log, logging.WARNING),
         retry_error_callback=lambda _: None,
     )  # fmt: skip
-    again(partial(follow, options.broker, options.queue, options.keys, stopping))
+    again(follow, options.broker, options.queue, options.keys, stopping)
     return 0
 
 

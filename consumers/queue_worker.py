@@ -15,7 +15,6 @@ import logging
 import signal
 import sys
 import threading
-from functools import partial
 
 from tenacity import Retrying, before_sleep_log, retry_if_exception_type, sleep_using_event, stop_when_event_set
 from tenacity import wait_random_exponential as growing
@@ -69,6 +68,7 @@ def main() -> int:
     except ConfigurationError as error:
         parser.error(f"--cluster: {error}")
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    logging.getLogger("pika").setLevel(logging.CRITICAL)
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     with cluster:
@@ -77,7 +77,7 @@ def main() -> int:
             stop=stop_when_event_set(stopping), sleep=sleep_using_event(stopping), before_sleep=before_sleep_log(log, logging.WARNING),
             retry_error_callback=lambda _: None,
         )  # fmt: skip
-        again(partial(consume, cluster, options, stopping))
+        again(consume, cluster, options, stopping)
     return 0
 
 

@@ -10,11 +10,11 @@ It waits for a broker or a cluster that is away; SIGTERM ends it, with 0: what i
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import signal
 import sys
 import threading
-from functools import partial
 
 import pika
 from pika.exceptions import AMQPError
@@ -54,9 +54,10 @@ def move(parameters: pika.URLParameters, queue: str, cluster: brokerha.Client, i
 
 def broker_of(url: str) -> pika.URLParameters:
     """An address of RabbitMQ. Raises ArgumentTypeError."""
-    if not url.startswith(("amqp://", "amqps://")) or url.count("/") < 3:
-        raise argparse.ArgumentTypeError("write amqp://user:password@host:port/vhost")
-    return pika.URLParameters(url)
+    with contextlib.suppress(ValueError):  # Of a port that is no number.
+        if url.startswith(("amqp://", "amqps://")) and url.count("/") >= 3:
+            return pika.URLParameters(url)
+    raise argparse.ArgumentTypeError("write amqp://user:password@host:port/vhost")
 
 
 def main() -> int:
@@ -81,7 +82,7 @@ def main() -> int:
             stop=stop_when_event_set(stopping), sleep=sleep_using_event(stopping), before_sleep=before_sleep_log(log, logging.WARNING),
             retry_error_callback=lambda _: None,
         )  # fmt: skip
-        again(partial(move, options.broker, options.queue, cluster, options.into, stopping))
+        again(move, options.broker, options.queue, cluster, options.into, stopping)
     return 0
 
 

@@ -21,7 +21,10 @@ import sqlite3
 import sys
 from typing import Any
 
-import psycopg
+try:
+    import psycopg
+except ImportError:
+    sys.exit("coordinator: there is no driver for PostgreSQL here: pip install 'brokerha[postgresql]'")
 
 import brokerha
 from brokerha.errors import BrokerhaError, ConfigurationError
@@ -29,7 +32,6 @@ from brokerha.errors import BrokerhaError, ConfigurationError
 FORMAT = 4711
 KINDS = ("put", "delete", "update", "publish")
 ERRORS = (BrokerhaError, psycopg.Error)
-RUN_AGAIN = 75
 Databases = dict[str, Any]
 """Connections with the methods of PEP 249 for two phases, by name: of brokerha, and of psycopg."""
 
@@ -80,8 +82,7 @@ def run(log: Log, databases: Databases, ident: str, work: dict[str, list[Any]]) 
                     getattr(session, step[0])(*step[1:])
         for session in begun:
             session.tpc_prepare()
-    except (*ERRORS, TypeError, ValueError) as error:
-        # The last two: a step with too few words, an id that is too long.
+    except (*ERRORS, TypeError, ValueError) as error:  # The last two: a step with too few words, an id that is too long.
         for session in begun:
             session.tpc_rollback()
         return str(error) or type(error).__name__
@@ -140,7 +141,7 @@ def main() -> int:
         parser.error(str(error))
     except (*ERRORS, sqlite3.OperationalError) as error:
         print(f"coordinator: {error}; run it again with the same log", file=sys.stderr)
-        return RUN_AGAIN
+        return 75  # EX_TEMPFAIL: run it again.
     return 0
 
 

@@ -11,6 +11,7 @@ what has no line yet again.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import signal
 import sys
@@ -30,9 +31,8 @@ class Publisher:
     """A connection that is opened again when it breaks."""
 
     def __init__(self, parameters: pika.URLParameters, repository: str, timeout_s: float) -> None:
-        self._parameters = parameters
+        self._parameters, self._timeout_s = parameters, timeout_s
         self._headers = {"repository": repository, "ack": "applied", "timeout_ms": round(timeout_s * 1000)}
-        self._timeout_s = timeout_s
         self._channel: Any = None
         self._answers: dict[str, list[Any]] = {}
 
@@ -69,9 +69,10 @@ def writes_of(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 def broker_of(url: str) -> pika.URLParameters:
     """An address of RabbitMQ. Raises ArgumentTypeError."""
-    if not url.startswith(("amqp://", "amqps://")) or url.count("/") < 3:
-        raise argparse.ArgumentTypeError("write amqp://user:password@host:port/vhost")
-    return pika.URLParameters(url)
+    with contextlib.suppress(ValueError):  # Of a port that is no number.
+        if url.startswith(("amqp://", "amqps://")) and url.count("/") >= 3:
+            return pika.URLParameters(url)
+    raise argparse.ArgumentTypeError("write amqp://user:password@host:port/vhost")
 
 
 def main() -> int:
@@ -82,9 +83,8 @@ def main() -> int:
     parser.add_argument("--timeout-s", type=float, default=30.0, help="for an answer, and for a broker that is away")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    publisher, applied = Publisher(options.broker, options.repository, options.timeout_s), True
-    away, patience = retry_if_exception_type(AMQPError), stop_after_delay(options.timeout_s)
-    again = Retrying(retry=away, wait=wait_random_exponential(0.2, max=5), stop=patience, reraise=True)
+    publisher, applied, patience = Publisher(options.broker, options.repository, options.timeout_s), True, stop_after_delay(options.timeout_s)
+    again = Retrying(retry=retry_if_exception_type(AMQPError), wait=wait_random_exponential(0.2, max=5), stop=patience, reraise=True)
     try:
         for key, update in writes_of(sys.stdin):
             status, lsn, error, reason = again(publisher.publish, key, update)

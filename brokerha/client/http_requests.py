@@ -167,6 +167,7 @@ def step_of(action: str, txid: str, arguments: Arguments) -> Request:
         body: bytes = msgpack.packb(list(arguments["operations"]))
         return Request("POST", f"{path}?first={arguments['first']}", {"Content-Type": MSGPACK}, body)
     if action == "accept":
+        _needed(arguments["queue"], "a name")
         wanted = {name: arguments[name] for name in ("queue", "count", "first")}
         return Request("POST", _with(path, {**wanted, "wait-s": arguments["wait_ms"] / 1000}), {"Accept": MSGPACK})
     if action not in {"prepare", "commit", "rollback", "ping", "forget"}:

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
@@ -55,6 +55,7 @@ MARGIN_S = 1.0
 LAG_MOST_S = 10.0
 """A master that knows nothing newer than this is in trouble."""
 PARTING_S = 5.0
+CLOSED: Final = "the connection was closed by this program"
 ONLY_PAUSE_S = 0.2
 """Before the one node that can answer is asked again."""
 OWNERS_LIMIT = 10_000
@@ -241,7 +242,7 @@ class HttpWire:
         ``only`` names the one node that can answer.
         """
         if self._closing.is_set():
-            raise Unreachable("the connection is closed")
+            raise Unreachable(CLOSED)
         asked = 0
         while True:
             url = only or self._nodes.current
@@ -255,8 +256,10 @@ class HttpWire:
                 raise problem
             asked += 1
             pause_s = ONLY_PAUSE_S if only else self._nodes.on_failed(url)
-            if time.monotonic() + pause_s >= deadline_s or self._closing.wait(pause_s):
+            if time.monotonic() + pause_s >= deadline_s:
                 raise problem
+            if self._closing.wait(pause_s):
+                raise Unreachable(CLOSED)
 
     def _is_writable(self, url: str) -> bool:
         """Whether a node takes writes, and is not alone, far behind or without workers: what is written there would wait, or be refused."""

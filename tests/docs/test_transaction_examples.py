@@ -45,7 +45,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 "done: [(b'1', b''), (b'2', b'')] {'depth': 0, 'published': 3, 'accepted': 3}",
             ],
         ),
-        ("expect_key", ["aborted: conflict: key 'sku-1' of table 'stock': expected no such key, "]),
+        ("expect_key", ["aborted: conflict: key 'lamp' of table 'stock': expected no such key, "]),
         ("run_transaction", ["['done', 'done', 'done', 'refused'] [(b'alice', b'10'), (b'bob', b'190')]"]),
         ("tpc_begin", ["recovered b'order-4711' True", "b'paid'"]),
     ],

@@ -73,7 +73,7 @@ PARTS = (
         ),
     ),
     Part("`brokerha.aio`", "The same for asyncio: `async with`, and each call is awaited.", (aio.connect,), (aio.AsyncSession, aio.AsyncTransaction, aio.AsyncConsumed)),
-    Part("`brokerha.embedded`", "`EmbeddedCluster(config)`: a whole cluster in one process, for tests and programs that bring their own; a context manager.", types=(EmbeddedCluster,)),
+    Part("`brokerha.embedded`", '`EmbeddedCluster("cluster.toml")`: a whole cluster in one process, for tests and programs that bring their own; a context manager.', types=(EmbeddedCluster,)),
 )
 ALIASES = {
     "NodeId, TxId": "`str`", "Lsn": "`int`: a place in the order of all transactions, from 1 on",

@@ -116,7 +116,6 @@ class _Read:
     number: int
     kind: str
     min_lsn: Lsn
-    asked_ms: int
     deadline_ms: int
     tried: dict[NodeId, tuple[str, str]] = field(default_factory=dict)
     """Error and text of each worker that was tried; empty while it has not answered."""
@@ -215,7 +214,7 @@ class Routing:
 
     def ask(self, kind: str, min_lsn: Lsn, timeout_ms: int, mono_ms: int) -> int:
         """A new read; returns its number."""
-        read = _Read(next(self._numbers), kind, min_lsn, mono_ms, mono_ms + timeout_ms)
+        read = _Read(next(self._numbers), kind, min_lsn, mono_ms + timeout_ms)
         self._reads[read.number] = read
         if len(self._attempts) >= self.limits.reads:
             self._give_up(read, is_timeout=False, text=f"{len(self._attempts)} reads are under way already: try again")
@@ -391,8 +390,7 @@ class Routing:
         for worker, (error, text) in read.tried.items():
             said.append(f"{worker}: {text}" if error else f"{worker} did not answer")
         is_timeout = is_over or all(error in ("TimedOut", "") for error, _ in read.tried.values())
-        took_s = (mono_ms - read.asked_ms) / 1000
-        head = f"no worker answered the read in {took_s:.1f} s" if is_over else "no worker could serve the read"
+        head = "no worker answered the read in time" if is_over else "no worker could serve the read"
         for attempt in list(read.open.values()):
             self._count_unanswered(attempt, mono_ms)
         self._give_up(read, is_timeout=is_timeout, text=f"{head}; {'; '.join(said)}")

@@ -49,6 +49,8 @@ _NEVER_RUN: Final = "CREATE GRAPH <urn:x>; CREATE GRAPH <urn:x>; "
 """Put before operations, it stops the engine between parsing and running them."""
 _NOT_LINE_END: Final = re.compile(r"[^\r\n]")
 _POSITION: Final = re.compile(r"error at (\d+):(\d+): (.*)", re.DOTALL)
+_SENTENCE: Final = re.compile(r"[A-Za-z]\w*\.?(?: [A-Za-z]\w*\.?){2,}")
+"""What the engine says in words, among the signs that it expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,9 @@ def syntax_error(error: SyntaxError, text: str, parsed: str, *, place_of_start: 
     lines = parsed.split("\n")
     line, column = int(found[1]), int(found[2])
     place = sum(len(before) + 1 for before in lines[: line - 1]) + column - 1 + place_of_start
-    return malformed(text, min(max(place, 0), len(text)), " ".join(found[3].split()))
+    problem = " ".join(found[3].split())
+    said = _SENTENCE.search(problem.removeprefix("expected ").removeprefix("one of "))
+    return malformed(text, min(max(place, 0), len(text)), said[0] if said else problem)
 
 
 def read_query(text: str) -> QueryFacts:

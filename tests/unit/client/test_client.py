@@ -200,6 +200,23 @@ def test_what_is_neither_text_nor_bytes_is_refused(thing: Any) -> None:
     assert not wire.reads
 
 
+def test_text_that_utf_8_cannot_write_is_refused_with_a_sentence(db: Session) -> None:
+    half = "\ud800"
+    for call in (
+        lambda: db.put("t", "k", half),
+        lambda: db.put("t", half, "v"),
+        lambda: db.put(half, "k", "v"),
+        lambda: db.get("t", half),
+        lambda: db.get(half, "k"),
+        lambda: db.query(half, "ASK {}"),
+        lambda: db.query("main", f"ASK {{ ?s ?p '{half}' }}"),
+        lambda: db.accept(half),
+        lambda: db.outcome(half),
+    ):
+        with pytest.raises(errors.InvalidRequest, match="half of a surrogate pair"):
+            call()
+
+
 @pytest.mark.parametrize("value", [b"xy", bytearray(b"xy"), memoryview(b"xy"), "xy"])
 def test_text_and_whatever_holds_bytes_is_written(value: Any) -> None:
     wire = FakeWire(lambda txid, _: Reply(0, txid, "applied", 1))
@@ -243,6 +260,7 @@ def test_a_name_that_is_none_is_refused_without_asking_anybody(db: Session, noth
         lambda: db.query("main", nothing),
         lambda: list(db.message_body("inbox", nothing)),
         lambda: db.outcome(nothing),
+        lambda: db.accept(nothing),
     ):
         with pytest.raises(errors.InvalidRequest, match=f"is text and not empty, not {nothing!r}"):
             call()

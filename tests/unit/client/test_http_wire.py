@@ -264,6 +264,19 @@ def test_closing_ends_everything_and_nothing_begins_after_it(nobody: str, monkey
         wire.read("get", "t", {"key": b"k"}, 0, 1000).result()
 
 
+def test_what_is_under_way_says_that_this_program_closed_the_connection(served: Served) -> None:
+    served.network.faults = [HANG]
+    wire, said = HttpWire(served.url), []
+    reader = threading.Thread(target=lambda: said.append(wire.read("get", "t", {"key": b"k"}, 0, 60_000).exception(5)))
+    reader.start()
+    wait_until(lambda: not served.network.faults)
+
+    wire.close()
+
+    reader.join(10)
+    assert str(said[0]) == "the connection was closed by this program"
+
+
 # ---- nodes
 
 

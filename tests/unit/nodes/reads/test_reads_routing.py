@@ -115,7 +115,7 @@ STORIES = {
     "after the deadline nobody else is asked": """
         0 workers w1 w2          |
         0 ask r1 0 400           | r1>w1
-        401 error r1 w1 TimedOut slow | r1 late [no worker answered the read in 0.4 s; w1: slow]
+        401 error r1 w1 TimedOut slow | r1 late [no worker answered the read in time; w1: slow]
     """,
     "a wrong request is not sent again": """
         0 workers w1 w2          |
@@ -182,7 +182,7 @@ STORIES = {
         0 ask r1 0 1000          | r1>w1
         1000 tick                |
         1999 tick                |
-        2000 tick                | r1 late [no worker answered the read in 2.0 s; w1 did not answer]
+        2000 tick                | r1 late [no worker answered the read in time; w1 did not answer]
         2001 answer r1 w1        | late
     """,
     "who leaves three reads unanswered gets probes until it answers one": """

@@ -20,8 +20,8 @@ MALFORMED_UPDATES = [
     ("FOO", "line 1, column 1"),
     ("INSERT DATA { <urn:a> <urn:b> 1", "line 1, column 32"),
     ("INSERT DATA { <urn:a> <urn:b> }", "line 1, column"),
-    ("INSERT DATA { <urn:a> <urn:b> ?x }", "Variables are not allowed"),
-    ("DELETE DATA { _:b <urn:b> 1 }", "blank nodes are not allowed"),
+    ("INSERT DATA { <urn:a> <urn:b> ?x }", "column 35: Variables are not allowed in INSERT DATA"),
+    ("DELETE DATA { _:b <urn:b> 1 }", ": Variables and blank nodes are not allowed in DELETE DATA"),
     ("INSERT DATA { <a> <urn:b> 1 }", "line 1, column"),
     ("INSERT DATA { x:a <urn:b> 1 }", "line 1, column"),
     ("CLEAR ALL;\nINSERT DATA { <urn:a> }", "line 2, column"),
@@ -69,6 +69,11 @@ def test_a_malformed_update_is_refused_with_its_place(text: str, hint: str) -> N
 def test_a_malformed_query_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^MALFORMED QUERY: line"):
         check_query(text)
+
+
+def test_what_the_engine_says_in_words_is_not_lost_among_the_signs_that_it_expected() -> None:
+    with pytest.raises(InvalidRequest, match=r"^MALFORMED QUERY: line 1, column 24: Prefix not found$"):
+        check_query("SELECT * { ?s foaf:name ?o }")
 
 
 @pytest.mark.parametrize(

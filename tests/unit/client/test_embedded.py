@@ -1,0 +1,47 @@
+"""A whole cluster in a program: from the path of a cluster file, and while nothing of it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from brokerha.embedded import EmbeddedCluster
+from brokerha.model import errors
+
+FILE = """\
+[cluster]
+name = "orders"
+broker = "embedded://by-path"
+
+[[master]]
+id = "m1"
+
+[[worker]]
+id = "w1"
+master = "m1"
+"""
+
+
+@pytest.mark.parametrize("form", [str, Path])
+def test_it_is_opened_by_the_path_of_its_file(tmp_path: Path, form: type) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(FILE)
+
+    with EmbeddedCluster(form(path)) as cluster:
+        db = cluster.client()
+        db.put("prices", "sku-1", b"9.90")
+        assert db.get("prices", "sku-1", min_lsn="latest") == b"9.90"
+
+
+def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(errors.ConfigurationError, match=r"cluster\.toml"):
+        EmbeddedCluster(tmp_path / "cluster.toml")
+
+
+def test_a_write_that_no_master_ever_had_is_not_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(FILE)
+
+    with pytest.raises(errors.NotReady, match="none of m1 is running"):
+        EmbeddedCluster(path).client().put("prices", "sku-1", b"9.90", timeout=0.2)

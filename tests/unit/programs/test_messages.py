@@ -1,0 +1,80 @@
+"""What the programs say: one sentence about what is wrong, and no password."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import sys
+from types import ModuleType
+
+import pytest
+
+from brokerha.model.errors import NotReady
+from consumers import changes, queue_worker
+from producers import bridge, publisher
+
+BROKER = "amqp://anna:secret@127.0.0.1:5672/orders"
+
+
+@pytest.mark.parametrize(
+    ("program", "function", "arguments"),
+    [
+        (bridge, "move", ["--from", BROKER, "--queue", "q", "--to", BROKER, "--into", "inbox"]),
+        (changes, "follow", ["--broker", BROKER, "--queue", "q"]),
+        (queue_worker, "consume", ["--cluster", BROKER]),
+    ],
+)
+def test_what_is_tried_again_is_told_in_one_sentence_without_a_password(
+    program: ModuleType, function: str, arguments: list[str], monkeypatch, caplog
+) -> None:
+    ends = iter([program.AMQPError("away") if hasattr(program, "AMQPError") else NotReady("away"), None])
+
+    def once(*_: object) -> None:
+        if error := next(ends):
+            raise error
+
+    monkeypatch.setattr(program, function, once)
+    monkeypatch.setattr("sys.argv", ["program", *arguments])
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("logging.basicConfig", lambda **_: None)
+    monkeypatch.setattr("brokerha.connect", lambda _address: contextlib.nullcontext())
+
+    assert program.main() == 0
+
+    [told] = [record.getMessage() for record in caplog.records]
+    assert "once in 0" in told
+    assert told.endswith(("away.", "away")), told
+    assert "secret" not in told
+    assert " at 0x" not in told
+    assert logging.getLogger("pika").level == logging.CRITICAL
+
+
+@pytest.mark.parametrize("url", ["amqp://anna:secret@host:port/orders", "http://anna:secret@host/orders"])
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        (bridge, ["--queue", "q", "--to", BROKER, "--into", "inbox", "--from"]),
+        (changes, ["--queue", "q", "--broker"]),
+        (publisher, ["--broker"]),
+    ],
+)
+def test_an_address_that_is_none_is_told_with_the_form_of_one_and_is_not_shown(
+    program: ModuleType, arguments: list[str], url: str, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr("sys.argv", ["program", *arguments, url])
+
+    with pytest.raises(SystemExit):
+        program.main()
+
+    told = capsys.readouterr().err
+    assert "write amqp://user:password@host:port/vhost" in told
+    assert "secret" not in told
+
+
+def test_a_driver_that_is_missing_is_named_with_what_brings_it(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.delitem(sys.modules, "producers.coordinator", raising=False)
+
+    with pytest.raises(SystemExit, match=r"pip install 'brokerha\[postgresql\]'"):
+        importlib.import_module("producers.coordinator")
