@@ -36,7 +36,7 @@ from brokerha.model.errors import (
     WrongState,
 )
 from brokerha.model.ids import Lsn, NodeId, TxId, is_tx_id
-from brokerha.model.operations import NOT_UTF_8, Operation, pack_operations
+from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.outside.isolation import READ_COMMITTED, SERIALIZABLE
 from brokerha.model.outside.levels import parse_ack, parse_apart, parse_min_lsn
 from brokerha.model.requests import WAIT, Reply
@@ -323,15 +323,6 @@ class Calls(Reads):
                     raise
             finally:
                 transaction.abandon()
-
-
-@contextlib.contextmanager
-def _utf_8() -> Iterator[None]:
-    """Around what writes a question: text that UTF-8 cannot write is told like any other mistake."""
-    try:
-        yield
-    except UnicodeEncodeError:
-        raise InvalidRequest(NOT_UTF_8) from None
 
 
 def milliseconds(seconds: float) -> int:

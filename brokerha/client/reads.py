@@ -199,11 +199,7 @@ def as_bytes(value: str | bytes | bytearray | memoryview) -> bytes:
         with in_utf8():
             return value.encode()
     try:
-        if isinstance(value, str):
-            return value.encode()
         return value if isinstance(value, bytes) else bytes(memoryview(value))
-    except UnicodeEncodeError:
-        raise InvalidRequest(NOT_UTF_8) from None
     except TypeError:
         raise InvalidRequest(f"a key, a value and a message are text or bytes, not {type(value).__name__}") from None
 

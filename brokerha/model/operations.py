@@ -64,7 +64,6 @@ from brokerha.model.reserved import pieces, staging
 BODY_LIMIT_BYTES = 8 * 1024 * 1024
 """Largest body of one transaction; larger input is split by the client (RabbitMQ refuses far larger messages)."""
 OPERATIONS_LIMIT = 100_000
-NOT_UTF_8: Final = "a text holds half of a surrogate pair, which UTF-8 cannot write"
 TOO_LARGE: Final = "split it; quads of any number are loaded from a file: brokerha load, brokerha pipeline load"
 """What to do."""
 
