@@ -118,7 +118,7 @@ def test_a_node_that_is_behind_is_alive_and_not_ready(node: Node) -> None:
     assert node.get("/readyz?max-lag=7").status == 200
     behind = node.get("/readyz?max-lag=6&max-lag-s=2.5s")
     assert (behind.status, "[-]lag" in behind.text) == (503, True)
-    assert node.get("/livez").status == 200
+    assert node.get("/livez?verbose").status == 200
 
 
 def test_readiness_may_wait_for_what_is_known_now(node: Node, monkeypatch) -> None:
