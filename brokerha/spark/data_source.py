@@ -300,8 +300,6 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         is_limited = not isinstance(limit, ReadAllAvailable)
         with open_source(self.spec) as source:
             start_lsn = self._lsn_of(start, source)
-            if self._pinned_s is None:
-                self._pin(start_lsn + 1)
             first_held, last_lsn = source.first_lsn(), source.last_lsn()
             for end in (self._target, self.options.ending_lsn):
                 last_lsn = last_lsn if end is None else min(last_lsn, end)
@@ -309,6 +307,9 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
                 start_lsn = max(start_lsn, min(first_held - 1, last_lsn))
             elif start_lsn + 1 < first_held:
                 raise LinesMissing(lost(start_lsn + 1, first_held))
+            if self._pinned_s is None:
+                # What is lost cannot be kept, and masters refuse to.
+                self._pin(max(start_lsn + 1, first_held))
             max_entries = self.options.max_entries if is_limited else None
             max_bytes = self.options.max_bytes if is_limited else None
             end = reach(source, start_lsn, last_lsn, max_entries, max_bytes)

@@ -20,6 +20,7 @@ from brokerha.pipeline.ranges import ReadOptions
 from brokerha.pipeline.rows import SCHEMA, table_of
 from brokerha.pipeline.sources import SourceSpec, open_source
 from brokerha.spark import data_source
+from brokerha.stores.backup.log_pages import LinesMissing
 from tests.unit.http.fake_front import FakeFront
 from tests.unit.pipeline.made_archives import Log
 from tests.unit.pipeline.random_log import random_entries
@@ -228,6 +229,22 @@ def test_a_stream_with_a_pin_has_masters_keep_what_it_has_not_read(log, monkeypa
     pins.is_away = False
     again.latestOffset(end, stream.getDefaultReadLimit())
     assert pins.set[2:] == [("copy", 50, 60)]
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [False, True])
+def test_a_stream_with_a_pin_whose_log_was_trimmed_pins_what_there_is_or_says_what_is_lost(tmp_path, monkeypatch, fail_on_data_loss):
+    pins, late = Pins(), Log(tmp_path / "late", ENTRIES[100:])
+    monkeypatch.setattr(data_source, "cluster_of", lambda spec: contextlib.nullcontext(pins))
+    monkeypatch.setattr(data_source, "open_source", lambda spec: open_source(late.spec))
+    options = ReadOptions(pin="copy", pin_for_s=60, fail_on_data_loss=fail_on_data_loss)
+    stream = data_source.LogStreamReader(SourceSpec(url="http://a"), options, ["lsn"])
+    start = {"cluster": "", "lsn": 19}
+    if fail_on_data_loss:
+        with pytest.raises(LinesMissing, match="failOnDataLoss=false"):
+            stream.latestOffset(start, stream.getDefaultReadLimit())
+        return
+    assert stream.latestOffset(start, stream.getDefaultReadLimit())["lsn"] == ENTRIES[-1].lsn
+    assert pins.set == [("copy", 101, 60)]
 
 
 def test_a_pin_needs_nodes():
