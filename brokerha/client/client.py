@@ -133,7 +133,7 @@ class Client(Calls):
         return self.write([("create-repository", repository)], timeout=timeout, key=key)
 
     def remove_repository(self, repository: str, *, timeout: float | None = None, key: TxId = "") -> Written:
-        """Remove a repository with all that is in it. Raises Rejected when there is none."""
+        """Remove a repository with all that is in it. Raises Rejected when there is none, or when that is more than 10 MiB: empty it in parts first."""
         return self.write([("remove-repository", repository)], timeout=timeout, key=key)
 
     def control_add(
