@@ -47,6 +47,9 @@ FAULTS: Final = (OSError, http.client.HTTPException, ValueError)
 class NotConnected(OSError):
     """No connection came about: nothing of the request was sent."""
 
+    is_explained: bool = False
+    """Whether the text says what to do about it, which is not to start nodes."""
+
 
 class _Base(NamedTuple):
     """A node's URL, taken apart."""
@@ -209,9 +212,10 @@ class Connections:
             connection.connect()
         except ssl.SSLCertVerificationError as error:
             connection.close()
-            raise NotConnected(
-                f"its certificate is not trusted ({error.verify_message}): name its authority with BROKERHA_CA_FILE, and the host as the certificate does"
-            ) from None
+            remedy = "name its authority with BROKERHA_CA_FILE, and the host as the certificate does"
+            untrusted = NotConnected(f"its certificate is not trusted ({error.verify_message}): {remedy}")
+            untrusted.is_explained = True
+            raise untrusted from None
         except (OSError, ValueError) as error:  # A ValueError: the host can be no name.
             connection.close()
             raise NotConnected(str(error) or type(error).__name__) from None

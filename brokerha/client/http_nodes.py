@@ -232,7 +232,9 @@ def error_of_answer(url: str, status: int, headers: Mapping[str, str], body: byt
 
 def unreachable(url: str, error: Exception) -> Unreachable:
     """What a failed exchange with a node is to the caller."""
-    return Unreachable(f"{url}: {str(error) or type(error).__name__}")
+    told = Unreachable(f"{url}: {str(error) or type(error).__name__}")
+    told.remedy = None if getattr(error, "is_explained", False) else ""
+    return told
 
 
 def ask_everywhere(urls: Sequence[str], ask: Callable[[str], T]) -> dict[str, T]:

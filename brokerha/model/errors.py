@@ -161,8 +161,8 @@ class TimedOut(NotReady):
 class Unreachable(BrokerhaError):
     """No node answered at the given address within the deadline."""
 
-    remedy: str = ""
-    """What a person does about it, where starting nodes is not it."""
+    remedy: str | None = ""
+    """What a person does about it, where starting nodes is not it; None where the text says it."""
 
 
 class ConfigurationError(BrokerhaError):

@@ -20,7 +20,7 @@ from brokerha.cli.common.cluster import cluster_file
 from brokerha.cli.common.command import Answer, Group
 from brokerha.cli.common.options import ConfigFileOption, Options
 from brokerha.cli.common.output import columns
-from brokerha.model.errors import ConfigurationError, InvalidRequest, NotFound, Unreachable
+from brokerha.model.errors import ConfigurationError, InvalidRequest, NotFound
 
 if TYPE_CHECKING:
     from brokerha.transports.rabbitmq.addresses import Address
@@ -194,12 +194,9 @@ def _messages(config: Path | None, limit: int) -> Iterator[tuple[Quarantine, Qua
 
     logs.to_stderr(logs.COMMAND)
     for address in _brokers(config):
-        try:
-            with Quarantine(address) as quarantine:
-                for message in quarantine.messages(limit):
-                    yield quarantine, message
-        except Unreachable as error:
-            raise exits.NoBroker(str(error)) from None
+        with Quarantine(address) as quarantine:
+            for message in quarantine.messages(limit):
+                yield quarantine, message
 
 
 def _brokers(config: Path | None) -> list[Address]:

@@ -31,17 +31,12 @@ class ReaderGone(Exception):
     """The reader of our output went away; typer would end the program with 1 for the error that Python raises, as for a degraded cluster."""
 
 
-class NoBroker(errors.Unreachable):
-    """A command that needs the broker itself does not reach it, or is refused there: no node can help."""
-
-
 _CODES: tuple[tuple[type[errors.BrokerhaError], int], ...] = (
     (errors.ConfigurationError, CONFIGURATION),
     (errors.Unreachable, UNREACHABLE),
 )
 
 _REMEDIES: tuple[tuple[type[errors.BrokerhaError], str], ...] = (
-    (NoBroker, "start the broker, or correct its URL: broker in the cluster file, or BROKERHA_BROKER_URL"),
     (errors.Unreachable, "start the nodes (brokerha up), or name another one with --url"),
     (errors.OutcomeUnknown, "ask later with: brokerha wait {txid}"),
     (errors.NotReady, "try again; brokerha status says what is missing"),
@@ -59,10 +54,10 @@ def exit_code_of(error: errors.BrokerhaError) -> int:
 def error_line(error: errors.BrokerhaError) -> str:
     """What happened, why, and what to do, in one line."""
     text = " ".join(str(error).split()) or type(error).__name__
-    remedy = getattr(error, "remedy", "") or next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), "")
-    remedy = remedy.format(txid=getattr(error, "txid", ""))
-    # A node whose certificate is not trusted runs: that text says itself what to do.
-    return f"{text}; {remedy}" if remedy and "BROKERHA_CA_FILE" not in text else text
+    own = getattr(error, "remedy", "")
+    usual = next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), "")
+    remedy = "" if own is None else own or usual.format(txid=getattr(error, "txid", ""))
+    return f"{text}; {remedy}" if remedy else text
 
 
 def say(text: str) -> None:

@@ -15,6 +15,8 @@ from brokerha.cli.common import exits
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.main import GROUPS
 from brokerha.cli.reference.page import page
+from brokerha.client.http_connections import NotConnected
+from brokerha.client.http_nodes import unreachable
 from brokerha.client.outcomes import Written
 from brokerha.model import errors
 from brokerha.model.errors import Unreachable
@@ -34,6 +36,14 @@ id = "w1"
 master = "m1"
 http = "127.0.0.1:2"
 """
+
+
+def untrusted() -> NotConnected:
+    error = NotConnected("not trusted: name its authority")
+    error.is_explained = True
+    return error
+
+
 CLUSTER_COMMANDS = {
     "status": [],
     "update": ["INSERT DATA { <a:a> <a:a> 1 }"],
@@ -156,7 +166,7 @@ def test_the_program_ends_with_these_codes_as_a_process(tmp_path):
         (errors.ReadOnly("the disk is full"), 2, "the disk is full; try again; brokerha status says what is missing"),
         (errors.InvalidRequest("bad SPARQL\n at line 1"), 2, "bad SPARQL at line 1"),
         (errors.Unreachable("nobody"), 3, "start the nodes (brokerha up), or name another one with --url"),
-        (errors.Unreachable("not trusted: name it with BROKERHA_CA_FILE"), 3, "name it with BROKERHA_CA_FILE"),
+        (unreachable("http://m1", untrusted()), 3, "http://m1: not trusted: name its authority"),
         (errors.ConfigurationError("c.toml:1: x"), 78, "c.toml:1: x"),
     ],
 )

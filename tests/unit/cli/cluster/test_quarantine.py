@@ -40,7 +40,7 @@ def test_a_broker_that_is_not_there_is_exit_code_3(run, monkeypatch):
     assert ran.code == 3
     assert "nothing listens at 127.0.0.1:1" in ran.err
     assert "guest:guest" not in ran.err
-    assert ran.err.endswith("; start the broker, or correct its URL: broker in the cluster file, or BROKERHA_BROKER_URL\n")
+    assert ran.err.endswith("; start the broker, or correct its address\n")
 
 
 @pytest.mark.parametrize(
