@@ -365,12 +365,18 @@ def start_is_clean() -> Iterator[None]:
 
 @contextlib.contextmanager
 def cut_off_questions_untold() -> Iterator[None]:
-    """For as long as the block runs, what py4j says through the root logger itself is dropped; it also comes as an error."""
-    logging.root.addFilter(_is_of_others)
+    """For as long as the block runs, what py4j says through the root logger itself is dropped; it also comes as an error.
+
+    So is what it says through its own loggers: the root logger has a handler for that from the first of those words on.
+    """
+    loggers = [logging.root, *(logging.getLogger(f"py4j.{module}") for module in _MODULES_OF_PY4J)]
+    for logger in loggers:
+        logger.addFilter(_is_of_others)
     try:
         yield
     finally:
-        logging.root.removeFilter(_is_of_others)
+        for logger in loggers:
+            logger.removeFilter(_is_of_others)
 
 
 def children() -> set[int]:

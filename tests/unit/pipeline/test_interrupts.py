@@ -57,3 +57,16 @@ def test_only_words_of_py4j_through_the_root_logger_are_dropped(caplog: pytest.L
         tell("another")
     tell("clientserver")
     assert [each.message for each in caplog.records] == ["another", "clientserver"]
+
+
+def test_words_of_py4j_through_its_own_loggers_are_dropped_too(caplog: pytest.LogCaptureFixture) -> None:
+    # What it says through the root logger gives that a handler, which then has these as well.
+    def tell(logger: str, module: str) -> None:
+        record = logging.LogRecord(logger, logging.ERROR, f"/x/{module}.py", 1, logger, (), None)
+        logging.getLogger(logger).handle(record)
+
+    with cut_off_questions_untold():
+        tell("py4j.clientserver", "clientserver")
+        tell("another", "another")
+    tell("py4j.clientserver", "clientserver")
+    assert [each.message for each in caplog.records] == ["another", "py4j.clientserver"]
