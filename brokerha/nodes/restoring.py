@@ -1,4 +1,5 @@
-"""Directories of nodes made from a backup: a worker gets the copy and its lines, a master a journal that begins there.
+"""Directories of nodes made from a backup: a worker gets the copy and its lines, a master a journal that begins there, and the other processes
+of that master nothing: they load the journal. With one of its own from before such a process would take over, and bring back what was.
 
     plan      which state, which directories, what is in the way      nothing is changed
     prepare   everything is read; each directory is made beside its place (stores/backup/placing.py)
@@ -23,6 +24,7 @@ from brokerha.model.errors import StoreError
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.operations import REJECTED
 from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import NodeEntry
 from brokerha.ports.copies import Snapshot
 from brokerha.stores.backup.directory import BackupDirectory, Progress, no_progress
 from brokerha.stores.backup.manifest import Manifest
@@ -40,14 +42,14 @@ class Place(NamedTuple):
 
     node: NodeId
     role: str
-    """``worker`` or ``master``."""
+    """``worker``, ``master``, or ``backup``, whose directory is empty then."""
     directory: Path
 
 
 def places_of(config: ClusterConfig) -> list[Place]:
     """All directories of a cluster file, workers first: a master finds its workers ready."""
-    workers = [Place(worker.id, worker.role, config.data_directory(worker.id)) for worker in config.workers]
-    return workers + [Place(master.id, master.role, config.data_directory(master.id)) for master in config.masters]
+    nodes: list[NodeEntry] = [*config.workers, *config.masters, *config.backups]
+    return [Place(node.id, node.role, config.data_directory(node.id)) for node in nodes]
 
 
 class Restoring:
@@ -79,7 +81,7 @@ class Restoring:
             for place in places
             if place.role == "worker"
         }
-        self._journals = {place.node: self._placing(place) for place in places if place.role == "master"}
+        self._journals = {place.node: self._placing(place) for place in places if place.role != "worker"}
 
     def obstacles(self) -> list[Obstacle]:
         """What is in the way, place by place; nothing for one that a run before has put there."""
@@ -106,18 +108,21 @@ class Restoring:
                 applied = self._restores[place.node].prepare(snapshot, note_bytes, note_lines)
                 self.items = applied.items
         for place in left:
-            if place.role == "master":
-                self._make_journal(place.node)
+            if place.role != "worker":
+                self._make_journal(place)
         for place in left:
             self._placing_at(place).place(is_forced=is_forced)
         for place in self.places:
             self._placing_at(place).finish()
 
-    def _make_journal(self, node: NodeId) -> None:
-        placing = self._journals[node]
+    def _make_journal(self, place: Place) -> None:
+        placing = self._journals[place.node]
         with placing.claimed():
             delete_tree(placing.inside)
-            Log(FileDisk(placing.inside), self.cluster, node, begin_at=self.beginning()).close()
+            if place.role == "master":
+                Log(FileDisk(placing.inside), self.cluster, place.node, begin_at=self.beginning()).close()
+            else:
+                placing.inside.mkdir()
             placing.make_durable()
 
     def beginning(self) -> Beginning | None:

@@ -259,6 +259,20 @@ def test_a_whole_cluster_begins_after_the_restored_lsn(run, made):
     assert (ran.code, "x1 holds data" in ran.err) == (2, True)
 
 
+def test_a_backup_of_a_master_keeps_nothing_of_what_was_before(run, made):
+    # With its journal it would take over, as it knows more than the restored master, and undo the restore.
+    path = Path("cluster.toml")
+    path.write_text(FILE + '\n[[backup]]\nid = "m1b"\nmaster = "m1"\n')
+    folder = made.home / "new" / "m1b"
+    folder.mkdir(parents=True)
+    (folder / "current").write_text("of before")
+    ran = run("restore", "monday", "--all")
+    assert (ran.code, "m1b holds data: current" in ran.err) == (2, True)
+    assert run("restore", "monday", "--all", "--force", "other").code == 0
+    assert not list(folder.iterdir())
+    assert run("restore", "monday", "--node", "m1b").code == 0
+
+
 def test_the_nodes_of_one_machine_are_restored_by_name(run, made):
     assert run("restore", "monday", "--node", "m2", "--node", "x2").code == 0
     assert sorted(path.name for path in (made.home / "new").iterdir()) == ["m2", "x2"]
