@@ -47,8 +47,8 @@ class Place(NamedTuple):
 
 
 def places_of(config: ClusterConfig) -> list[Place]:
-    """All directories of a cluster file, workers first: a master finds its workers ready."""
-    nodes: list[NodeEntry] = [*config.workers, *config.masters, *config.backups]
+    """All directories of a cluster file: a master finds its workers ready, and no backup that knows more than it."""
+    nodes: list[NodeEntry] = [*config.workers, *config.backups, *config.masters]
     return [Place(node.id, node.role, config.data_directory(node.id)) for node in nodes]
 
 
