@@ -171,14 +171,10 @@ class AsyncTransaction(_InThreads):
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self._run(functools.partial(self._of.__exit__, kind, error, trace))
 
-    async def accept(
-        self, queue: str, count: int | None = None, *, wait: float = 0.0, bodies: bool = True
-    ) -> Any:
+    async def accept(self, queue: str, count: int | None = None, *, wait: float = 0.0, bodies: bool = True) -> Any:
         """As `Transaction.accept`: a message or None; with ``count`` a list. Who stops waiting is free of it after `STEP_S`."""
         counted = () if count is None else (count,)
         clock = asyncio.get_running_loop().time
@@ -249,9 +245,7 @@ class AsyncSession(_InThreads):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -287,9 +281,7 @@ class AsyncSession(_InThreads):
                     return await work(transaction)
         raise AssertionError("unreachable")
 
-    async def accept(
-        self, queue: str, count: int | None = None, *, wait: float = 0.0, timeout: float | None = None
-    ) -> Any:
+    async def accept(self, queue: str, count: int | None = None, *, wait: float = 0.0, timeout: float | None = None) -> Any:
         """As `Session.accept`: a message or None; with ``count`` a list. Once nobody waits for it, it takes nothing more."""
         most, unwanted = 1 if count is None else count, threading.Event()
         try:

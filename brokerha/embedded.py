@@ -176,9 +176,7 @@ class FrontWire:
         attempt(attempts)
         return answer
 
-    def read(
-        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int
-    ) -> Future[ReadOutcome]:
+    def read(self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int) -> Future[ReadOutcome]:
         """Read through the first running master, inside of a transaction through the one that has it."""
         arguments = dict(arguments)
         return self._front(arguments.pop("node", "")).read(kind, name, arguments, min_lsn, timeout_ms)

@@ -41,7 +41,11 @@ class Log:
 
     def __init__(self, path: str) -> None:
         self._file = sqlite3.connect(path, timeout=10, isolation_level=None)
-        for statement in ("PRAGMA synchronous = FULL", "PRAGMA locking_mode = EXCLUSIVE", "CREATE TABLE IF NOT EXISTS committed (id TEXT PRIMARY KEY)"):
+        for statement in (
+            "PRAGMA synchronous = FULL",
+            "PRAGMA locking_mode = EXCLUSIVE",
+            "CREATE TABLE IF NOT EXISTS committed (id TEXT PRIMARY KEY)",
+        ):
             self._file.execute(statement)
         self._file.execute("CREATE TABLE IF NOT EXISTS coordinator AS SELECT ? AS name", [secrets.token_hex(4)])
         self.name = str(self._file.execute("SELECT name FROM coordinator").fetchone()[0])
@@ -107,7 +111,9 @@ def checked(line: str, databases: Databases) -> tuple[str, dict[str, list[Any]]]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{line.strip()[:80]}: {error!r}") from None
     if not good or not isinstance(ident, str):
-        raise ValueError(f"{line.strip()[:80]}: an id, and of each database SQL statements or lists that begin with one of {', '.join(KINDS)}")
+        raise ValueError(
+            f"{line.strip()[:80]}: an id, and of each database SQL statements or lists that begin with one of {', '.join(KINDS)}"
+        )
     return ident, work
 
 
@@ -125,7 +131,9 @@ def main() -> int:
     """Run all lines; returns the exit code."""
     parser = argparse.ArgumentParser(prog="coordinator", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--log", required=True, help="file of decisions; without it nobody knows how to end what is prepared")
-    parser.add_argument("--at", required=True, action="append", metavar="NAME=URL", help="a database: http://…, amqp://… or postgresql://…")
+    parser.add_argument(
+        "--at", required=True, action="append", metavar="NAME=URL", help="a database: http://…, amqp://… or postgresql://…"
+    )
     options = parser.parse_args()
     try:
         with contextlib.ExitStack() as stack:

@@ -83,8 +83,14 @@ def main() -> int:
     parser.add_argument("--timeout-s", type=float, default=30.0, help="for an answer, and for a broker that is away")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    publisher, applied, patience = Publisher(options.broker, options.repository, options.timeout_s), True, stop_after_delay(options.timeout_s)
-    again = Retrying(retry=retry_if_exception_type(AMQPError), wait=wait_random_exponential(0.2, max=5), stop=patience, reraise=True)
+    publisher, applied, patience = (
+        Publisher(options.broker, options.repository, options.timeout_s),
+        True,
+        stop_after_delay(options.timeout_s),
+    )
+    again = Retrying(
+        retry=retry_if_exception_type(AMQPError), wait=wait_random_exponential(0.2, max=5), stop=patience, reraise=True
+    )
     try:
         for key, update in writes_of(sys.stdin):
             status, lsn, error, reason = again(publisher.publish, key, update)

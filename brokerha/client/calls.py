@@ -201,9 +201,7 @@ class Calls(Reads):
         it, this connection by default; while it is in use nobody else may end it.
         """
         if self.branch is not None:
-            raise WrongState(
-                f"the two-phase transaction {self.branch.txid} is under way on this connection: end it first"
-            )
+            raise WrongState(f"the two-phase transaction {self.branch.txid} is under way on this connection: end it first")
         return Transaction(self, None, timeout, ack or self.ack, session, isolation)
 
     def run_transaction(
@@ -237,9 +235,7 @@ class Calls(Reads):
     def accept(self, queue: str, *, wait: float = 0.0, timeout: float | None = None) -> QueueMessage | None: ...
 
     @overload
-    def accept(
-        self, queue: str, count: int, *, wait: float = 0.0, timeout: float | None = None
-    ) -> list[QueueMessage]: ...
+    def accept(self, queue: str, count: int, *, wait: float = 0.0, timeout: float | None = None) -> list[QueueMessage]: ...
 
     def accept(
         self, queue: str, count: int | None = None, *, wait: float = 0.0, timeout: float | None = None
@@ -249,10 +245,7 @@ class Calls(Reads):
         With ``count`` up to so many of them, as a list. Raises OutcomeUnknown when the connection broke: they may be taken.
         """
         most = 1 if count is None else count
-        if self.branch is not None:
-            found = self.branch.accept(queue, most, wait=wait)
-        else:
-            found = self.take(queue, most, wait, timeout)
+        found = self.branch.accept(queue, most, wait=wait) if self.branch is not None else self.take(queue, most, wait, timeout)
         return found if count is not None else found[0] if found else None
 
     def take(

@@ -65,9 +65,7 @@ class Client(Calls):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
     def session(self) -> Session:
@@ -177,9 +175,7 @@ class Client(Calls):
             graph=graph, base_iri=base_iri, ack=ack, timeout=timeout, key=key, on_progress=on_progress, inside=inside,
         )  # fmt: skip
 
-    def large_transaction(
-        self, *, ack: str | None = None, timeout: float | None = None, key: TxId = ""
-    ) -> LargeTransaction:
+    def large_transaction(self, *, ack: str | None = None, timeout: float | None = None, key: TxId = "") -> LargeTransaction:
         """All or nothing of up to 512 MiB, in parts; see large.py. ``timeout`` is that of each part, and of the commit."""
         from brokerha.client.large import LargeTransaction
 
@@ -396,9 +392,7 @@ class Client(Calls):
         ``timeout``: the master ends it after so many seconds without a step before it is prepared.
         """
         if self.branch is not None:
-            raise WrongState(
-                f"the two-phase transaction {self.branch.txid} is under way on this connection: end it first"
-            )
+            raise WrongState(f"the two-phase transaction {self.branch.txid} is under way on this connection: end it first")
         if not isinstance(xid, Xid):
             raise InvalidRequest(f"a two-phase transaction is named by what xid(…) gives, not by {xid!r}")
         self.is_prepare_refused = False

@@ -48,12 +48,7 @@ class _Range(NamedTuple):
     end: bytes | None
 
     def has(self, table: str, key: bytes) -> bool:
-        return (
-            table == self.table
-            and key.startswith(self.prefix)
-            and key >= self.start
-            and (self.end is None or key < self.end)
-        )
+        return table == self.table and key.startswith(self.prefix) and key >= self.start and (self.end is None or key < self.end)
 
 
 def export(

@@ -304,7 +304,9 @@ def _identity(environ: Mapping[str, str]) -> dict[str, str]:
     if token := _secret(environ, "BROKERHA_TOKEN"):
         if not (token.isascii() and token.isprintable()):
             # What refuses it further on would show it.
-            raise ConfigurationError("BROKERHA_TOKEN or BROKERHA_TOKEN_FILE: no token, which is one line: take the one that brokerha user add --token printed")
+            raise ConfigurationError(
+                "BROKERHA_TOKEN or BROKERHA_TOKEN_FILE: no token, which is one line: take the one that brokerha user add --token printed"
+            )
         return {"Authorization": f"Bearer {token}"}
     if user := environ.get("BROKERHA_USER", ""):
         pair = f"{user}:{_secret(environ, 'BROKERHA_PASSWORD')}"

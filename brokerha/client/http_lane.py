@@ -218,9 +218,7 @@ class HttpLane:
             return None
         problem = error_of_answer(url, response.status, response.headers, body)
         if problem is None:
-            problem = ProtocolError(
-                f"{url} answers {response.status} to a batch, and no replies: it is no brokerha node"
-            )
+            problem = ProtocolError(f"{url} answers {response.status} to a batch, and no replies: it is no brokerha node")
         if response.status >= 500 and "brokerha-error" not in response.headers:
             # A gateway, or a fault of the node: nobody knows how far the batch came.
             self._in_doubt(url, batch, problem)

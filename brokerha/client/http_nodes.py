@@ -113,9 +113,7 @@ class HttpNodes:
         """``is_writable`` asks a node whether it takes writes, in a thread of its own; it must end."""
         self.urls = tuple(dict.fromkeys(url.strip().rstrip("/") for url in urls if url.strip()))
         if not self.urls or not all(map(_is_address, self.urls)):
-            raise ConfigurationError(
-                f"{', '.join(urls) or 'nothing'!r} is no address: write http://host:port, several with commas"
-            )
+            raise ConfigurationError(f"{', '.join(urls) or 'nothing'!r} is no address: write http://host:port, several with commas")
         self._draw = draw
         self._is_writable = is_writable
         self._clock_s = clock_s

@@ -106,9 +106,7 @@ class HttpWire:
         """Send writes together, in order."""
         return self._lane.submit(writes, level, copies, timeout_ms, apart)
 
-    def read(
-        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int
-    ) -> Future[ReadOutcome]:
+    def read(self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int) -> Future[ReadOutcome]:
         """Ask for a read, and wait for it: a hop to another thread would cost half as much as the read itself."""
         future: Future[ReadOutcome] = Future()
         try:
@@ -273,9 +271,7 @@ class HttpWire:
         method, path, headers, content = request
         all_headers = {**headers, "Brokerha-Timeout-Ms": str(max(1, round(seconds * 1000)))}
         try:
-            exchange = self._connections.send(
-                method, url, path, all_headers, content, min(seconds, CONNECT_S), seconds + MARGIN_S
-            )
+            exchange = self._connections.send(method, url, path, all_headers, content, min(seconds, CONNECT_S), seconds + MARGIN_S)
             answer = HttpAnswer(exchange.headers, exchange.content(until_s))
         except TimeoutError:
             return TimedOut(f"{url} did not answer in {seconds:.1f} seconds")

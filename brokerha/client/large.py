@@ -83,9 +83,7 @@ class LargeTransaction:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if not self._is_over:
             if error is not None and self._is_kept:
                 self._is_over = True
@@ -112,9 +110,7 @@ class LargeTransaction:
         """Delete a key; one that is not there is no error."""
         self.write([("delete", table, as_bytes(key_name))])
 
-    def publish(
-        self, queue: str, body: str | bytes | Readable, content_type: str = "application/octet-stream"
-    ) -> None:
+    def publish(self, queue: str, body: str | bytes | Readable, content_type: str = "application/octet-stream") -> None:
         """Append a message to a queue; of any length, also what is read from a binary file. A long one is handed over in pieces."""
         content = BytesIO(as_bytes(body)) if isinstance(body, (str, bytes)) else body
         head = _filled(content, WHOLE_BYTES)

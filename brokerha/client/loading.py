@@ -115,10 +115,7 @@ def load(
     if inside is not None and not key:
         key = f"{inside.name}.{inside.parts}"
     prefix = f"l{hashlib.blake2b(key.encode(), digest_size=8).hexdigest() if key else secrets.token_hex(8)}x"
-    if isinstance(source, (str, Path)):
-        lines = _of_file(Path(source), name, base_iri)
-    else:
-        lines = statements(source, name, base_iri)
+    lines = _of_file(Path(source), name, base_iri) if isinstance(source, (str, Path)) else statements(source, name, base_iri)
     # Parsers invent labels, another one at each run; a load that may be repeated needs the same text each time.
     numbers: dict[str, int] | None = {} if key and name not in _BY_LINES else None
     prepared = (_prepared(line, number, prefix, numbers, graph) for number, line in lines)
@@ -131,9 +128,7 @@ def load(
 class _Load:
     """One load under way."""
 
-    def __init__(
-        self, into: Pipeline | LargeTransaction, repository: str, key: TxId, on_progress: Progress | None
-    ) -> None:
+    def __init__(self, into: Pipeline | LargeTransaction, repository: str, key: TxId, on_progress: Progress | None) -> None:
         self._into = into
         self._limit_s = into.limit_s if isinstance(into, Pipeline) else 0.0
         self._repository = repository
@@ -166,10 +161,7 @@ class _Load:
         key = f"{self._key}.{self._number}" if self._key else ""
         operation = ("add", self._repository, "\n".join(batch) + "\n")
         future: Future[Written]
-        if isinstance(self._into, Pipeline):
-            future = self._into.write([operation], key=key)
-        else:
-            future = _staged(self._into, operation)
+        future = self._into.write([operation], key=key) if isinstance(self._into, Pipeline) else _staged(self._into, operation)
         self._sent.append((first, last, len(batch), future))
         # A failure ends the load soon, and the list stays as short as the window.
         while self._sent and (self._sent[0][3].done() or len(self._sent) > WINDOW):

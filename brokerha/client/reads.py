@@ -145,9 +145,7 @@ class Reads:
         outcome = self.read("queue", name, {"after": after, "limit": limit}, min_lsn, timeout)
         return [message_of(row) for row in msgpack.unpackb(outcome.body, use_list=False)]
 
-    def message_body(
-        self, queue: str, message_id: str, *, min_lsn: Least = None, timeout: float | None = None
-    ) -> Iterator[bytes]:
+    def message_body(self, queue: str, message_id: str, *, min_lsn: Least = None, timeout: float | None = None) -> Iterator[bytes]:
         """The body of one message, in pieces; ``timeout`` is that of each. Raises NotFound when the message is not there, or is taken meanwhile."""
         number, count = 0, 1
         while number < count:

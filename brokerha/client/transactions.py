@@ -129,9 +129,7 @@ class Transaction(Reads):
     def __enter__(self) -> Self:
         return self if self.state == OPEN else self.begin()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is not None:
             self.abandon()
         elif self.state != OVER:

@@ -100,9 +100,7 @@ def parse_apps(texts: Sequence[str], config: ClusterConfig) -> dict[str, tuple[s
     for name, chosen in apps.items():
         wrong = [role for role in chosen if role not in APP_ROLES]
         if wrong:
-            raise ConfigurationError(
-                f"app {name}: there is no role {wrong[0]!r}: write {', '.join(APP_ROLES)}, joined by +"
-            )
+            raise ConfigurationError(f"app {name}: there is no role {wrong[0]!r}: write {', '.join(APP_ROLES)}, joined by +")
         if not is_node_id(name) or name in RESERVED or name in config.roles or name.startswith("link-"):
             raise ConfigurationError(
                 f"app {name!r}: write another name, of a-z, 0-9 and -, that no node and no queue of brokerha has"
@@ -150,9 +148,7 @@ def password_of(
 ) -> str:
     """The password of a secret; see the head of the module. Raises ConfigurationError."""
     variable = PASSWORD_VARIABLE + re.sub(r"[^A-Z0-9]", "_", secret.upper())
-    given = environ.get(variable) or (
-        read_secret(Path(environ[f"{variable}_FILE"])) if f"{variable}_FILE" in environ else ""
-    )
+    given = environ.get(variable) or (read_secret(Path(environ[f"{variable}_FILE"])) if f"{variable}_FILE" in environ else "")
     if given:
         return given
     there = read_secret(url_file(folder, secret))

@@ -82,9 +82,7 @@ def definitions_plan(
     Raises ConfigurationError.
     """
     if config.is_embedded:
-        raise ConfigurationError(
-            f"{config.path}: embedded:// is one process, which has no broker: name a RabbitMQ in broker"
-        )
+        raise ConfigurationError(f"{config.path}: embedded:// is one process, which has no broker: name a RabbitMQ in broker")
     brokers = brokers_of(config)
     # A link has one password at all brokers: its secret is kept for the next time.
     links = {link_name(each): password_of(link_name(each), environ, secrets) for each in brokers if len(brokers) > 1}
@@ -95,8 +93,7 @@ def definitions_plan(
         accounts = accounts_of(config, broker, others, apps)
         secret_of = secret_names(accounts, len(brokers), broker)
         known = [
-            replace(each, password=links.get(each.name) or password_of(secret_of[each.name], environ, secrets))
-            for each in accounts
+            replace(each, password=links.get(each.name) or password_of(secret_of[each.name], environ, secrets)) for each in accounts
         ]
         own = link_name(broker)
         upstreams = {
@@ -111,9 +108,7 @@ def definitions_plan(
         text = json.dumps(definitions(config, broker, known, upstreams), indent=1, ensure_ascii=False) + "\n"
         files.append(File(names[broker.name], text, is_secret=True))
         files += [
-            url_file_of(broker, each.user, each.password, secret_of[each.name], secrets)
-            for each in known
-            if each.name not in links
+            url_file_of(broker, each.user, each.password, secret_of[each.name], secrets) for each in known if each.name not in links
         ]
     for broker in brokers:
         if password := links.get(name := link_name(broker)):

@@ -89,7 +89,9 @@ def servers_of(config: ClusterConfig, names: Names, folder: Path) -> list[Server
     for node in config.nodes:
         if not node.http:
             if node.id in names:
-                raise ConfigurationError(f"{config.path}: {node.id} has no http address, so it needs no certificate: leave it out of --name")
+                raise ConfigurationError(
+                    f"{config.path}: {node.id} has no http address, so it needs no certificate: leave it out of --name"
+                )
             continue
         host, _ = http_address(node.http)
         is_everywhere = host in {"", "0.0.0.0", "::"}  # noqa: S104  (nobody listens here)
@@ -101,7 +103,9 @@ def servers_of(config: ClusterConfig, names: Names, folder: Path) -> list[Server
             )
         found.append(_server(config, node.id, hosts, folder))
     others = [name for name in names if name not in {node.id for node in config.nodes}]
-    return found + [Server(name, tuple(sorted(set(names[name]))), folder / f"{name}.pem", folder / f"{name}.key") for name in others]
+    return found + [
+        Server(name, tuple(sorted(set(names[name]))), folder / f"{name}.pem", folder / f"{name}.key") for name in others
+    ]
 
 
 def _server(config: ClusterConfig, node: str, hosts: set[str], folder: Path) -> Server:
@@ -112,13 +116,17 @@ def _server(config: ClusterConfig, node: str, hosts: set[str], folder: Path) -> 
     return Server(node, tuple(sorted(hosts)), certificate, key)
 
 
-def certificates_plan(cluster: str, servers: Sequence[Server], folder: Path, now: datetime, days: int, shown: Sequence[str] = ()) -> Plan:
+def certificates_plan(
+    cluster: str, servers: Sequence[Server], folder: Path, now: datetime, days: int, shown: Sequence[str] = ()
+) -> Plan:
     """All files, those that are there and good as they are; ``now`` has a time zone. Raises ConfigurationError.
 
     ``shown`` are next steps that only the caller knows. Files of servers must be of one server each.
     """
     if len({path for server in servers for path in (server.certificate, server.key)}) < 2 * len(servers):
-        raise ConfigurationError("http-certificate and http-key name the same file for two nodes, or for both: write {id} into their names")
+        raise ConfigurationError(
+            "http-certificate and http-key name the same file for two nodes, or for both: write {id} into their names"
+        )
     at, key_at = folder / "ca.pem", folder / "ca.key"
     kept = _read(at, key_at)
     authority = kept if kept is not None and _has_time(kept.certificate, now) else _authority(cluster, now)
@@ -126,14 +134,18 @@ def certificates_plan(cluster: str, servers: Sequence[Server], folder: Path, now
     if authority.key:
         key = _private_key(authority.key)
         if key is None or key.public_key() != authority.certificate.public_key():
-            raise ConfigurationError(f"{key_at} is not the key of {at}: bring the right one back, or move both away for a new authority")
+            raise ConfigurationError(
+                f"{key_at} is not the key of {at}: bring the right one back, or move both away for a new authority"
+            )
         files.append(File(key_at, authority.key, is_secret=True))
     ends = []
     for server in servers:
         pair = _read(server.certificate, server.key)
         if pair is None or not _is_good(pair, server, authority.certificate, now):
             if not authority.key:
-                raise ConfigurationError(f"{server.name} needs a certificate, and {key_at} is not there: bring it back, or move {at} away for a new authority")
+                raise ConfigurationError(
+                    f"{server.name} needs a certificate, and {key_at} is not there: bring it back, or move {at} away for a new authority"
+                )
             pair = _issued(authority, server, now, days)
         files += [File(server.certificate, pair.text), File(server.key, pair.key, is_secret=True)]
         ends.append(pair.certificate.not_valid_after_utc - _third(pair.certificate))
@@ -179,7 +191,9 @@ def _issued(authority: _Pair, server: Server, now: datetime, days: int) -> _Pair
     return _Pair(builder.sign(signer, hashes.SHA256()), _pem(key))
 
 
-def _builder(name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, days: int) -> x509.CertificateBuilder:
+def _builder(
+    name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, days: int
+) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -231,9 +245,7 @@ def _private_key(text: str) -> ec.EllipticCurvePrivateKey | None:
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> str:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    ).decode()
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()).decode()
 
 
 def _alternatives(hosts: Iterable[str]) -> list[x509.GeneralName]:
@@ -252,6 +264,10 @@ def _is_host(text: str) -> bool:
         return True
     labels = text.removeprefix("*.").split(".")
     return len(text) <= 253 and all(
-        1 <= len(label) <= 63 and label.isascii() and label.replace("-", "").isalnum() and not label.startswith("-") and not label.endswith("-")
+        1 <= len(label) <= 63
+        and label.isascii()
+        and label.replace("-", "").isalnum()
+        and not label.startswith("-")
+        and not label.endswith("-")
         for label in labels
     )

@@ -147,7 +147,11 @@ def _node(config: ClusterConfig, node: str, brokers: Sequence[Broker], folder: P
         "command": ["node", node, "-c", CLUSTER_FILE],
         "environment": environment,
         "secrets": [f"{node}-url"],
-        "volumes": [f"{node}-data:{DATA}", f"{_relative(config.path, folder)}:{CLUSTER_FILE}:ro", *_door_files(config, node, folder)],
+        "volumes": [
+            f"{node}-data:{DATA}",
+            f"{_relative(config.path, folder)}:{CLUSTER_FILE}:ro",
+            *_door_files(config, node, folder),
+        ],
         "networks": [_network(broker, len(brokers))],
         "read_only": True,
         "tmpfs": ["/tmp"],  # noqa: S108  (of a container)

@@ -72,9 +72,7 @@ def write(plan: Plan, folder: Path, *, force: bool) -> list[Found]:
     found = compare(plan, folder)
     differing = [str(each.path) for each in found if each.status == DIFFERS]
     if differing and not force:
-        raise ConfigurationError(
-            f"there with another content: {', '.join(differing)}; --force overwrites, --check compares only"
-        )
+        raise ConfigurationError(f"there with another content: {', '.join(differing)}; --force overwrites, --check compares only")
     try:
         for private in plan.folders:
             (folder / private).mkdir(mode=SECRET_FOLDER_MODE, parents=True, exist_ok=True)

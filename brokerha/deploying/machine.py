@@ -51,9 +51,7 @@ def nodes_here(config: ClusterConfig, names: Sequence[str] = (), hosts: Collecti
     none is left.
     """
     if config.is_embedded:
-        raise ConfigurationError(
-            f"{config.path}: embedded:// is one process, which needs no deployment: name a RabbitMQ in broker"
-        )
+        raise ConfigurationError(f"{config.path}: embedded:// is one process, which needs no deployment: name a RabbitMQ in broker")
     ids = [node.id for node in config.nodes]
     for name in names:
         if name not in ids:
@@ -65,9 +63,7 @@ def nodes_here(config: ClusterConfig, names: Sequence[str] = (), hosts: Collecti
     found = [each for each in ids if _host_of(config, each) in hosts]
     if not found:
         known = sorted({_host_of(config, each) for each in ids} - {""})
-        raise ConfigurationError(
-            f"{config.path}: no node has an http address at {', '.join(hosts)}: there are {', '.join(known)}"
-        )
+        raise ConfigurationError(f"{config.path}: no node has an http address at {', '.join(hosts)}: there are {', '.join(known)}")
     return found
 
 
@@ -82,9 +78,7 @@ def broker_variables(config: ClusterConfig, node: NodeId) -> list[str]:
     return [name + FILE_SUFFIX for name in (*of_cluster, *of_masters)]
 
 
-def programs(
-    config: ClusterConfig, nodes: Sequence[NodeId], program: Sequence[str], secrets: Path | None
-) -> list[Program]:
+def programs(config: ClusterConfig, nodes: Sequence[NodeId], program: Sequence[str], secrets: Path | None) -> list[Program]:
     """The programs of these nodes; ``program`` runs brokerha, ``secrets`` is the folder with their broker URLs, if they have own users."""
     found = []
     for node in nodes:

@@ -182,9 +182,7 @@ def _told(http: httpx2.Client, overview: dict[str, Any], vhost: str) -> Manageme
             "/nodes",
             lambda rows: tuple(f"{what} at {e['name']}" for e in rows for what, key in _ALARMS.items() if e.get(key)),
         ),
-        partitions=_asked(
-            http, "/nodes", lambda rows: {e["name"]: tuple(e["partitions"]) for e in rows if e.get("partitions")}
-        ),
+        partitions=_asked(http, "/nodes", lambda rows: {e["name"]: tuple(e["partitions"]) for e in rows if e.get("partitions")}),
         policies=_asked(
             http,
             f"/queues/{place}",
@@ -197,9 +195,7 @@ def _told(http: httpx2.Client, overview: dict[str, Any], vhost: str) -> Manageme
         links=_asked(
             http,
             f"/federation-links/{place}",
-            lambda rows: {
-                f"{e['upstream']} to {e['exchange']}": e.get("error") or e["status"] for e in rows if "exchange" in e
-            },
+            lambda rows: {f"{e['upstream']} to {e['exchange']}": e.get("error") or e["status"] for e in rows if "exchange" in e},
         ),
         listeners=tuple(
             f"{each['ip_address']}:{each['port']}"

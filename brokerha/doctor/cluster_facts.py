@@ -85,9 +85,7 @@ def text_of(config: ClusterConfig, node: NodeId, path: str, environ: Mapping[str
     url = config.http_urls()[node]
     try:
         headers = identity_headers(environ, [url])
-        answer = httpx2.get(
-            f"{url}/{path}", headers=headers, timeout=_WITHIN_S, trust_env=False, verify=trusted(environ)
-        )
+        answer = httpx2.get(f"{url}/{path}", headers=headers, timeout=_WITHIN_S, trust_env=False, verify=trusted(environ))
     except (httpx2.HTTPError, OSError, ConfigurationError):
         return None
     return None if answer.status_code in _FORBIDDEN else answer.text

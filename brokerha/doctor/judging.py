@@ -204,9 +204,7 @@ def of_limits(limits: LimitsFact) -> list[Finding]:
     """Whether nodes get what they need."""
     files = "no limit" if limits.open_files < 0 else f"{limits.open_files:,}"
     few = f"a process may open {files} files: {OPEN_FILES:,} are wanted"
-    found = [
-        judged("open files", files, (0 <= limits.open_files < OPEN_FILES, WARNING, few, f"ulimit -n {OPEN_FILES}"))
-    ]
+    found = [judged("open files", files, (0 <= limits.open_files < OPEN_FILES, WARNING, few, f"ulimit -n {OPEN_FILES}"))]
     if not limits.memory_bytes:
         return [*found, not_checked("memory", "nobody says how much there is")]
     what = f"{limits.memory_bytes / GIGABYTE:,.1f} GB"
@@ -312,9 +310,7 @@ def _software(broker: BrokerFact) -> list[Finding]:
     lacking = [name for name in NEEDED if name not in broker.capabilities]
     another = (broker.product != "RabbitMQ", WARNING, f"{what}: brokerha is tried with RabbitMQ only", "use RabbitMQ")
     return [
-        judged(
-            "broker version", what, another, (parts < OLDEST, PROBLEM, f"{what}: 3.10 is the oldest that works", newer)
-        ),
+        judged("broker version", what, another, (parts < OLDEST, PROBLEM, f"{what}: 3.10 is the oldest that works", newer)),
         judged("broker features", ", ".join(NEEDED), (lacking, PROBLEM, f"it has no {', '.join(lacking)}", newer)),
     ]
 
@@ -394,17 +390,14 @@ def _rights(broker: BrokerFact, wanted: Wanted) -> Iterator[Finding]:
     if not broker.unwritable:
         yield Finding(OK, "broker permissions", f"{broker.user} may publish where it must")
     if known is None:
-        yield not_checked(
-            "broker permissions", f"whether {broker.user} may do more than it must: {broker.management_problem}"
-        )
+        yield not_checked("broker permissions", f"whether {broker.user} may do more than it must: {broker.management_problem}")
 
 
 def _topic(broker: BrokerFact, wanted: Wanted) -> Finding:
     subject = "broker topic permissions"
     patterns = " ".join(shlex.quote(each) for each in wanted.topic) if wanted.topic else "'^$' '.*'"
     command = (
-        f"rabbitmqctl set_topic_permissions -p {shlex.quote(broker.vhost)} {shlex.quote(broker.user)} "
-        f"brokerha.changes {patterns}"
+        f"rabbitmqctl set_topic_permissions -p {shlex.quote(broker.vhost)} {shlex.quote(broker.user)} brokerha.changes {patterns}"
     )
     known = broker.management.topic_permissions if broker.management else None
     is_missing = broker.topic_is_open or (
@@ -432,12 +425,8 @@ def _alarm(broker: BrokerFact) -> Finding:
 
 def _partitions(broker: BrokerFact) -> Iterator[Finding]:
     if broker.management is not None and broker.management.partitions is not None:
-        cut = "; ".join(
-            f"{node} from {', '.join(others)}" for node, others in sorted(broker.management.partitions.items())
-        )
-        what = (
-            f"its nodes were cut off from each other and have not come together, messages are lost between them: {cut}"
-        )
+        cut = "; ".join(f"{node} from {', '.join(others)}" for node, others in sorted(broker.management.partitions.items()))
+        what = f"its nodes were cut off from each other and have not come together, messages are lost between them: {cut}"
         command = "rabbitmqctl stop_app and rabbitmqctl start_app at each node named first, one after the other"
         yield judged("broker partitions", "its nodes agree with each other", (cut, PROBLEM, what, command))
 

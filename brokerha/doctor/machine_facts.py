@@ -199,9 +199,7 @@ def deployment_facts(
         if compared and any(status != NEW for status in compared[0].values()):
             best = min(compared, key=lambda one: sum(status != files.SAME for status in one.values()))
             named = f" --secrets {secrets}" if secrets else ""
-            command = (
-                f"brokerha init {kind} -c {config.path} --deploy {folder} --nodes {','.join(nodes)}{named} --force"
-            )
+            command = f"brokerha init {kind} -c {config.path} --deploy {folder} --nodes {','.join(nodes)}{named} --force"
             found.append(DeploymentFact(kind, str(folder), best, command))
     return found
 

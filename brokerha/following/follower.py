@@ -40,9 +40,7 @@ class FollowConfig:
 class Follower:
     """States, questions, the disk's turn, loads and heartbeats of one follower."""
 
-    def __init__(
-        self, config: FollowConfig, line: Line, on_left: Callable[[State, Event], None], pending_load: str = ""
-    ) -> None:
+    def __init__(self, config: FollowConfig, line: Line, on_left: Callable[[State, Event], None], pending_load: str = "") -> None:
         """``on_left`` is told which state was left because of what: whatever belonged to it is dropped there."""
         self.config = config
         self.state = State.IDLE

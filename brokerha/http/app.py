@@ -90,9 +90,7 @@ PATHS: dict[str, Ways] = {
         "PUT": (WRITE, namespaces.put),
         "DELETE": (WRITE, namespaces.delete),
     },
-    "/repositories/{id}/transactions": {
-        "POST": (WRITE, rdf4j_transactions.begin, "isolation-level transaction-setting__*")
-    },
+    "/repositories/{id}/transactions": {"POST": (WRITE, rdf4j_transactions.begin, "isolation-level transaction-setting__*")},
     "/repositories/{id}/transactions/{tx}": {
         "PUT": (WRITE, rdf4j_transactions.act, f"action {_ACT}"),
         "POST": (WRITE, rdf4j_transactions.act, f"action {_ACT}"),

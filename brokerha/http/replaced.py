@@ -50,7 +50,9 @@ class Replaced(Generic[Made]):
                     log.info("read again by the HTTP door", what=self._what, file=str(self._files[0]))
                 except ConfigurationError as error:
                     if str(error) != self._problem:
-                        log.warning("stays as it was at the HTTP door until its files are right", what=self._what, reason=str(error))
+                        log.warning(
+                            "stays as it was at the HTTP door until its files are right", what=self._what, reason=str(error)
+                        )
                     self._problem = str(error)
         return self._made
 

@@ -27,9 +27,7 @@ def inflater_of(header: str) -> Inflater | None:
     if not codings:
         return None
     if codings not in (["gzip"], ["x-gzip"], ["deflate"]):
-        raise UnsupportedType(
-            f"content coding {header[:80]!r} is not read here: send the body as it is, or with one of {ACCEPTED}"
-        )
+        raise UnsupportedType(f"content coding {header[:80]!r} is not read here: send the body as it is, or with one of {ACCEPTED}")
     return Inflater(is_gzip=codings != ["deflate"])
 
 

@@ -90,9 +90,7 @@ class InsertData:
         if self._fresh_bytes >= DOCUMENT_BYTES:
             yield from self._scan(is_last=False)
             if len(self._text) > BODY_LIMIT_BYTES:
-                raise InvalidRequest(
-                    f"line {self._line}: a statement is longer than {BODY_LIMIT_BYTES} bytes, or not finished"
-                )
+                raise InvalidRequest(f"line {self._line}: a statement is longer than {BODY_LIMIT_BYTES} bytes, or not finished")
 
     def end(self) -> Iterator[tuple[int, bytes]]:
         """There are no more. Raises InvalidRequest."""

@@ -102,9 +102,7 @@ def refuse_deep_turtle(text: str) -> None:
     """Raise InvalidRequest when brackets of Turtle, TriG or N3 are nested too deep."""
     brackets = text.count("<<") + text.count("[") + text.count("(") + text.count("{")
     if brackets > DEPTH_LIMIT and depth_of_turtle(text) > DEPTH_LIMIT:
-        raise InvalidRequest(
-            f"MALFORMED DATA: brackets are nested more than {DEPTH_LIMIT} deep: name the nodes between"
-        )
+        raise InvalidRequest(f"MALFORMED DATA: brackets are nested more than {DEPTH_LIMIT} deep: name the nodes between")
 
 
 def refuse_deep_json(text: str) -> None:

@@ -63,9 +63,7 @@ class Parsers:
         Raises what it raises (errors of model/errors.py), InvalidRequest when the process ended of it, NotReady when all processes are
         busy for too long.
         """
-        request: bytes = msgpack.packb(
-            [f"{work.__module__}:{work.__qualname__}", arguments, named, *self._shares(arguments)]
-        )
+        request: bytes = msgpack.packb([f"{work.__module__}:{work.__qualname__}", arguments, named, *self._shares(arguments)])
         if not self._turn.acquire(timeout=self.limits.wait_s):
             raise NotReady(f"all {self.limits.processes} parser processes are busy with other bodies: try again")
         try:

@@ -280,11 +280,7 @@ def _renamed(quads: Iterator[Quad], prefix: str, label_prefix: str, labels: froz
 
     for quad in quads:
         subject, target, graph = quad.subject, quad.object, quad.graph_name
-        if (
-            isinstance(subject, NamedNode)
-            and not isinstance(target, (BlankNode, Triple))
-            and not isinstance(graph, BlankNode)
-        ):
+        if isinstance(subject, NamedNode) and not isinstance(target, (BlankNode, Triple)) and not isinstance(graph, BlankNode):
             yield quad
         else:
             yield Quad(name_of(subject), quad.predicate, name_of(target), name_of(graph))
@@ -298,9 +294,7 @@ def contexts_of(values: Sequence[str]) -> list[Graph]:
         while place < len(value):
             found = _CONTEXT.match(value, place)
             if found is None or value[found.end() : found.end() + 1] not in {"", ","}:
-                raise InvalidRequest(
-                    f"context {value!r} is not null, <iri> or _:label, or several of them with commas between"
-                )
+                raise InvalidRequest(f"context {value!r} is not null, <iri> or _:label, or several of them with commas between")
             graphs.append(_graph(found[0]))
             place = found.end() + 1
     return graphs

@@ -66,9 +66,7 @@ class AnsweringThread:
             log.warning("reads of this machine go over the broker", node=self._node, reason=str(error))
             return
         self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._run, args=(listening,), name=f"{self._node} near reads", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, args=(listening,), name=f"{self._node} near reads", daemon=True)
         self._thread.start()
 
     def close(self) -> None:

@@ -70,9 +70,7 @@ class Rewind(NamedTuple):
 class Content:
     """The content of the log of ``node``; ``read`` gives a record by its number. Raises InvariantBroken, JournalDamaged, OSError."""
 
-    def __init__(
-        self, node: NodeId, index: Index, ids: Ids, book: SplitBook, read: Callable[[int], Record], place: str
-    ) -> None:
+    def __init__(self, node: NodeId, index: Index, ids: Ids, book: SplitBook, read: Callable[[int], Record], place: str) -> None:
         self.node = node
         self.index = index
         self.ids = ids
@@ -238,7 +236,9 @@ class Content:
         recovered = _bodies_of(epoch)
         for origin, entries in self.streams.items():
             if origin != self.node:
-                lowest = min(lowest, self._drop_all(origin, {txid for _, txid in entries if (origin, txid) not in recovered}, self.oldest_to))
+                lowest = min(
+                    lowest, self._drop_all(origin, {txid for _, txid in entries if (origin, txid) not in recovered}, self.oldest_to)
+                )
             self.streams[origin] = []
         for origin in epoch.starts:
             self.streams.setdefault(origin, [])
@@ -308,7 +308,9 @@ class Content:
             if places:
                 added = self.added(row.number, row.start)
                 found = added.entries[left : row.size]
-                entries += [(at, entry, place) for at, (entry, place) in enumerate(zip(found, places, strict=True), row.start + left)]
+                entries += [
+                    (at, entry, place) for at, (entry, place) in enumerate(zip(found, places, strict=True), row.start + left)
+                ]
         given_up = self._given_up(entries)
         for row, _, _ in self.index.cut(OUTCOMES, lsn + 1):
             self.void_results = max(self.void_results, row.number)

@@ -110,15 +110,11 @@ class Current:
             case EpochPromised() | EpochInstalled():
                 self._epochs(record, number)
             case Started(incarnation):
-                invariant(
-                    incarnation > self.incarnation, "an incarnation grows", new=incarnation, last=self.incarnation
-                )
+                invariant(incarnation > self.incarnation, "an incarnation grows", new=incarnation, last=self.incarnation)
                 self.incarnation = incarnation
                 self.starts = (*self.starts[1 - STARTS_KEPT :], (incarnation, self.lsn))
             case ClockReserved(high_water):
-                invariant(
-                    high_water >= self.high_water, "a clock never goes back", new=high_water, last=self.high_water
-                )
+                invariant(high_water >= self.high_water, "a clock never goes back", new=high_water, last=self.high_water)
                 self.high_water = high_water
             case PeerJournal(peer, journal):
                 self.peer_journals[peer] = journal
@@ -140,9 +136,7 @@ class Current:
 
     def _appended(self, record: Appended) -> None:
         count = self.counts.get(record.origin, 0)
-        invariant(
-            record.start == count, "a stream has no gap", origin=record.origin, start=record.start, expected=count
-        )
+        invariant(record.start == count, "a stream has no gap", origin=record.origin, start=record.start, expected=count)
         self.counts[record.origin] = count + len(record.entries)
 
     def _added(self, record: Added) -> None:
@@ -280,8 +274,13 @@ class Current:
 _HISTORY = ("starts", "views")
 _NAMES = tuple(f.name for f in fields(Current) if f.name not in _HISTORY)
 _LATER: dict[str, Any] = {
-    "pins": (), "promised_epoch": FIRST, "installed": FIRST, "installed_by": 0, "begins": {},
-    "rewound_by": 0, "taken_splits": 0,
+    "pins": (),
+    "promised_epoch": FIRST,
+    "installed": FIRST,
+    "installed_by": 0,
+    "begins": {},
+    "rewound_by": 0,
+    "taken_splits": 0,
 }
 """Fields that came later, with what they are where nothing of the kind was ever written."""
 

@@ -103,7 +103,10 @@ def scan(data: bytes, seed: int, place: str) -> Iterator[Frame]:
             yield from write
             begin, write = offset, []
     if (later := _written_after(data, begin, seed)) is not None:
-        raise damaged(place, f"the bytes from offset {begin:,} on, which were durable before those at {later:,} were written, are not what was written")
+        raise damaged(
+            place,
+            f"the bytes from offset {begin:,} on, which were durable before those at {later:,} were written, are not what was written",
+        )
 
 
 def _written_after(data: bytes, bad: int, seed: int) -> int | None:

@@ -185,7 +185,9 @@ def rows_of(disk: Disk, path: str, run: Run, start: int, end: int) -> tuple[list
         block = data[run.places[place] - base : run.places[place + 1] - base]
         body = block[SUM.size :]
         if len(block) < SUM.size + 12 * count or hash_of(body) != SUM.unpack_from(block)[0]:
-            raise damaged(f"{disk.place}/{path}", f"rows {place * BLOCK_ROWS} on of the ids that are known are not what was written")
+            raise damaged(
+                f"{disk.place}/{path}", f"rows {place * BLOCK_ROWS} on of the ids that are known are not what was written"
+            )
         lsns.frombytes(body[: 8 * count])
         ends = array("I", body[8 * count : 12 * count])
         blob = body[12 * count :]
@@ -356,7 +358,9 @@ class Ids:
         writer, name = self._begun(most)
         self._making = [self._path(name)]
         at = [0] * len(old)
-        while bounds := [run.hashes[min(a + step, run.count) - 1] for run, a, step in zip(newest_first, at, steps, strict=True) if a < run.count]:
+        while bounds := [
+            run.hashes[min(a + step, run.count) - 1] for run, a, step in zip(newest_first, at, steps, strict=True) if a < run.count
+        ]:
             ends = [bisect_right(run.hashes, min(bounds), a) for run, a in zip(newest_first, at, strict=True)]
             found: Columns = [], [], []
             for run, a, e in zip(newest_first, at, ends, strict=True):

@@ -57,7 +57,13 @@ class Part:
 
     def packed(self) -> list[bytes]:
         """Its bytes, for a file."""
-        return [self.starts.tobytes(), self.numbers.tobytes(), self.counts.tobytes(), self.place_at.tobytes(), self.places.tobytes()]
+        return [
+            self.starts.tobytes(),
+            self.numbers.tobytes(),
+            self.counts.tobytes(),
+            self.place_at.tobytes(),
+            self.places.tobytes(),
+        ]
 
     def read(self, data: list[bytes]) -> Part:
         """Take over what `packed` gave."""

@@ -190,7 +190,9 @@ class Log(LogHistory):
 
     def _check_identity(self, version: int, cluster: str, node: NodeId) -> None:
         if version > FORMAT:
-            raise JournalError(f"the journal in {self.disk.place} has format {version}, this version reads {FORMAT}: start a later version")
+            raise JournalError(
+                f"the journal in {self.disk.place} has format {version}, this version reads {FORMAT}: start a later version"
+            )
         self.cluster, self.node = self.cluster or cluster, self.node or node
         if cluster != self.cluster:
             raise JournalForeign(f"the journal in {self.disk.place} belongs to cluster {cluster}, not to {self.cluster}")

@@ -265,9 +265,17 @@ class Segments:
             if read_at(rest, 0, 0) is not None or rest.strip(b"\0"):
                 place = f"{self.disk.place}/{self.name(active.place)}"
                 raise damaged(place, f"only {active.length:,} of {before:,} bytes are what was written")
-        elif head is None and self.disk.size(name) and self.disk.read(name, 0, HEAD_BYTES).strip(b"\0") and len(data) == active.length:
+        elif (
+            head is None
+            and self.disk.size(name)
+            and self.disk.read(name, 0, HEAD_BYTES).strip(b"\0")
+            and len(data) == active.length
+        ):
             rest = self.disk.read(name, 0, self.disk.size(name))
-            if any(f is not None for f in (read_at(rest, at, seed_of(self.journal, active.place + 1)) for at in range(8, min(len(rest), 512), 8))):
+            if any(
+                f is not None
+                for f in (read_at(rest, at, seed_of(self.journal, active.place + 1)) for at in range(8, min(len(rest), 512), 8))
+            ):
                 raise damaged(f"{self.disk.place}/{name}", "the segment does not say what it is")
         return False
 
@@ -309,7 +317,9 @@ class Segments:
 
     def files(self) -> list[str]:
         """Files of segments and of their indexes."""
-        closed = [name for segment in self.all[:-1] for name in (self.name(segment.place), f"{self.folder}/{segment.place:08}.index")]
+        closed = [
+            name for segment in self.all[:-1] for name in (self.name(segment.place), f"{self.folder}/{segment.place:08}.index")
+        ]
         return [*closed, self.name(self.active.place)]
 
     # -------------------------------------------------------------------------- reading
@@ -330,7 +340,9 @@ class Segments:
             raise damaged(self.disk.place, f"record {number} is missing")
         frame = self._frame(segment, offset)
         if frame is None or frame.number != number:
-            raise damaged(f"{self.disk.place}/{self.name(segment.place)}", f"record {number} at offset {offset:,} is not what was written")
+            raise damaged(
+                f"{self.disk.place}/{self.name(segment.place)}", f"record {number} at offset {offset:,} is not what was written"
+            )
         return frame.payload
 
     def _of(self, number: int) -> Segment | None:

@@ -27,9 +27,7 @@ NAME_LIMIT: Final = 200
 SOURCES_LIMIT: Final = 1000
 """Workers that one repair names."""
 _NAMED: Final = needed(Shape("a name", lambda value: is_text(value) and 1 <= len(value) <= NAME_LIMIT))
-_NODE: Final = needed(
-    Shape("a node id: 1 to 32 of a-z, 0-9 and -", lambda value: isinstance(value, str) and is_node_id(value))
-)
+_NODE: Final = needed(Shape("a node id: 1 to 32 of a-z, 0-9 and -", lambda value: isinstance(value, str) and is_node_id(value)))
 NAMED_BY_DOORS: Final = frozenset({"setting-set", "setting-unset"})
 """Commands with who wants it: a door that knows says so, and what an app says itself does not count."""
 AT_NODES: Final = NAMED_BY_DOORS | {"settings"}

@@ -296,9 +296,7 @@ class MasterCore:
         """Let somebody wait for what is known here; what has other operations is refused if they are to be compared."""
         lsn = self.history.lsn_of(submit.txid) or 0
         if is_compared and is_other_body(self.bodies, self.history, self.sync.node, submit, lsn):
-            self.waiters.refuse(
-                submit, "KeyReused", f"transaction id {submit.txid} belongs to other operations: use a new key"
-            )
+            self.waiters.refuse(submit, "KeyReused", f"transaction id {submit.txid} belongs to other operations: use a new key")
         else:
             self.waiters.add(submit, now.mono_ms, lsn, self.result_of(lsn))
 
@@ -383,7 +381,14 @@ class MasterCore:
         self.waiters.replies = []
         waits = self.deferring.decide(records, now)
         return Ready(
-            records, tuple(messages), (), replies, queues, (*tx_replies, *answers), *waits, (*round_.looks, *self.feed.looks(now.mono_ms))
+            records,
+            tuple(messages),
+            (),
+            replies,
+            queues,
+            (*tx_replies, *answers),
+            *waits,
+            (*round_.looks, *self.feed.looks(now.mono_ms)),
         )
 
     def _due_outcomes(self, is_written_anyway: bool, now: Instant) -> list[Outcomes]:
@@ -450,9 +455,7 @@ class MasterCore:
             executed = max(executed, self._carried_lsn - self.config.retention.most)
         # Who is left behind takes over a state; a site that never executed has none to give.
         gives_way = self._is_executing or self._written_executed > 0
-        step = self.retention.step(
-            self.history, now, Facts(self._carried_lsn, executed, *pins_of(self, now), gives_way)
-        )
+        step = self.retention.step(self.history, now, Facts(self._carried_lsn, executed, *pins_of(self, now), gives_way))
         if step is not None:
             self.dropped_pins = step.dropped
         return step
@@ -480,9 +483,7 @@ class MasterCore:
 
     def refusal(self, now: Instant) -> str:
         """Why new writes are refused; empty when they are taken."""
-        return (
-            self.sync.lost or belonging.refusal(self.sync) or self.withheld or self.site.read_only_reason(now.mono_ms)
-        )
+        return self.sync.lost or belonging.refusal(self.sync) or self.withheld or self.site.read_only_reason(now.mono_ms)
 
     def state(self, now: Instant) -> tuple[str, str]:
         """State word and reason, without what the runner knows of broker and disk."""

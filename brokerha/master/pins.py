@@ -129,9 +129,7 @@ class DurablePins:
         """Set one, or move it. Raises NotReady when there are too many."""
         others = {pin[0]: pin for pin in self.live(wall_us) if pin[0] != name}
         if len(others) >= PINS_LIMIT:
-            raise NotReady(
-                f"{len(others)} pins are set already ({', '.join(sorted(others))}): take one back with unpin"
-            )
+            raise NotReady(f"{len(others)} pins are set already ({', '.join(sorted(others))}): take one back with unpin")
         self._pins = {**others, name: (name, lsn, until_us)}
         return self._record()
 

@@ -66,9 +66,7 @@ class Primary:
         SnapshotDone,
     )
 
-    def __init__(
-        self, role: Role, log: NumberedLog, state: MasterState, *, sync_timeout_ms: int, goes_idle: bool = False
-    ) -> None:
+    def __init__(self, role: Role, log: NumberedLog, state: MasterState, *, sync_timeout_ms: int, goes_idle: bool = False) -> None:
         """``state`` is that of the journal, with the `ViewStarted` of this view as its last record."""
         config = role.config
         self.role = role

@@ -225,9 +225,7 @@ class SiteCommands:
 
     def _coin(self, arguments: Arguments, now: Instant) -> Answer:
         node = self._worker(self._of_node(arguments)).node
-        raise InvalidRequest(
-            f"{node} is a worker: its master coins it when it continues; brokerha node continue {node}"
-        )
+        raise InvalidRequest(f"{node} is a worker: its master coins it when it continues; brokerha node continue {node}")
 
     def _continue(self, arguments: Arguments, now: Instant) -> Answer:
         return self._state_of(arguments, self._on(self._of_node(arguments), now))
@@ -281,9 +279,7 @@ class SiteCommands:
                 f"{worker.node} is at LSN {lsn}; the log here has {first} to {self._site.lsn}: restore from a backup"
             )
         if progress.trouble and not progress.differs_lsn:
-            raise InvalidRequest(
-                f"{worker.node} is damaged ({progress.trouble}): choose another one, or restore from a backup"
-            )
+            raise InvalidRequest(f"{worker.node} is damaged ({progress.trouble}): choose another one, or restore from a backup")
         worker.trust, worker.condemned, worker.order = Trust.CHOSEN, "", ""
         if progress.differs_lsn:
             # It stopped before a line that it came to something else at: the results begin anew from there.

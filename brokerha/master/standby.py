@@ -205,9 +205,7 @@ class Standby:
         if role.change is not None and role.change.state is RoleState.PRIMARY:
             self.participant.on_new_view(self.role.view)
             ready = self.participant.take_ready()
-            return StandbyReady(
-                role.promise, rest, tx_queues=ready.tx_queues, messages=role.messages, change=role.change
-            )
+            return StandbyReady(role.promise, rest, tx_queues=ready.tx_queues, messages=role.messages, change=role.change)
         if role.change is not None and role.change.state is RoleState.IDLE:
             self.follower.pause(role.change.reason)
         follower, taken = self.follower.take(now), self.participant.take_ready()

@@ -46,7 +46,10 @@ def state_of(sync: SyncCore, feed: Feed, sites: SiteComparison, now: Instant) ->
         return found
     if others := differing(sync):
         named = ", ".join(f"{mode} at {node}" for node, mode in others.items())
-        return states.WAITING_FOR_PEERS, f"split-recovery differs: {named}, {sync.mode} here; choose one: brokerha split-recovery MODE"
+        return (
+            states.WAITING_FOR_PEERS,
+            f"split-recovery differs: {named}, {sync.mode} here; choose one: brokerha split-recovery MODE",
+        )
     if site.workers and not feed.alive(now.mono_ms):
         return states.NO_WORKER, f"none of {', '.join(site.workers)} is heard"
     attention = site.attention(now.mono_ms)
@@ -71,7 +74,10 @@ def epoch_state(sync: SyncCore, mono_ms: int) -> State | None:
     if peers.unlike:
         there = "one of the others there" if sync.mode == QUORUM else "quorum there"
         named = ", ".join(sorted(peers.unlike))
-        return states.WAITING_FOR_PEERS, f"{named}: split-recovery = {there}, {sync.mode} here; write the same word into the files of all masters"
+        return (
+            states.WAITING_FOR_PEERS,
+            f"{named}: split-recovery = {there}, {sync.mode} here; write the same word into the files of all masters",
+        )
     if sync.needs_majority and len(sync.epoch.configuration.masters) > SMALLEST:
         found = _without_others(sync, mono_ms) or _coming_back(sync, mono_ms)
         if found is not None:
@@ -81,7 +87,10 @@ def epoch_state(sync: SyncCore, mono_ms: int) -> State | None:
         if found is not None:
             return found
     if new := _never_heard(sync):
-        return states.WAITING_FOR_PEERS, f"not heard yet: {', '.join(new)}; a new cluster begins once each of its masters has been heard"
+        return (
+            states.WAITING_FOR_PEERS,
+            f"not heard yet: {', '.join(new)}; a new cluster begins once each of its masters has been heard",
+        )
     silent = [node for node in peers.peers if not peers.is_heard(node, mono_ms)]
     if silent:
         return states.WAITING_FOR_PEERS, f"not heard: {', '.join(_named(sync, node, mono_ms) for node in silent)}"
@@ -110,7 +119,10 @@ def _without_others(sync: SyncCore, mono_ms: int) -> State | None:
     silent = [node for node in others if not peers.is_heard(node, mono_ms)]
     if 1 + len(others) - len(silent) < configuration.majority:
         named = ", ".join(_named(sync, node, mono_ms, is_left_out=False) for node in sorted(silent))
-        return states.NO_MAJORITY, f"{configuration.majority} of {len(configuration.masters)} masters are needed, not heard: {named}"
+        return (
+            states.NO_MAJORITY,
+            f"{configuration.majority} of {len(configuration.masters)} masters are needed, not heard: {named}",
+        )
     return None
 
 
@@ -133,11 +145,7 @@ def _coming_back(sync: SyncCore, mono_ms: int) -> State | None:
     tail = f"{count:,} transactions to take over from {', '.join(sorted(sync.tail.sources))}"
     if count and sync.is_frozen():
         return states.CATCHING_UP, f"{tail} before its next epoch begins"
-    later = {
-        node: row.epoch
-        for node, row in sync.later.items()
-        if row.epoch > sync.epoch.id and peers.is_heard(node, mono_ms)
-    }
+    later = {node: row.epoch for node, row in sync.later.items() if row.epoch > sync.epoch.id and peers.is_heard(node, mono_ms)}
     if not later or sync.decided is not None:
         return None
     number, _ = max(later.values())
@@ -168,7 +176,12 @@ def _named(sync: SyncCore, node: NodeId, mono_ms: int, *, is_left_out: bool = Tr
         remarks.append("its process has ended, or has lost the broker")
     elif peer is not None and sync.epochs.suspicion.has_left(peer):
         remarks.append("it was stopped")
-    elif is_left_out and (not sync.needs_majority or len(sync.epoch.configuration.masters) > SMALLEST) and peer is not None and peer.known_ms is not None:
+    elif (
+        is_left_out
+        and (not sync.needs_majority or len(sync.epoch.configuration.masters) > SMALLEST)
+        and peer is not None
+        and peer.known_ms is not None
+    ):
         silent_ms = mono_ms - peer.known_ms
         missed_ms = sync.epochs.suspicion.missed_at_ms(peer) or mono_ms
         left_s = -(-(missed_ms - mono_ms) // 1000)

@@ -327,9 +327,7 @@ class Transacting:
             counts[name] += 1
             counts["in_doubt"] += name == "heuristic" or (name == "prepared" and bool(each.xid))
             if each.prepared_us:
-                counts["oldest_prepared_s"] = max(
-                    counts["oldest_prepared_s"], (now.wall_us - each.prepared_us) // 1_000_000
-                )
+                counts["oldest_prepared_s"] = max(counts["oldest_prepared_s"], (now.wall_us - each.prepared_us) // 1_000_000)
         return counts
 
     def taken(self, txid: TxId, first: int) -> Sequence[str]:

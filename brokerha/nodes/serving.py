@@ -36,9 +36,7 @@ COLLECTED_AFTER: Final = (20_000, 20, 50)
 no cycles, so what is searched here are the transactions under way."""
 
 
-def serve(
-    node: MasterNode | ProcessNode | WorkerNode, server: Any | None, leave: Callable[[int], object] = os._exit
-) -> int:
+def serve(node: MasterNode | ProcessNode | WorkerNode, server: Any | None, leave: Callable[[int], object] = os._exit) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code (0 in order, 2 after a fault or to be started again).
 
     With queries that cannot be stopped the process ends by ``leave`` at once: the interpreter's own end would pull the

@@ -91,9 +91,7 @@ class Copy(Protocol):
     def digests(self, bits: int, *, timeout: float | None) -> Mapping[str, Any]:
         """See stores/comparing/digests.py."""
 
-    def bucket_items(
-        self, buckets: Sequence[Place], bits: int, *, limit: int, timeout: float | None
-    ) -> Mapping[str, Any]:
+    def bucket_items(self, buckets: Sequence[Place], bits: int, *, limit: int, timeout: float | None) -> Mapping[str, Any]:
         """See stores/comparing/digests.py."""
 
 
@@ -153,11 +151,7 @@ def _compared(node: str, copy: Copy, log: Log, timeout_s: float) -> CopyAudit:
         (store, name, bucket): Bucket(number, int.from_bytes(digest, "big"))
         for store, name, bucket, number, digest in told["buckets"]
     }
-    places = [
-        place
-        for place in sorted(expected.buckets.keys() | found.keys())
-        if expected.buckets.get(place) != found.get(place)
-    ]
+    places = [place for place in sorted(expected.buckets.keys() | found.keys()) if expected.buckets.get(place) != found.get(place)]
     differences = [*counter_differences(expected.counters, told["queues"])]
     differences += repository_differences(expected.repositories, told["repositories"])
     audit = CopyAudit(node, EQUAL, lsn, told["items"], len(places))
@@ -185,9 +179,7 @@ def _cut(right: Sequence[ItemRow], found: Sequence[ItemRow]) -> tuple[list[ItemR
     """Both sides up to the same item, where one of them ends because of its limit."""
     ends = [rows[-1][:4] for rows in (right, found) if len(rows) >= ITEMS_LIMIT]
     end = min(ends) if ends else None
-    return [row for row in right if end is None or row[:4] <= end], [
-        row for row in found if end is None or row[:4] <= end
-    ]
+    return [row for row in right if end is None or row[:4] <= end], [row for row in found if end is None or row[:4] <= end]
 
 
 def item_differences(right: Collection[ItemRow], found: Collection[ItemRow]) -> Iterator[Difference]:

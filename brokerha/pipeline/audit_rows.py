@@ -153,9 +153,7 @@ def row_differences(kept: pa.Table, right: pa.Table) -> list[str]:
         for name, value in other.items():
             is_unknown = name in _MAY_LACK and None in (value, one[name])
             if one[name] != value and not is_unknown and not _follows(name):
-                found.append(
-                    f"{_about(other)}: {name} is {shown(one[name])}, and {shown(value)} in the log of the cluster"
-                )
+                found.append(f"{_about(other)}: {name} is {shown(one[name])}, and {shown(value)} in the log of the cluster")
     return found
 
 

@@ -128,9 +128,7 @@ def syntax_of(path: str, given: str | None) -> str:
     if word == "xz" or name.suffix == ".xz":
         raise InvalidRequest(f"{name.name}: Spark reads no xz: unpack it, or use gzip, bzip2 or zstd")
     if word not in _READ_AS:
-        raise InvalidRequest(
-            f"{name.name}: {word or 'no suffix'!r} is none of {', '.join(sorted(_READ_AS))}: say --format"
-        )
+        raise InvalidRequest(f"{name.name}: {word or 'no suffix'!r} is none of {', '.join(sorted(_READ_AS))}: say --format")
     if is_compressed and _READ_AS[word] == PARQUET:
         raise InvalidRequest(f"{name.name}: Parquet is compressed inside; unpack the file")
     return word

@@ -51,9 +51,7 @@ OF_STATEMENTS: Final = "source string, part string, statement string, reject str
 OF_KEYS: Final = "source string, part string, key binary, value binary, reject string, text string"
 _UNREADABLE: Final = "\N{REPLACEMENT CHARACTER}"
 _NO_UTF8: Final = "not UTF-8"
-_BROKEN: Final = (
-    "a quotation in it does not end; if values have line breaks, say so in the mapping: [csv] line_breaks = true"
-)
+_BROKEN: Final = "a quotation in it does not end; if values have line breaks, say so in the mapping: [csv] line_breaks = true"
 _ODD: Final = "it does not have the columns of its file, or is broken"
 
 
@@ -244,9 +242,7 @@ def parsed(path: str, syntax: str, source: str) -> Iterator[pa.RecordBatch]:
             yield from _batch(some, is_keys=False)
 
 
-def _parsed(
-    stack: ExitStack, path: str, syntax: str, source: str, numbers: dict[str, int]
-) -> Iterator[tuple[Any, ...]]:
+def _parsed(stack: ExitStack, path: str, syntax: str, source: str, numbers: dict[str, int]) -> Iterator[tuple[Any, ...]]:
     try:
         folder, _, name = path.removeprefix("file:").rpartition("/")
         content = stack.enter_context(file_system(place(folder)).open_input_stream(name))
@@ -257,11 +253,7 @@ def _parsed(
 
 
 def _batch(rows: list[tuple[Any, ...]], is_keys: bool) -> Iterator[pa.RecordBatch]:
-    names = (
-        ("source", "part", "key", "value", "reject", "text")
-        if is_keys
-        else ("source", "part", "statement", "reject", "text")
-    )
+    names = ("source", "part", "key", "value", "reject", "text") if is_keys else ("source", "part", "statement", "reject", "text")
     if rows:
         columns = zip(*rows, strict=True)
         yield pa.RecordBatch.from_arrays(

@@ -92,9 +92,7 @@ def begin_table(where: str, schema: pa.Schema, actions: Sequence[Any], name: str
     with committing(where):
         if is_local(where):
             Path(where).mkdir(parents=True, exist_ok=True)
-        create_table_with_add_actions(
-            delta_url(where), Schema.from_arrow(schema), list(actions), name=name or None, **more
-        )
+        create_table_with_add_actions(delta_url(where), Schema.from_arrow(schema), list(actions), name=name or None, **more)
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[Any]]:

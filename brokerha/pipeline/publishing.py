@@ -107,9 +107,7 @@ class SinkOptions:
         named = {option: found.pop(option) for option in STORES}
         chosen = [option for option, name in named.items() if name]
         if len(chosen) > 1:
-            raise ConfigurationError(
-                f"{' and '.join(chosen)} are two places: write one, or none and columns store and name"
-            )
+            raise ConfigurationError(f"{' and '.join(chosen)} are two places: write one, or none and columns store and name")
         if chosen:
             found |= {"store": STORES[chosen[0]], "name": named[chosen[0]]}
         made = cls(**found)
@@ -118,9 +116,7 @@ class SinkOptions:
 
     def _check(self) -> None:
         if not self.url and not self.is_dry_run:
-            raise ConfigurationError(
-                "which cluster? write url (http://host:port of a master, or amqp://… of its broker)"
-            )
+            raise ConfigurationError("which cluster? write url (http://host:port of a master, or amqp://… of its broker)")
         words = {word for store, known in KINDS.items() if self.store in {"", store} for word in known}
         if self.kind and self.kind not in words:
             raise ConfigurationError(f"kind {self.kind!r} is none of {', '.join(sorted(words))}")
@@ -144,9 +140,7 @@ def _number(name: str, text: str, make: type[Any], least: float) -> Any:
     except ValueError:
         value = None
     if value is None or not value >= least:
-        raise ConfigurationError(
-            f"{name} is a {'whole number' if make is int else 'number'} of at least {least:g}, not {text!r}"
-        )
+        raise ConfigurationError(f"{name} is a {'whole number' if make is int else 'number'} of at least {least:g}, not {text!r}")
     return value
 
 

@@ -92,9 +92,7 @@ def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
     """Raises ConfigurationError for columns (name -> type as Spark calls it) that do not go together with the options."""
     for name, kind in columns.items():
         if name not in COLUMNS:
-            raise ConfigurationError(
-                f"there is no column {name!r} for writing: drop it; there are {', '.join(COLUMNS)}"
-            )
+            raise ConfigurationError(f"there is no column {name!r} for writing: drop it; there are {', '.join(COLUMNS)}")
         if kind not in ({"string", "binary"} if name in _BYTES else {"string"}):
             wanted = "string or binary" if name in _BYTES else "string"
             raise ConfigurationError(f"column {name} is {kind}, and has to be {wanted}: cast it")
@@ -102,14 +100,10 @@ def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
         raise ConfigurationError("where to? write the option repository, table or queue, or the columns store and name")
     has_statement, has_terms = "statement" in columns, set(_TERMS) <= columns.keys()
     if options.store == GRAPH and has_statement == has_terms:
-        raise ConfigurationError(
-            "a repository takes the column statement, or the columns subject, predicate and object"
-        )
+        raise ConfigurationError("a repository takes the column statement, or the columns subject, predicate and object")
     if options.graph and "graph" in columns:
         raise ConfigurationError("the column graph and the option graph say the same: leave one out")
-    if options.store == TABLE and not (
-        "key" in columns and ({"value", "kind"} & columns.keys() or options.kind == "delete")
-    ):
+    if options.store == TABLE and not ("key" in columns and ({"value", "kind"} & columns.keys() or options.kind == "delete")):
         raise ConfigurationError("a table takes the columns key and value; to delete, key and the option kind")
     if options.store == QUEUE and not {"value", "key"} & columns.keys():
         raise ConfigurationError("a queue takes the column value, and content_type")
@@ -334,9 +328,7 @@ def _reject(row: _Row, reason: str) -> Reject:
 def _shown(row: Sequence[Any]) -> str:
     text = row[_SHOWN] if row[_SHOWN] is not None else row[_STATEMENT]
     if text is None:
-        named = {
-            name: value for name, value in zip(COLUMNS, row, strict=True) if value is not None and name != "reject"
-        }
+        named = {name: value for name, value in zip(COLUMNS, row, strict=True) if value is not None and name != "reject"}
         text = json.dumps(named, ensure_ascii=False, default=_readable)
     return _readable(text)[:TEXT_LIMIT]
 

@@ -169,9 +169,7 @@ class _Work:
         result.first_rejects = (*result.first_rejects, *rejects)[:SHOWN_REJECTS]
         if self._options.rejects:
             for reject in rejects:
-                self._rejects.write(
-                    json.dumps(reject._asdict(), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
-                )
+                self._rejects.write(json.dumps(reject._asdict(), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
 
     def _write(self, chunk: Chunk, txid: TxId) -> Future[Written]:
         while True:

@@ -75,7 +75,6 @@ def _largest(series: Iterable[Series], bins: Bins) -> tuple[Series, ...]:
         return tuple(sorted(ordered, key=lambda each: each.name))
     kept, others = ordered[: SERIES_MOST - 1], ordered[SERIES_MOST - 1 :]
     highest = tuple(
-        max((value for each in others if (value := each.values[place]) is not None), default=None)
-        for place in range(bins.count)
+        max((value for each in others if (value := each.values[place]) is not None), default=None) for place in range(bins.count)
     )
     return (*sorted(kept, key=lambda each: each.name), Series(OTHERS, highest))

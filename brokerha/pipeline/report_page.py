@@ -29,9 +29,7 @@ COLOURS: Final = 7
 WIDTH, HEIGHT = 640, 190
 """Units of a drawing, which is as wide as its place."""
 _SIZE: Final = re.compile(r' width="\d+" height="\d+"')
-_DESCRIBED: Final = re.compile(
-    r'<(path|line) aria-label="([^"]+)" role="graphics-symbol" aria-roledescription="told"([^>]*)/>'
-)
+_DESCRIBED: Final = re.compile(r'<(path|line) aria-label="([^"]+)" role="graphics-symbol" aria-roledescription="told"([^>]*)/>')
 _TITLED: Final = r'<\1 class="told"\3><title>\2</title></\1>'
 _AXIS: Final = {
     "title": None, "domain": False, "ticks": False, "labelColor": "var(--soft)", "gridColor": "var(--rule)", "labelFont": "sans-serif",
@@ -69,9 +67,7 @@ def colour_of(place: int, name: str) -> str:
     return f"var(--c{COLOURS if name == OTHERS else place % COLOURS})"
 
 
-def bars(
-    series: Sequence[Series], bins: Bins, unit: str, factor: float = 1, marks: Sequence[tuple[int, str]] = ()
-) -> str:
+def bars(series: Sequence[Series], bins: Bins, unit: str, factor: float = 1, marks: Sequence[tuple[int, str]] = ()) -> str:
     """Stacked bars, one for each bin; values are multiplied by ``factor``. ``marks`` are (time, text) of vertical lines."""
     mark = {"type": "bar", "binSpacing": 1, "aria": False}
     rules = {
@@ -82,9 +78,7 @@ def bars(
     return _drawn(series, bins, unit, factor, mark, [rules] if marks else [], HEIGHT)
 
 
-def steps(
-    series: Sequence[Series], bins: Bins, unit: str = "", *, is_filled: bool = False, height: int = HEIGHT
-) -> str:
+def steps(series: Sequence[Series], bins: Bins, unit: str = "", *, is_filled: bool = False, height: int = HEIGHT) -> str:
     """Lines that keep a value until the next bin, with gaps where nothing is known."""
     mark: dict[str, Any] = {"type": "line", "strokeWidth": 2, "aria": False}
     if is_filled:
@@ -151,24 +145,14 @@ def _drawn(
 def _form(bins: Bins) -> str:
     """How moments below a chart are written."""
     span_s = bins.width_us * bins.count / 1e6
-    return (
-        "%H:%M:%S"
-        if span_s <= 360
-        else "%H:%M"
-        if span_s <= 86_400
-        else "%m-%d %H:%M"
-        if span_s <= 518_400
-        else "%Y-%m-%d"
-    )
+    return "%H:%M:%S" if span_s <= 360 else "%H:%M" if span_s <= 86_400 else "%m-%d %H:%M" if span_s <= 518_400 else "%Y-%m-%d"
 
 
 def _told(place: int, series: Sequence[Series], bins: Bins, unit: str, factor: float) -> str:
     """What a bin holds, for the pointer that rests on it."""
     told = [f"{moment(bins.begin_us(place)):%Y-%m-%d %H:%M:%S}"]
     told += [
-        f"{each.name or 'unknown'}: {number(value * factor)} {unit}".rstrip()
-        for each in series
-        if (value := each.values[place])
+        f"{each.name or 'unknown'}: {number(value * factor)} {unit}".rstrip() for each in series if (value := each.values[place])
     ]
     return "\n".join(told)
 
@@ -238,9 +222,7 @@ def _partial(out: Path) -> Path:
 
 
 def _environment() -> Environment:
-    found = Environment(
-        loader=PackageLoader("brokerha.pipeline", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
+    found = Environment(loader=PackageLoader("brokerha.pipeline", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     found.globals |= {"bars": bars, "steps": steps, "colour": colour_of}
     found.filters |= {
         "cell": _cell, "number": number, "seconds": _seconds, "shortened": shortened, "time": _time,

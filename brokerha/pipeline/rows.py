@@ -108,9 +108,7 @@ _Maker = Callable[[list[_Row], int, _Change, dict[str, Any]], None]
 _NOTHING: Final[_Row] = (0, 0, None, None, None, None, None, None, None, None, None, None, False, _NO_ITEM, _NO_ITEM)
 
 
-def table_of(
-    entries: Iterable[LogEntry], columns: Sequence[str] = SCHEMA.names, stores: frozenset[str] | None = None
-) -> pa.Table:
+def table_of(entries: Iterable[LogEntry], columns: Sequence[str] = SCHEMA.names, stores: frozenset[str] | None = None) -> pa.Table:
     """All rows of some entries, in their order; with ``stores`` only those of changes to these.
 
     Raises ProtocolError for an effect that no brokerha node would make.
@@ -212,11 +210,7 @@ def _assembled(
     found = []
     for name, kind in zip(schema.names, schema.types, strict=True):
         if name in of_entry:
-            column = (
-                pa.array(of_entry[name], pa.int64()).cast(kind)
-                if name == "timestamp"
-                else pa.array(of_entry[name], kind)
-            )
+            column = pa.array(of_entry[name], pa.int64()).cast(kind) if name == "timestamp" else pa.array(of_entry[name], kind)
             found.append(column if places is None else column.take(places))
         else:
             found.append(_of_row(name, kind, of_row))
@@ -382,9 +376,7 @@ def unfolded(commit: pa.RecordBatch, parts: pa.RecordBatch, columns: Sequence[st
     places = pa.array(np.repeat(np.arange(len(counts)), counts))
     return pa.Table.from_arrays(
         [
-            commit[field.name].take(places).cast(field.type)
-            if field.name in _OF_ENTRY
-            else _of_row(field.name, field.type, of_row)
+            commit[field.name].take(places).cast(field.type) if field.name in _OF_ENTRY else _of_row(field.name, field.type, of_row)
             for field in schema
         ],
         schema=schema,
@@ -405,9 +397,7 @@ def entries_of(table: pa.Table) -> list[LogEntry]:
     found: list[LogEntry] = []
     changes: list[list[Any]] = []
     head: tuple[Any, ...] = ()
-    for lsn, txid, origin, timestamp, epoch, outcome, reason, user, fingerprint, operation, *row in zip(
-        *columns, strict=True
-    ):
+    for lsn, txid, origin, timestamp, epoch, outcome, reason, user, fingerprint, operation, *row in zip(*columns, strict=True):
         if not head or lsn != head[0]:
             if head:
                 found.append(_entry(head, changes))
@@ -450,9 +440,7 @@ def _entry(head: tuple[Any, ...], changes: list[list[Any]]) -> LogEntry:
     if user is not None:
         changes.append(["by", user])
     effect: bytes = msgpack.packb(changes) if changes else b""
-    return LogEntry(
-        lsn, txid, origin or UNKNOWN_ORIGIN, timestamp, epoch or UNKNOWN_EPOCH, outcome, reason, effect, fingerprint
-    )
+    return LogEntry(lsn, txid, origin or UNKNOWN_ORIGIN, timestamp, epoch or UNKNOWN_EPOCH, outcome, reason, effect, fingerprint)
 
 
 def _take_back(changes: list[list[Any]], lsn: int, operation: int, row: list[Any]) -> None:

@@ -297,9 +297,7 @@ class StreamSource(OpenSource):
         return self._reader.rewinds
 
     def _entries(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
-        for lsn, txid, origin, timestamp, outcome, reason, effect, fingerprint, epoch in self._reader.rows(
-            first_lsn, last_lsn
-        ):
+        for lsn, txid, origin, timestamp, outcome, reason, effect, fingerprint, epoch in self._reader.rows(first_lsn, last_lsn):
             yield LogEntry(lsn, txid, origin, timestamp, epoch, outcome, reason, effect, fingerprint)
 
 

@@ -160,9 +160,7 @@ class LogState:
         return tuple(each for each in self.files if each.last_lsn >= first_lsn and each.first_lsn <= last_lsn)
 
 
-def groups(
-    files: Sequence[LogFile], target_rows: int = TARGET_ROWS, target_bytes: int = TARGET_BYTES
-) -> list[tuple[LogFile, ...]]:
+def groups(files: Sequence[LogFile], target_rows: int = TARGET_ROWS, target_bytes: int = TARGET_BYTES) -> list[tuple[LogFile, ...]]:
     """Adjacent files that are worth being put together: each group becomes one file of at least twice the size of its largest.
 
     So a row moves to a file of twice the size each time, and what is as large as a file should be moves no more.
@@ -255,9 +253,7 @@ class _Noted:
             self.last = (self.first_lsn - 1, 0, "", b"")
         steps = np.diff(lsns, prepend=self.last[0])
         if steps.min() < 0 or steps.max() > 1:
-            raise StoreDamaged(
-                f"the source gave rows after LSN {self.last[0]} that are not in the order of their LSNs"
-            )
+            raise StoreDamaged(f"the source gave rows after LSN {self.last[0]} that are not in the order of their LSNs")
         self.hashes += batch["entry_hash"].filter(pa.array(steps == 1)).to_pylist()
         txid, fingerprint = batch["txid"][-1].as_py(), batch["fingerprint"][-1].as_py()
         self.last = int(lsns[-1]), stamped[-1].as_py(), txid, fingerprint
@@ -278,9 +274,7 @@ class LogTable:
         """What it holds now. Raises StoreError when there is no archive here, StoreDamaged when it cannot be trusted."""
         table = self._opened()
         if table is None:
-            raise StoreError(
-                f"there is no archive in {self.where}: make one with brokerha pipeline archive --into {self.where}"
-            )
+            raise StoreError(f"there is no archive in {self.where}: make one with brokerha pipeline archive --into {self.where}")
         return LogState(self._head(table), str(table.metadata().id), table.version(), tuple(_files(table)))
 
     def state_or_new(self) -> LogState:
@@ -322,9 +316,7 @@ class LogTable:
                 self._commit(state, [_action(each) for each in files], head)
             except CommitFailedError as error:
                 if self.state().head.last_lsn > state.head.last_lsn:
-                    raise StoreError(
-                        f"another job is writing into the archive {self.where}: wait for its end"
-                    ) from None
+                    raise StoreError(f"another job is writing into the archive {self.where}: wait for its end") from None
                 raise StoreError(f"cannot commit to {self.where}: {first_line(error)}") from None
         state = self.state()
         fsync(self.where, f"_delta_log/{state.version:020}.json")
@@ -342,9 +334,7 @@ class LogTable:
                 raise StoreDamaged(f"{self.path(files[0])} to {files[-1].path} do not hold what the table says")
             now_ms = int(time.time() * 1000)
             actions += [
-                RemoveAction(
-                    file.path, data_change=False, partition_values={}, size=file.size_bytes, deletion_timestamp=now_ms
-                )
+                RemoveAction(file.path, data_change=False, partition_values={}, size=file.size_bytes, deletion_timestamp=now_ms)
                 for file in files
             ]
             actions.append(_action(written, is_new=False))
@@ -359,9 +349,7 @@ class LogTable:
         from brokerha.pipeline.rows import SCHEMA
 
         table = DeltaTable(delta_url(self.where), version=state.version)
-        table.create_write_transaction(
-            actions, "append", Schema.from_arrow(SCHEMA), commit_properties=_properties(head)
-        )
+        table.create_write_transaction(actions, "append", Schema.from_arrow(SCHEMA), commit_properties=_properties(head))
 
     def vacuum(self, keep_s: float, *, is_dry_run: bool = False) -> int:
         """Delete files that no version of the last hours names; how many. Those of a task that may still run are left alone."""
@@ -386,9 +374,7 @@ class LogTable:
 
         with reading(self.path(file)), file_system(self.where).open_input_file(file.path) as opened:
             wanted = None if columns is None else list(columns)
-            return pq.read_table(
-                opened, columns=wanted, filters=filters, page_checksum_verification=True, partitioning=None
-            )
+            return pq.read_table(opened, columns=wanted, filters=filters, page_checksum_verification=True, partitioning=None)
 
     def rows(self, state: LogState, first_lsn: Lsn, last_lsn: Lsn, columns: Sequence[str]) -> pa.Table:
         """Rows of a range, in the order of (lsn, operation, part), in memory. Raises StoreError, StoreDamaged."""
@@ -420,9 +406,7 @@ class LogTable:
         for file in state.files_of(first_lsn, last_lsn):
             if not sha256_of(file.path):
                 # Another program has put it together, in any order.
-                found = (
-                    self.read(file, wanted).sort_by([(name, "ascending") for name in _ORDER]).to_batches(_BATCH_ROWS)
-                )
+                found = self.read(file, wanted).sort_by([(name, "ascending") for name in _ORDER]).to_batches(_BATCH_ROWS)
             else:
                 found = self._groups(file, first_lsn, last_lsn, wanted)
             for batch in found:
@@ -532,18 +516,14 @@ class LogTable:
                         todo = "archive the log again into another folder" if is_older else "use a later brokerha"
                         raise StoreError(f"the archive in {self.where} has format {found}, this program knows {FORMAT}: {todo}")
                     return Head(**fields)
-        raise StoreDamaged(
-            f"the table in {self.where} is no archive of brokerha: none of its commits says what it holds"
-        )
+        raise StoreDamaged(f"the table in {self.where} is no archive of brokerha: none of its commits says what it holds")
 
 
 def _properties(head: Head) -> Any:
     from deltalake import CommitProperties, Transaction
 
     transactions = [Transaction(APPLICATION, head.last_lsn)]
-    return CommitProperties(
-        custom_metadata={APPLICATION: json.dumps(dataclasses.asdict(head))}, app_transactions=transactions
-    )
+    return CommitProperties(custom_metadata={APPLICATION: json.dumps(dataclasses.asdict(head))}, app_transactions=transactions)
 
 
 def _action(file: Written, *, is_new: bool = True) -> Any:
@@ -566,8 +546,7 @@ def _files(table: DeltaTable) -> list[LogFile]:
     if not found.num_rows:
         return []
     times = (
-        found[name].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
-        for name in ("min.timestamp", "max.timestamp")
+        found[name].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist() for name in ("min.timestamp", "max.timestamp")
     )
     columns = [found[name].to_pylist() for name in ("path", "size_bytes", "num_records", "min.lsn", "max.lsn")]
     return sorted(map(LogFile, *columns, *times), key=lambda file: (file.first_lsn, file.last_lsn, file.path))

@@ -104,9 +104,7 @@ class Front(Protocol):
     def was_read(self) -> None:
         """A door has answered a read through `readers`: it counts as one of this node. In one thread."""
 
-    def transact(
-        self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000
-    ) -> Future[dict[str, Any]]:
+    def transact(self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
         """One step of a transaction; `transactions/coordinator.py` has the table of actions, arguments and answers, and
         `nodes/front/transacting.py` those of ``accept`` and ``list``, which a node adds.
 

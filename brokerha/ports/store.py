@@ -69,9 +69,7 @@ class Store(Protocol):
     def applied(self) -> Applied:
         """Where the store stands. Any thread."""
 
-    def read(
-        self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True
-    ) -> ReadAnswer:
+    def read(self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True) -> ReadAnswer:
         """Answer a read of messages.Read. Raises InvalidRequest, UnknownRepository, NotAcceptable, TimedOut."""
 
     def recompute(self, paced: Callable[[int], None] = lambda _items: None) -> Applied:

@@ -25,9 +25,7 @@ class Wire(Protocol):
         The wire sends again what was not answered, with the same ids, until the deadline.
         """
 
-    def read(
-        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int
-    ) -> Future[ReadOutcome]:
+    def read(self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int) -> Future[ReadOutcome]:
         """Ask for a read (see Front.read). The argument ``node`` names the master that has the transaction of ``tx``."""
 
     def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:

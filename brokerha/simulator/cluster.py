@@ -50,8 +50,7 @@ class Cluster(GroupSurroundings):
         names = tuple(f"m{number}" for number in range(1, len(counts) + 1))
         founders = names[: len(options.workers)]
         sites = {
-            name: tuple(f"{name}w{number}" for number in range(1, count + 1))
-            for name, count in zip(names, counts, strict=True)
+            name: tuple(f"{name}w{number}" for number in range(1, count + 1)) for name, count in zip(names, counts, strict=True)
         }
         for name, workers in sites.items():
             sync = SyncConfig(node=name, members=tuple(sorted({*founders, name})), **options.sync)

@@ -87,9 +87,7 @@ FAULTS_OF_BACKUPS = {
 }
 """Faults of masters with backups and of their queues, with the usual mean time between two of a kind."""
 
-BESIDE = frozenset(
-    {"aimed crash", "crash worker", "cut link", "cut one way", "clog", "slow disk", "clock jump", "partition"}
-)
+BESIDE = frozenset({"aimed crash", "crash worker", "cut link", "cut one way", "clog", "slow disk", "clock jump", "partition"})
 """Faults of other worlds that happen here too."""
 
 

@@ -150,10 +150,7 @@ class Members:
         membership = core.epochs.membership
         world.trace.note(world.now_us, master.node, "is told", f"{kind} {node}")
         try:
-            if kind == ADD:
-                wish = membership.add(core, node, now)
-            else:
-                wish = membership.remove(core, node, now, is_forced=is_forced)
+            wish = membership.add(core, node, now) if kind == ADD else membership.remove(core, node, now, is_forced=is_forced)
         except BrokerhaError as error:
             world.trace.note(world.now_us, master.node, "refuses", str(error))
             return None

@@ -158,9 +158,7 @@ class SimMaster(Process):
     def _open(self) -> None:
         self.journal.process = self
         self.world.checkers.on_start(self.node, self.journal)
-        self.runner = MasterRunner(
-            self.config, self.journal, self.wire(), self.clock, self._on_reply, self._crash_point
-        )
+        self.runner = MasterRunner(self.config, self.journal, self.wire(), self.clock, self._on_reply, self._crash_point)
         self.runner.on_tx_reply = self._on_tx_reply
         self.incarnation = self.runner.core.sync.incarnation
 

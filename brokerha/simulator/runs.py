@@ -48,9 +48,7 @@ class Report:
     def words(self) -> str:
         """Several lines that let somebody else see the same failure."""
         if self.violation is None:
-            return (
-                f"seed {self.seed}: {self.steps} steps, {self.acknowledged} writes acknowledged, digest {self.digest}"
-            )
+            return f"seed {self.seed}: {self.steps} steps, {self.acknowledged} writes acknowledged, digest {self.digest}"
         lines = [
             f"seed {self.seed} breaks {self.violation}",
             f"options: {self.options}",

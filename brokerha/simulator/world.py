@@ -64,7 +64,11 @@ def switch_all_on(world: Cluster, members: Members) -> None:
             master.command("worker-add", worker=worker.node)
         elif not known.is_switched_on:
             master.command("worker-on", worker=worker.node)
-        elif master.runner.core.site.lacks_results_of(known) and not _has_chosen(master.runner.core.site) and master.node not in chosen:
+        elif (
+            master.runner.core.site.lacks_results_of(known)
+            and not _has_chosen(master.runner.core.site)
+            and master.node not in chosen
+        ):
             # One for each site: the order is carried out later.
             chosen.add(master.node)
             members.choose_copy(master.node, worker.node)
@@ -254,11 +258,7 @@ class World(Cluster):
         return (
             self._missing_answers()
             or self.members.missing()
-            or (
-                self.checkers.missing_at_masters()
-                if isinstance(self.checkers, ModeCheckers)
-                else self._missing_at_masters()
-            )
+            or (self.checkers.missing_at_masters() if isinstance(self.checkers, ModeCheckers) else self._missing_at_masters())
             or missing_at_workers(self, self.members)
             or self.checkers.missing_at_backups()
             or left_behind(self, self.members, self.checkers.truth)

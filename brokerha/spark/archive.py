@@ -193,9 +193,7 @@ class _Job:
                 if options.every_s is None and time.monotonic() > until_s:
                     raise
                 if not is_told:
-                    around.warn(
-                        f"{error}: trying again" + ("" if options.every_s else f" for {options.retry_s:g} seconds")
-                    )
+                    around.warn(f"{error}: trying again" + ("" if options.every_s else f" for {options.retry_s:g} seconds"))
                 is_told = True
                 around.stop.wait(_RETRY_PAUSE_S)
             else:
@@ -232,9 +230,7 @@ class _Job:
         pieces = self._session().readStream.format("brokerha").options(**given).load()
         keep_s = options.keep_s if options.has_vacuum else None
         take = partial(take_batch, options.into, options.source, rewinds, keep_s)
-        writing = (
-            pieces.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint).queryName("brokerha archive")
-        )
+        writing = pieces.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint).queryName("brokerha archive")
         if options.every_s is None:
             writing = writing.trigger(availableNow=True)
         else:
@@ -344,9 +340,7 @@ def _reached(query: StreamingQuery) -> Lsn:
     return int(found[0]["lsn"]) if found else 0
 
 
-def take_batch(
-    into: str, spec: SourceSpec, rewinds: Rewinds, keep_s: float | None, pieces: DataFrame, _batch: int
-) -> None:
+def take_batch(into: str, spec: SourceSpec, rewinds: Rewinds, keep_s: float | None, pieces: DataFrame, _batch: int) -> None:
     """Write the pieces of one batch and commit them; a batch that is in the table already is passed over. Called by Spark.
 
     Between two batches nobody else writes, so that is when a job that follows puts files together, and deletes those that were for `keep_s`.
@@ -402,9 +396,7 @@ def compact(spark: SparkSession, table: LogTable) -> int:
     return merged
 
 
-def _merge(
-    into: str, wanted: Sequence[tuple[LogFile, ...]], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _merge(into: str, wanted: Sequence[tuple[LogFile, ...]], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     from brokerha.pipeline.rows import SCHEMA
@@ -443,9 +435,7 @@ def checked_begin(table: LogTable, state: LogState, source: OpenSource, from_lsn
             f"the archive in {table.where} is of cluster {head.cluster}, the source is of {source.cluster}: choose another folder"
         )
     if from_lsn and from_lsn != head.first_lsn:
-        raise InvalidRequest(
-            f"the archive in {table.where} begins at LSN {head.first_lsn} already: leave out --from-lsn"
-        )
+        raise InvalidRequest(f"the archive in {table.where} begins at LSN {head.first_lsn} already: leave out --from-lsn")
     rewinds = source.rewinds()
     if void := problem(rewinds, head.lineage, head.last_lsn):
         raise WentBack(f"{void}, with an archive in another folder (or a copy of this one that ends there or before)")

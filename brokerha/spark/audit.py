@@ -181,18 +181,14 @@ def run(options: AuditOptions, start: Callable[[], AbstractContextManager[SparkS
         return run_audit(options, log, wanted, partial(brokerha.connect, timeout=options.timeout_s), tell)
 
 
-def run_audit(
-    options: AuditOptions, log: AuditedLog, wanted: Sequence[TxId] | None, connect: Connect, tell: Tell
-) -> AuditReport:
+def run_audit(options: AuditOptions, log: AuditedLog, wanted: Sequence[TxId] | None, connect: Connect, tell: Tell) -> AuditReport:
     """Do all of it on a session; ``connect(url)`` is asked for each copy."""
     begun_s = time.monotonic()
     table, state = log.table, log.state
     head = state.head
     lsn = _wanted_lsn(options, table, state)
     steps, done = STEPS + len(options.copies) + (wanted is not None), iter(range(1, 1 << 30))
-    report = AuditReport(
-        table.where, head.cluster, head.first_lsn, head.last_lsn, len(state.files), state.rows, head.chain
-    )
+    report = AuditReport(table.where, head.cluster, head.first_lsn, head.last_lsn, len(state.files), state.rows, head.chain)
     with errors_of_tasks():
         problems = log.file_problems(is_deep=options.is_deep)
         tell(next(done), steps)
@@ -269,9 +265,7 @@ class AuditedLog:
     def file_problems(self, *, is_deep: bool) -> list[Problem]:
         """What is wrong with files and with the rows of those that are not what they were."""
         files = self.state.files
-        told = self._tasks(len(files)).mapInArrow(
-            partial(_check_files, self.table.where, files), "number long, what string"
-        )
+        told = self._tasks(len(files)).mapInArrow(partial(_check_files, self.table.where, files), "number long, what string")
         found = {row.number: row.what for row in told.collect()}
         problems = [Problem(files[number].path, 0, what) for number, what in sorted(found.items()) if what]
         unreadable = {number for number, what in found.items() if what and what != BYTES_DIFFER}
@@ -287,9 +281,7 @@ class AuditedLog:
         schema = from_arrow_schema(SCHEMA.append(pa.field(FILE, pa.string())))
         rows = self._tasks(len(files)).mapInArrow(partial(_rows_of, self.table.where, files), schema)
         in_order = rows.repartition("lsn").sortWithinPartitions("lsn", "operation", "part")
-        found = (
-            in_order.mapInArrow(_checked, f"{FILE} string, lsn long, what string").orderBy("lsn").limit(PROBLEMS_LIMIT)
-        )
+        found = in_order.mapInArrow(_checked, f"{FILE} string, lsn long, what string").orderBy("lsn").limit(PROBLEMS_LIMIT)
         return [Problem(*row) for row in found.collect()]
 
     def chain_problems(self) -> list[Problem]:
@@ -297,9 +289,7 @@ class AuditedLog:
         head = self.state.head
         if not self.state.files:
             return []
-        first_rows = self._archived(head.last_lsn, ["lsn", "operation", "part", "entry_hash"], head.first_lsn).filter(
-            _IS_FIRST
-        )
+        first_rows = self._archived(head.last_lsn, ["lsn", "operation", "part", "entry_hash"], head.first_lsn).filter(_IS_FIRST)
         block = f.floor((f.col("lsn") - head.first_lsn) / BLOCK).alias("block")
         # One aggregate holds all that is asked of a block: a count of distinct LSNs beside it would be a second one over all rows.
         in_order = f.array_sort(f.collect_list(f.struct("lsn", f.hex("entry_hash").alias("hex")))).alias("entries")
@@ -323,7 +313,9 @@ class AuditedLog:
                 return self._gaps(begin, end)
             chain = next_chain(chain, row.digest)
         if chain != head.chain:
-            what = "the entries fit each other and are not those of the hash chain: entries were replaced together with their hashes"
+            what = (
+                "the entries fit each other and are not those of the hash chain: entries were replaced together with their hashes"
+            )
             return [Problem("", 0, what)]
         return []
 
@@ -454,18 +446,11 @@ class AuditedLog:
         found = frames.state(self._log(lsn), columns=columns).filter(
             ~f.col(frames.IS_REPOSITORY) & f.array_contains(wanted, place_of)
         )
-        in_order = found.orderBy(
-            "store", name, *(f.col(half).bitwiseXOR(f.lit(_UNSIGNED)) for half in frames.ITEM)
-        ).limit(limit + 1)
-        cut = (
-            f.when(f.col("store") == CONTROL, f.col("value"))
-            .otherwise(f.substring("value", 1, SHOWN_BYTES))
-            .alias("value")
+        in_order = found.orderBy("store", name, *(f.col(half).bitwiseXOR(f.lit(_UNSIGNED)) for half in frames.ITEM)).limit(
+            limit + 1
         )
-        return [
-            _item_row(row)
-            for row in in_order.select(*(each for each in columns if each != "value"), cut, _bucket()).collect()
-        ]
+        cut = f.when(f.col("store") == CONTROL, f.col("value")).otherwise(f.substring("value", 1, SHOWN_BYTES)).alias("value")
+        return [_item_row(row) for row in in_order.select(*(each for each in columns if each != "value"), cut, _bucket()).collect()]
 
     def transactions(self, wanted: Collection[TxId]) -> list[Found]:
         """Where these are in archive and log, in the order of LSNs."""
@@ -504,9 +489,7 @@ def _bucket() -> Column:
 
 
 def _item_row(row: Any) -> ItemRow:
-    item, digest = (
-        frames.joined(row[f"{of}_high"], row[f"{of}_low"]).to_bytes(DIGEST_BYTES, "big") for of in ("item", "digest")
-    )
+    item, digest = (frames.joined(row[f"{of}_high"], row[f"{of}_low"]).to_bytes(DIGEST_BYTES, "big") for of in ("item", "digest"))
     value = bytes(row.value or b"")
     if row.store == CONTROL:
         text, value = row.name.encode(), json.dumps(msgpack.unpackb(value)).encode()

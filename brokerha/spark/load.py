@@ -95,11 +95,7 @@ def _files(spark: SparkSession, options: LoadOptions) -> list[LoadFile]:
     found: dict[str, LoadFile] = {}
     for name in options.files:
         # A name that is a file here is no pattern.
-        path = (
-            f"file://{str(Path(name).absolute()).translate(_GLOB)}"
-            if "://" not in name and Path(name).exists()
-            else name
-        )
+        path = f"file://{str(Path(name).absolute()).translate(_GLOB)}" if "://" not in name and Path(name).exists() else name
         frame = spark.read.format("binaryFile").load(path).selectExpr("path", "length", "unix_micros(modificationTime)")
         listed = frame.collect()
         # Files without content have no row.
@@ -130,11 +126,7 @@ def _frames(
         elif read_as == TEXT or mapping is None:
             frame = _placed(spark.read.text(names)).withColumnRenamed("value", "statement")
         else:
-            rows = (
-                _csv(spark, names, mapping, head)
-                if read_as == CSV
-                else _placed(_rows(spark, read_as, names), SOURCE, PART)
-            )
+            rows = _csv(spark, names, mapping, head) if read_as == CSV else _placed(_rows(spark, read_as, names), SOURCE, PART)
             known = [name for name in rows.columns if name not in {SOURCE, PART, CORRUPT}]
             for needed in mapping.columns:
                 if needed not in (*known, ALL_COLUMNS):
@@ -214,14 +206,10 @@ def _parsed(spark: SparkSession, paths: list[str], syntax: str) -> DataFrame:
 # ---- the sink
 
 
-def _written(
-    spark: SparkSession, frame: DataFrame, options: LoadOptions, mapping: Mapping | None, number: int
-) -> Result:
+def _written(spark: SparkSession, frame: DataFrame, options: LoadOptions, mapping: Mapping | None, number: int) -> Result:
     """Write one DataFrame. Raises what the sink raises; rejects are told and not raised."""
     place = (
-        {"table": mapping.keys.table}
-        if mapping is not None and mapping.keys is not None
-        else {"repository": options.repository}
+        {"table": mapping.keys.table} if mapping is not None and mapping.keys is not None else {"repository": options.repository}
     )
     with tempfile.TemporaryDirectory(prefix="brokerha-load-") as folder:
         path = f"{folder}/{number}.json"

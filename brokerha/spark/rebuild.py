@@ -149,9 +149,7 @@ def run(
                 given.read_again,
             )
             if options.into is not None:
-                build_worker(
-                    options.into, plan, cluster=report.cluster, node=report.node, is_forced=options.is_replaced
-                )
+                build_worker(options.into, plan, cluster=report.cluster, node=report.node, is_forced=options.is_replaced)
             else:
                 _back_up(options, table, state, report, plan, now_us())
         return dataclasses.replace(
@@ -169,9 +167,7 @@ def planned(options: RebuildOptions, table: LogTable, state: LogState) -> Rebuil
         backup = _folder(options).backup(options.backup)
         target = backup.path
         is_there = target.exists() and not options.is_replaced
-        in_the_way = (
-            f"there is a backup {options.backup} already: choose another name, or --replace" if is_there else ""
-        )
+        in_the_way = f"there is a backup {options.backup} already: choose another name, or --replace" if is_there else ""
     entry = next(_entries(table, state, lsn, lsn)) if lsn else None
     txid, timestamp, fingerprint = (entry.txid, entry.timestamp, entry.fingerprint) if entry else ("", 0, EMPTY)
     return RebuildReport(
@@ -380,13 +376,9 @@ def line_of(entry: LogEntry) -> LoggedRow:
     return entry.txid, entry.timestamp, entry.outcome, entry.reason, entry.effect, entry.fingerprint
 
 
-def _back_up(
-    options: RebuildOptions, table: LogTable, state: LogState, report: RebuildReport, plan: Plan, now_us: int
-) -> None:
+def _back_up(options: RebuildOptions, table: LogTable, state: LogState, report: RebuildReport, plan: Plan, now_us: int) -> None:
     history: Lines | None = None
     if options.has_lines:
-        history = (
-            (entry.lsn, line_of(entry)) for entry in (_entries(table, state, 1, report.lsn) if report.lsn else ())
-        )
+        history = ((entry.lsn, line_of(entry)) for entry in (_entries(table, state, 1, report.lsn) if report.lsn else ()))
     work = Work(About(report.cluster, NODE), now_us)
     build_backup(_folder(options), options.backup, plan, work, history=history, replace=options.is_replaced)

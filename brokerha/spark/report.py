@@ -175,13 +175,9 @@ def _rejections(work: _Work, entries: _Entries) -> tuple[tuple[Rejection, ...], 
     columns = ("lsn", "timestamp", "txid", "origin", "outcome", "reason")
     rejected = work.rows(*columns).filter(f.col("outcome") != APPLIED)
     latest = rejected.withColumn("time_us", f.unix_micros("timestamp")).orderBy(f.desc("lsn")).limit(ROWS_MOST)
-    listed = tuple(
-        Rejection(row.lsn, row.time_us, row.txid, row.origin or "", row.reason or "") for row in latest.collect()
-    )
+    listed = tuple(Rejection(row.lsn, row.time_us, row.txid, row.origin or "", row.reason or "") for row in latest.collect())
     kind = f.substring_index("reason", ":", 1).alias("kind")
-    by_kind = (
-        rejected.groupBy(_bin_of(work.bins), kind).count().orderBy(f.desc("count"), "bin", "kind").limit(REASONS_MOST)
-    )
+    by_kind = rejected.groupBy(_bin_of(work.bins), kind).count().orderBy(f.desc("count"), "bin", "kind").limit(REASONS_MOST)
     counts: Counter[tuple[str, int]] = Counter()
     rest = entries.rejected.copy()
     for row in by_kind.collect():
@@ -241,9 +237,7 @@ def _counted(log: DataFrame, bins: Bins, *, is_net: bool) -> DataFrame:
     )
 
 
-def _over_time(
-    counted: DataFrame, bins: Bins, *, is_told: bool
-) -> tuple[dict[tuple[str, int], int], tuple[Series, ...]]:
+def _over_time(counted: DataFrame, bins: Bins, *, is_told: bool) -> tuple[dict[tuple[str, int], int], tuple[Series, ...]]:
     counts: dict[tuple[str, int], int] = {}
     gains: dict[str, Counter[int]] = defaultdict(Counter)
     by_bin = counted.groupBy("store", "bin").agg(f.sum("changes").alias("changes"), f.sum("gain").alias("gain"))
@@ -253,21 +247,15 @@ def _over_time(
         gains[row.store][row.bin] += row.gain
     if not is_told:
         return counts, ()
-    series = (
-        Series(ITEMS[store], running(gains[store], gains[store][BEFORE], bins)) for store in ITEMS if store in gains
-    )
+    series = (Series(ITEMS[store], running(gains[store], gains[store][BEFORE], bins)) for store in ITEMS if store in gains)
     return counts, tuple(each for each in series if each.highest)
 
 
 def _stores(counted: DataFrame, *, is_told: bool) -> tuple[StoreFacts, ...]:
     changes = f.sum(f.when(f.col("bin") > BEFORE, f.col("changes")).otherwise(0)).alias("changes")
-    of_store = counted.groupBy("store", "name").agg(
-        changes, f.sum("gain").alias("gain"), f.max("last_lsn").alias("last_lsn")
-    )
+    of_store = counted.groupBy("store", "name").agg(changes, f.sum("gain").alias("gain"), f.max("last_lsn").alias("last_lsn"))
     busiest = of_store.where("changes > 0").orderBy(f.desc("changes"), "store", "name").limit(ROWS_MOST).collect()
-    return tuple(
-        StoreFacts(row.store, row.name, row.changes, row.gain if is_told else None, row.last_lsn) for row in busiest
-    )
+    return tuple(StoreFacts(row.store, row.name, row.changes, row.gain if is_told else None, row.last_lsn) for row in busiest)
 
 
 def _keys(work: _Work) -> tuple[Busy, ...]:

@@ -211,9 +211,7 @@ def words_of(error: Exception) -> str:
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     of_python = [line for line in lines if _OF_PYTHON.match(line)]
     told = [line for line in lines if not line.startswith("An error occurred while calling")]
-    return (causes[-1:] or of_python[-1:] or told or lines or [type(error).__name__])[0].removeprefix(": ")[
-        :WORDS_LIMIT
-    ]
+    return (causes[-1:] or of_python[-1:] or told or lines or [type(error).__name__])[0].removeprefix(": ")[:WORDS_LIMIT]
 
 
 def _started(name: str, master: str, settings: Mapping[str, str], log: Path) -> SparkSession:

@@ -166,9 +166,7 @@ class BodyExchange:
     def _holder(stream: Stream, peers: PeerTable, mono_ms: int) -> NodeId:
         """Whom to ask: the origin while it is heard, then in turn the masters that say that they hold the next entry."""
         holders = [
-            node
-            for node, peer in peers.peers.items()
-            if node != stream.origin and peer.confirmed(stream.origin) > stream.count
+            node for node, peer in peers.peers.items() if node != stream.origin and peer.confirmed(stream.origin) > stream.count
         ]
         holders.sort(key=lambda node: not peers.is_heard(node, mono_ms))
         holders.insert(0 if peers.is_heard(stream.origin, mono_ms) else len(holders), stream.origin)

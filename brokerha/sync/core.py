@@ -65,14 +65,9 @@ class Posting:
         """When the next post is due if nothing happens before."""
         config, peers = self._config, sync.peers
         interval = sync.busy_post_ms if sync.is_busy() else config.idle_round_ms
-        due = [
-            p.posted_ms + (config.post_gap_ms if p.is_post_due or p.has_more else interval)
-            for p in peers.peers.values()
-        ]
+        due = [p.posted_ms + (config.post_gap_ms if p.is_post_due or p.has_more else interval) for p in peers.peers.values()]
         due += [
-            max(p.confirm_due_ms, p.posted_ms + config.post_gap_ms)
-            for p in peers.peers.values()
-            if p.confirm_due_ms is not None
+            max(p.confirm_due_ms, p.posted_ms + config.post_gap_ms) for p in peers.peers.values() if p.confirm_due_ms is not None
         ]
         if peers.outside:
             due += [p.posted_ms + config.idle_round_ms for p in peers.outside.values()]

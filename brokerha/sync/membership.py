@@ -79,9 +79,7 @@ class Membership:
         """Wish that a node becomes a master. Raises InvalidRequest, NotReady."""
         if node in sync.epoch.configuration.masters:
             return Wish(ADD, node, is_forced=False, moved_ms=now.mono_ms, stage=f"{node} is a master", state=DONE)
-        wish = self._begin(
-            sync, Wish(ADD, node, is_forced=False, moved_ms=now.mono_ms, stage=f"{node} is not heard yet")
-        )
+        wish = self._begin(sync, Wish(ADD, node, is_forced=False, moved_ms=now.mono_ms, stage=f"{node} is not heard yet"))
         sync.peers.listen_to(node)
         return wish
 
@@ -175,9 +173,7 @@ class Membership:
         return Change(wish.kind, wish.node, journal)
 
     @staticmethod
-    def allowed(
-        change: Change, known: Configuration, own: Configuration, reports: Mapping[NodeId, EpochReport]
-    ) -> Change:
+    def allowed(change: Change, known: Configuration, own: Configuration, reports: Mapping[NodeId, EpochReport]) -> Change:
         """The change as far as these reports allow it: of the configuration that it was meant for, and with all that it concerns."""
         if known != own:
             return NO_CHANGE
@@ -260,7 +256,5 @@ class Membership:
         wish = self.wish
         if wish is None or wish.state != UNDER_WAY or wish.is_decided:
             return None
-        again_ms = (
-            (self._invited_ms or 0) + self._config.idle_round_ms if wish.kind == ADD else wish.moved_ms + PATIENCE_MS
-        )
+        again_ms = (self._invited_ms or 0) + self._config.idle_round_ms if wish.kind == ADD else wish.moved_ms + PATIENCE_MS
         return min(again_ms, wish.moved_ms + PATIENCE_MS)

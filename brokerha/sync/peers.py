@@ -212,9 +212,7 @@ class PeerTable:
         is_same = (row.epoch, row.journal, row.incarnation, row.mode) == (
             known.epoch, known.journal, known.incarnation, known.mode,
         )  # fmt: skip
-        return (
-            is_same and self.journals.get(node) == row.journal and not (node in self.impostors or node in self.unlike)
-        )
+        return is_same and self.journals.get(node) == row.journal and not (node in self.impostors or node in self.unlike)
 
     def _refusal(self, row: Row) -> str:
         peer = self.peer(row.node)

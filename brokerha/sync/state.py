@@ -119,9 +119,7 @@ class SyncState:
             stream = Stream(origin, kept.start, list(kept.entries), state.used.get(origin, 0))
             self.streams[origin] = stream
             self.incoming.merge(
-                (*entry, origin, number)
-                for number, entry in enumerate(stream.entries, stream.start)
-                if number >= stream.used
+                (*entry, origin, number) for number, entry in enumerate(stream.entries, stream.start) if number >= stream.used
             )
         self.own = self.streams[self.node]
         self.counts = {origin: stream.count for origin, stream in self.streams.items()}

@@ -27,9 +27,7 @@ def culprits(sync: SyncState, mono_ms: int) -> list[NodeId]:
         silent.update(node for node, peer in peers.items() if peer.row is None or peer.row.recovered <= done)
     elif head is not None:
         silent.update(
-            node
-            for node, peer in peers.items()
-            if peer.row is None or peer.promise < head[0] or peer.confirmed(head[2]) <= head[3]
+            node for node, peer in peers.items() if peer.row is None or peer.promise < head[0] or peer.confirmed(head[2]) <= head[3]
         )
     return sorted(silent)
 

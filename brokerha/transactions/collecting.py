@@ -39,9 +39,7 @@ class Collecting:
         if not is_tx_id(txid):
             raise InvalidRequest(f"{txid!r} is no transaction id: 1 to 128 visible ASCII characters")
         if not 1 <= timeout_ms <= config.timeout_max_ms:
-            raise InvalidRequest(
-                f"the time-out of a transaction is at most {config.timeout_max_ms} ms, not {timeout_ms}"
-            )
+            raise InvalidRequest(f"the time-out of a transaction is at most {config.timeout_max_ms} ms, not {timeout_ms}")
         if xid and len(txid) > BRANCH_ID_LIMIT:
             raise InvalidRequest(f"the id of a transaction with an xid has at most {BRANCH_ID_LIMIT} characters")
         known = book.table.get(txid)
@@ -80,9 +78,7 @@ class Collecting:
         conflict = self._book.locks.conflict(transaction.txid, wanted)
         if conflict is not None:
             queue, message_id, holder = conflict
-            raise NotReady(
-                f"message {message_id} of queue {queue} is accepted in transaction {holder}: try another one"
-            )
+            raise NotReady(f"message {message_id} of queue {queue} is accepted in transaction {holder}: try another one")
         self._book.locks.lock(transaction.txid, wanted)
         add_pieces(self._book, transaction, pieces)
         self._book.answer(command.ticket, command.txid, count=transaction.count)
@@ -101,9 +97,7 @@ class Collecting:
         if first != transaction.count:
             raise InvalidRequest(f"operation {first} does not follow: the transaction has {transaction.count}")
         longest = max(map(len, candidates), default=0)
-        accepts: list[Operation] = [("accept", queue, "x" * longest)] * min(
-            len(candidates), number(command, "count", 1)
-        )
+        accepts: list[Operation] = [("accept", queue, "x" * longest)] * min(len(candidates), number(command, "count", 1))
         self._check_room(transaction, packed_each(accepts))
         lsn = number(command, "lsn", 0)
         taken = self._book.locks.take(transaction.txid, queue, map(str, candidates), len(accepts), lsn)

@@ -149,9 +149,7 @@ class Deciding:
         book = self._book
         transaction = book.find(command.txid, now)
         if transaction.phase is not Phase.HEURISTIC:
-            raise WrongState(
-                f"transaction {command.txid} is {transaction.phase.value}: only what was decided by hand is forgotten"
-            )
+            raise WrongState(f"transaction {command.txid} is {transaction.phase.value}: only what was decided by hand is forgotten")
         book.take(transaction, Step.FORGET)
         book.records.append(TxForgotten(transaction.txid))
         if transaction.is_committed:
@@ -181,9 +179,7 @@ class Deciding:
         book.take(transaction, Step.CLOSE)
         # Without its xid it is rolled back when its primary dies: nobody else would ever decide it.
         xid = transaction.xid if is_two_phase else ""
-        prepared = TxPrepared(
-            transaction.txid, xid, transaction.body, transaction.participants, transaction.prepared_us
-        )
+        prepared = TxPrepared(transaction.txid, xid, transaction.body, transaction.participants, transaction.prepared_us)
         book.records.append(prepared)
         transaction.is_recorded = True
         if transaction.feed is not None:
@@ -256,9 +252,7 @@ class Deciding:
             if ask.action == "commit":
                 book.log.wait(ask, transaction.txid, None, now)
             else:
-                book.refuse(
-                    ask.ticket, transaction.txid, "WrongState", f"transaction {transaction.txid} is committed already"
-                )
+                book.refuse(ask.ticket, transaction.txid, "WrongState", f"transaction {transaction.txid} is committed already")
 
     def _lacking(self, transaction: Transaction) -> str:
         """What a prepare waits for; empty for nothing."""
@@ -446,9 +440,7 @@ def _ask(command: TxCommand, now: Instant) -> Ask:
 def _check_session(transaction: Transaction, command: TxCommand) -> None:
     """Raise WrongState when somebody else is still using it."""
     if transaction.phase in IN_USE and transaction.session and text(command, "session") != transaction.session:
-        raise WrongState(
-            f"{command.action}: transaction {command.txid} is {transaction.phase.value} and in use by another session"
-        )
+        raise WrongState(f"{command.action}: transaction {command.txid} is {transaction.phase.value} and in use by another session")
 
 
 def _check_phases(transaction: Transaction, command: TxCommand) -> None:
@@ -462,17 +454,11 @@ def _check_phases(transaction: Transaction, command: TxCommand) -> None:
     if is_by_hand:
         _check_by_hand(transaction, (Phase.PREPARED,))
     elif is_one_phase and (is_closed or transaction.is_two_phase):
-        raise WrongState(
-            f"commit in one phase: transaction {command.txid} is {phase.value}; commit it in its second phase"
-        )
+        raise WrongState(f"commit in one phase: transaction {command.txid} is {phase.value}; commit it in its second phase")
     elif transaction.xid and not is_one_phase and not is_closed:
-        raise WrongState(
-            f"commit in two phases: transaction {command.txid} is {phase.value}, not prepared; prepare it first"
-        )
+        raise WrongState(f"commit in two phases: transaction {command.txid} is {phase.value}, not prepared; prepare it first")
 
 
 def _check_by_hand(transaction: Transaction, phases: tuple[Phase, ...]) -> None:
     if transaction.phase not in phases:
-        raise WrongState(
-            f"transaction {transaction.txid} is {transaction.phase.value}: only prepared ones are decided by hand"
-        )
+        raise WrongState(f"transaction {transaction.txid} is {transaction.phase.value}: only prepared ones are decided by hand")

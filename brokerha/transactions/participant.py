@@ -159,9 +159,7 @@ class Participant:
         joined.size += len(data)
         self._bytes += len(data)
         if joined.size > BODY_LIMIT_BYTES or len(joined.pieces) > OPERATIONS_LIMIT:
-            self._refuse(
-                joined, f"the transaction has {joined.size} bytes in {len(joined.pieces)} operations: too many"
-            )
+            self._refuse(joined, f"the transaction has {joined.size} bytes in {len(joined.pieces)} operations: too many")
         elif self._bytes > self.config.bytes_limit:
             self._refuse(joined, f"transactions here would hold more than {self.config.bytes_limit} bytes together")
 

@@ -113,9 +113,7 @@ class Transaction:
     def fresh(self, first: int, pieces: list[bytes]) -> list[bytes]:
         """Those of a call that were not taken in before. Raises InvalidRequest for a gap, and for others under old numbers."""
         if not 0 <= first <= self.count:
-            raise InvalidRequest(
-                f"operation {first} comes too early: the transaction has {self.count}, send from there on"
-            )
+            raise InvalidRequest(f"operation {first} comes too early: the transaction has {self.count}, send from there on")
         known = self.pieces[first : first + len(pieces)]
         if known != pieces[: len(known)]:
             raise InvalidRequest(f"operations from {first} on were other ones when they came first")

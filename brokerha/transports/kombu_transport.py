@@ -281,9 +281,7 @@ class KombuTransport:
         user = arrival.properties.get("user_id") or ""
         for envelope in envelopes:
             if envelope.cluster != self._cluster:
-                self._set_aside(
-                    arrival, FOREIGN_CLUSTER, f"it is of cluster {envelope.cluster!r}, this is {self._cluster!r}"
-                )
+                self._set_aside(arrival, FOREIGN_CLUSTER, f"it is of cluster {envelope.cluster!r}, this is {self._cluster!r}")
                 return ()
             if problem := self._senders.problem(envelope.sender, user, envelope.process):
                 self._set_aside(arrival, *problem)

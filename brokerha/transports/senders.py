@@ -29,9 +29,7 @@ NO_USER: Final = "no_user"
 class Senders:
     """What one node expects; see the head of the module."""
 
-    def __init__(
-        self, cluster: str, node: NodeId, user: str, processes: Mapping[NodeId, Collection[NodeId]] | None = None
-    ) -> None:
+    def __init__(self, cluster: str, node: NodeId, user: str, processes: Mapping[NodeId, Collection[NodeId]] | None = None) -> None:
         """``processes`` are those of each master that is known, and each worker as its own."""
         self._cluster = cluster
         self._processes = dict(processes or {})

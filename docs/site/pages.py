@@ -37,7 +37,11 @@ class SourcePage(File):
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """All pages, pictures and linked sources, by their paths in the repository."""
-    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(page for folder in FOLDERS for page in sorted((ROOT / folder).rglob("*.md")))]
+    pages = [
+        ROOT / "README.md",
+        ROOT / "CHANGELOG.md",
+        *(page for folder in FOLDERS for page in sorted((ROOT / folder).rglob("*.md"))),
+    ]
     assets = [path for path in sorted((ROOT / "docs").rglob("*")) if path.suffix in ASSETS]
     found = [File(_name(path), str(ROOT), config.site_dir, use_directory_urls=False) for path in pages + assets]
     known = {file.src_uri for file in found}

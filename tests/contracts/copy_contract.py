@@ -54,9 +54,7 @@ def carry(source: WorkerCopy, follower: WorkerCopy, name: str = "n") -> Snapshot
 
 def content(copy: WorkerCopy) -> object:
     """Everything that readers can see."""
-    repositories = {
-        name: lines(copy, name) for name in ("main", "r", "s") if name.encode() in read(copy, "repositories")
-    }
+    repositories = {name: lines(copy, name) for name in ("main", "r", "s") if name.encode() in read(copy, "repositories")}
     return copy.applied(), repositories, rows(copy, "t"), rows(copy, "u"), read(copy, "control"), queues(copy)
 
 
@@ -207,9 +205,7 @@ class CopyContract:
         follower.open_load()
         assert content(follower) == content(source)
 
-    def test_a_condemned_copy_stays_condemned_over_a_restart_until_it_is_replaced(
-        self, opened: Open, reopened: Reopen
-    ) -> None:
+    def test_a_condemned_copy_stays_condemned_over_a_restart_until_it_is_replaced(self, opened: Open, reopened: Reopen) -> None:
         source, follower = opened("w1"), opened("w2")
         filled(source)
         run(follower, [("put", "t", b"other", b"")])
@@ -243,9 +239,7 @@ class CopyContract:
         assert content(follower) == content(source)
 
     @pytest.mark.parametrize("field", [{"lsn": 3}, {"fingerprint": "1:00"}, {"items": 1}])
-    def test_a_copy_that_is_not_what_its_snapshot_says_is_not_opened(
-        self, opened: Open, field: dict[str, object]
-    ) -> None:
+    def test_a_copy_that_is_not_what_its_snapshot_says_is_not_opened(self, opened: Open, field: dict[str, object]) -> None:
         source, follower = opened("w1"), opened("w2")
         filled(source)
         run(follower, [("put", "t", b"old", b"1")])

@@ -155,9 +155,7 @@ class EpochContract:
             assert journal.body("m1", "b") == body_of("b")
             assert journal.state().parked == ["b", "c", "d"]
 
-    def test_a_duplicate_that_is_used_up_in_the_record_that_ends_a_recovered_list_goes_as_well(
-        self, disk: Disk
-    ) -> None:
+    def test_a_duplicate_that_is_used_up_in_the_record_that_ends_a_recovered_list_goes_as_well(self, disk: Disk) -> None:
         # Given one entry of m2 to recover, and one in its stream that is a duplicate
         author = written(disk)
         disk.journal.append([author.bring(((10, "a", "m1"),)), author.install(2, ((40, "x", "m2"),), {})])
@@ -234,9 +232,7 @@ class EpochContract:
         ],
         ids=repr,
     )
-    def test_an_epoch_that_does_not_follow_is_a_fault_and_changes_nothing(
-        self, disk: Disk, wrong: Record, why: str
-    ) -> None:
+    def test_an_epoch_that_does_not_follow_is_a_fault_and_changes_nothing(self, disk: Disk, wrong: Record, why: str) -> None:
         author = filled(disk.journal, turns=2)
         disk.journal.append([author.install(2, (), {})])
         before = everything(disk.journal, ["t1", "t2"], ["m1"])

@@ -108,9 +108,7 @@ class DecisionsContract:
             assert journal.body("m1", "b") == b"body"
 
     def test_a_transaction_may_be_prepared_and_decided_in_one_turn(self, disk: Disk) -> None:
-        disk.journal.append(
-            [prepared("a"), committed("a"), Accepted((("a", b"body"),)), prepared("b"), rolled_back("b")]
-        )
+        disk.journal.append([prepared("a"), committed("a"), Accepted((("a", b"body"),)), prepared("b"), rolled_back("b")])
         for journal in around_restart(disk):
             assert journal.state().prepared == {}
             assert journal.state().decided == {"b": rolled_back("b")}
@@ -328,9 +326,7 @@ class FollowContract:
         assert everything(follower.restart(), TXIDS, ["m1"]) == everything(source, TXIDS, ["m1"])
 
     @pytest.mark.parametrize(("lsn", "first"), [(4, 1), (6, 5), (9, 5), (10, 9)])
-    def test_void_results_that_say_what_was_rejected_cannot_be_done_without(
-        self, disk: TwinDisk, lsn: int, first: int
-    ) -> None:
+    def test_void_results_that_say_what_was_rejected_cannot_be_done_without(self, disk: TwinDisk, lsn: int, first: int) -> None:
         # Given results of which the fifth and the tenth are rejections, in the second turn and in the third
         author = filled(disk.journal, turns=3, per_turn=4)
         # When those up to an LSN are void, but stay rejected

@@ -197,9 +197,7 @@ class JournalContract:
 
     def test_the_last_workers_that_were_named_count(self, disk: Disk) -> None:
         assert disk.journal.state().workers is None
-        disk.journal.append(
-            [WorkersChanged((("w1", True, True),)), WorkersChanged((("w1", True, False), ("w2", False, True)))]
-        )
+        disk.journal.append([WorkersChanged((("w1", True, True),)), WorkersChanged((("w1", True, False), ("w2", False, True)))])
         for journal in around_restart(disk):
             assert journal.state().workers == (("w1", True, False), ("w2", False, True))
         disk.journal.append([WorkersChanged(())])

@@ -71,9 +71,7 @@ class RebaseContract:
             first = max(lsn + 1, 4)
             assert journal.results_from() == first
             assert journal.results(first, 9) == [result_of(n) for n in range(first, 6)]
-            assert journal.fingerprint_at(first - 1) == (
-                b"copied at %d" % lsn if first == lsn + 1 else fingerprint_after(3)
-            )
+            assert journal.fingerprint_at(first - 1) == (b"copied at %d" % lsn if first == lsn + 1 else fingerprint_after(3))
         disk.journal.trim(below=6)
         for journal in around_restart(disk):
             assert (journal.first_lsn(), journal.results_from()) == (6, 6)

@@ -39,8 +39,17 @@ class StoreAuthorContract:
     """Tests of the last operation of a body, and the last change of an effect."""
 
     def test_it_is_the_last_change_and_changes_nothing(self, store: Store, other: Store) -> None:
-        named = by_anna(store, ("publish", "q", "text/plain", b"m"), PUT, ("create-repository", "r"), ("control-add", "c", "key", "t", "k", "= v"))
-        (plain,) = run(other, [("publish", "q", "text/plain", b"m"), PUT, ("create-repository", "r"), ("control-add", "c", "key", "t", "k", "= v")])
+        named = by_anna(
+            store,
+            ("publish", "q", "text/plain", b"m"),
+            PUT,
+            ("create-repository", "r"),
+            ("control-add", "c", "key", "t", "k", "= v"),
+        )
+        (plain,) = run(
+            other,
+            [("publish", "q", "text/plain", b"m"), PUT, ("create-repository", "r"), ("control-add", "c", "key", "t", "k", "= v")],
+        )
 
         assert unpack_effect(named.effect) == [*unpack_effect(plain.effect), ANNA]
         assert store.applied() == other.applied()
@@ -59,7 +68,12 @@ class StoreAuthorContract:
         assert [unpack_effect(result.effect) for result in results] == [[ANNA], [ANNA]]
 
     def test_a_copy_that_applies_the_line_is_equal(self, store: Store, other: Store) -> None:
-        results = [by_anna(store, PUT), by_anna(store, PUT), by_anna(store, ("delete", "t", b"k")), by_anna(store, ("accept", "q", "x.1"))]
+        results = [
+            by_anna(store, PUT),
+            by_anna(store, PUT),
+            by_anna(store, ("delete", "t", b"k")),
+            by_anna(store, ("accept", "q", "x.1")),
+        ]
         other.apply(1, logged(results))
 
         assert other.applied() == store.applied()

@@ -107,9 +107,7 @@ class StoreContract:
             assert run(store, [operation]) == [Result(APPLIED, "", b"", fingerprint(store))]
         assert store.applied().items == 2
 
-    def test_an_effect_has_a_limit_and_what_is_over_it_changes_nothing(
-        self, store: Store, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_effect_has_a_limit_and_what_is_over_it_changes_nothing(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         run(store, [("create-repository", "r"), ("add", "r", quads(*(f"<urn:s> <urn:p> <urn:{n}>" for n in range(15))))])
         monkeypatch.setattr(presence, "EFFECT_LIMIT_BYTES", 300)
         before = fingerprint(store)
@@ -255,9 +253,7 @@ class StoreContract:
 
     def test_a_repository_removed_and_made_in_one_transaction_is_emptied(self, store: Store) -> None:
         run(store, [("add", "main", quads(A, B))])
-        found = effect(
-            store, ("remove-repository", "main"), ("create-repository", "main"), ("add", "main", quads(B, C))
-        )
+        found = effect(store, ("remove-repository", "main"), ("create-repository", "main"), ("add", "main", quads(B, C)))
         assert found == [["quads", "main", [A], [C]]]
         assert lines(store) == [B, C]
 
@@ -346,9 +342,7 @@ class StoreContract:
             ("range", "t", {"limit": "ten"}),
         ],
     )
-    def test_a_read_that_makes_no_sense_is_refused(
-        self, store: Store, kind: str, name: str, arguments: dict[str, object]
-    ) -> None:
+    def test_a_read_that_makes_no_sense_is_refused(self, store: Store, kind: str, name: str, arguments: dict[str, object]) -> None:
         with pytest.raises(InvalidRequest):
             list(store.read(kind, name, arguments).pieces)
 

@@ -102,9 +102,7 @@ class StoreDigestsContract:
             ("table", "t", key_item(b"t\0k"), key_digest(b"t\0k", b"v" * 300), b"k"),
             ("table", "t", key_item(b"t\0l"), key_digest(b"t\0l", b""), b"l"),
         ]
-        assert sorted((store_, name, item, digest, text) for store_, name, _, item, digest, text, _ in rows) == sorted(
-            expected
-        )
+        assert sorted((store_, name, item, digest, text) for store_, name, _, item, digest, text, _ in rows) == sorted(expected)
         assert rows == tuple(sorted(rows))
         assert all(row[2] == bucket_of(row[3], 2) for row in rows)
         values = {row[5]: row[6] for row in rows}
@@ -147,9 +145,7 @@ class StoreDigestsContract:
             ("items", {"buckets": (msgpack.packb([["x"], "t", 0]),)}, "graph, table, queue, control"),
         ],
     )
-    def test_what_cannot_be_asked_is_refused(
-        self, store: Store, kind: str, arguments: dict[str, object], reason: str
-    ) -> None:
+    def test_what_cannot_be_asked_is_refused(self, store: Store, kind: str, arguments: dict[str, object], reason: str) -> None:
         with pytest.raises(InvalidRequest, match=reason):
             store.read(kind, "", arguments)
 

@@ -60,9 +60,7 @@ class StorePendingContract:
         assert read(store, "get", "t", key=b"b") == b"b"
 
     def test_a_range_shows_keys_put_and_not_those_deleted_within_its_limit(self, store: Store) -> None:
-        arguments = opened(
-            ("put", "t", b"bb", b"new"), ("delete", "t", b"b"), ("put", "t", b"d", b"D"), ("put", "u", b"c", b"")
-        )
+        arguments = opened(("put", "t", b"bb", b"new"), ("delete", "t", b"b"), ("put", "t", b"d", b"D"), ("put", "u", b"c", b""))
         found = [(b"a", b"a"), (b"bb", b"new"), (b"c", b"c"), (b"d", b"D")]
         assert rows(store, "t", **arguments) == found
         assert rows(store, "t", reverse=True, **arguments) == found[::-1]
@@ -155,9 +153,7 @@ class StorePendingContract:
         assert store.read("together", "", {"reads": [wanted("queues")]}).lsn == self.standing.lsn
 
     def test_reads_together_show_an_open_transaction_over_all_stores(self, store: Store) -> None:
-        arguments = opened(
-            ("put", "t", b"a", b"1"), publish(b"3"), ("add", "main", quads(B)), ("create-repository", "r")
-        )
+        arguments = opened(("put", "t", b"a", b"1"), publish(b"3"), ("add", "main", quads(B)), ("create-repository", "r"))
         reads = wanted("get", "t", key=b"a"), wanted("queue", "q", after="tx.2"), wanted("size", "main")
         answers = [body for _, body in together(store, *reads, wanted("size", "r"), **arguments)]
         assert answers == [b"1", msgpack.packb([("open.2", "text/plain", b"3")]), b"2", b"0"]

@@ -117,9 +117,7 @@ class StorePreparedContract:
 
     def test_what_would_be_rejected_is_not_prepared(self, store: Store) -> None:
         run(store, [("put", "t", b"other", b"1"), CHECK])
-        assert prepare(store, ("put", "t", b"other", b"-1")).reason.startswith(
-            "check 'sum' failed: expected >= 0, found -1"
-        )
+        assert prepare(store, ("put", "t", b"other", b"-1")).reason.startswith("check 'sum' failed: expected >= 0, found -1")
         assert prepare(store, ("add", "nowhere", quads(A))).reason == "repository 'nowhere' does not exist"
         assert prepare(store, ("accept", "q", "x.1")).reason == "message 'x.1' is not in queue 'q'"
         assert prepare(store, ("expect-key", "t", b"other", "")).outcome == REJECTED
@@ -244,9 +242,7 @@ class StorePreparedContract:
         assert rollback(store, "a").outcome == APPLIED
         prepared(store, ("put", "t", b"c", b"x" * 900), txid="c")
 
-    def test_it_is_there_after_a_restart_and_on_copies(
-        self, store: Store, other: Store, reopened: Callable[[Any], Store]
-    ) -> None:
+    def test_it_is_there_after_a_restart_and_on_copies(self, store: Store, other: Store, reopened: Callable[[Any], Store]) -> None:
         results = [prepare(store, PUT, ("add", "main", quads(A)))]
         other.apply(1, logged(results))
         store = reopened(store)

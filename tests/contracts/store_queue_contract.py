@@ -183,9 +183,7 @@ class StoreQueueContract:
         ("name", "arguments"),
         [("", {}), ("a\0b", {}), ("q" * 65, {}), ("q", {"after": 7}), ("q", {"after": "x"}), ("q", {"limit": 0})],
     )
-    def test_a_read_of_a_queue_that_makes_no_sense_is_refused(
-        self, store: Store, name: str, arguments: dict[str, object]
-    ) -> None:
+    def test_a_read_of_a_queue_that_makes_no_sense_is_refused(self, store: Store, name: str, arguments: dict[str, object]) -> None:
         with pytest.raises(InvalidRequest):
             list(store.read("queue", name, arguments).pieces)
 

@@ -95,9 +95,7 @@ class StoreSnapshotsContract:
         assert found == [[(b"a", b"1")], [(b"a", b"1")], [(b"a", b"2")]]
 
     @pytest.mark.parametrize("order", [("one", "two", "three"), ("two", "one", "three"), ("three", "two", "one")])
-    def test_a_drop_leaves_others_what_they_read_and_in_the_end_nothing(
-        self, store: Store, order: tuple[str, ...]
-    ) -> None:
+    def test_a_drop_leaves_others_what_they_read_and_in_the_end_nothing(self, store: Store, order: tuple[str, ...]) -> None:
         before = {}
         for number, name in enumerate(("one", "two", "three")):
             did(store, put(b"a", b"%d" % number), put(b"new%d" % number, b""), ("snapshot", name, "t"))
@@ -111,9 +109,7 @@ class StoreSnapshotsContract:
             assert store.recompute() == store.applied()
         assert kept(store) == 0
 
-    def test_a_large_drop_is_cleared_away_by_those_who_write_after_it(
-        self, store: Store, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_large_drop_is_cleared_away_by_those_who_write_after_it(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("brokerha.stores.tables.snapshots.DROP_ROWS", 3)
         monkeypatch.setattr("brokerha.stores.tables.snapshots.WRITE_ROWS", 2)
         keys = [b"%d" % number for number in range(9)]
@@ -242,9 +238,7 @@ class StoreSnapshotsContract:
         assert rows(store, "t", snapshot="s", **pending) == [(b"a", b"1")]
         assert rows(store, "t", **pending) == [(b"a", b"2"), (b"b", b"2")]
 
-    def test_it_is_there_after_a_restart_and_on_copies(
-        self, store: Store, other: Store, reopened: Callable[[Any], Store]
-    ) -> None:
+    def test_it_is_there_after_a_restart_and_on_copies(self, store: Store, other: Store, reopened: Callable[[Any], Store]) -> None:
         results = run(store, [put(b"a", b"1"), ("snapshot", "s", "t")])
         other.apply(1, logged(results))
         store = reopened(store)

@@ -236,7 +236,13 @@ class StoreStagedContract:
         first, second = json.loads(read(store, "staged"))
         assert first.pop("bytes") > 0
         assert first == {"txid": "two", "parts": 1, "items": 1, "user": "", "last_us": 3_000_000}
-        assert (second["txid"], second["parts"], second["items"], second["user"], second["last_us"]) == (NAME, 2, 3, "ann", 4_000_000)
+        assert (second["txid"], second["parts"], second["items"], second["user"], second["last_us"]) == (
+            NAME,
+            2,
+            3,
+            "ann",
+            4_000_000,
+        )
         ok(commit(store, 2, user="ann"))
         assert [each["txid"] for each in json.loads(read(store, "staged"))] == ["two"]
 

@@ -131,9 +131,7 @@ class TestLogCopy(InFiles, JournalCopyContract):
         source.journal.append([Started(10)])
         assert "1/00000000.log" not in source.disk.names()
 
-    def test_what_is_given_away_stays_when_a_write_fails_meanwhile(
-        self, opened: Open, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_is_given_away_stays_when_a_write_fails_meanwhile(self, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
         source, follower = opened("a"), opened("b")
         author = filled(source.journal, turns=3)
         snapshot = source.make_snapshot("n")
@@ -179,9 +177,7 @@ class TestLogCopy(InFiles, JournalCopyContract):
             done.set()
             writer.join()
 
-    def test_a_load_for_which_there_is_no_space_is_refused(
-        self, opened: Open, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_load_for_which_there_is_no_space_is_refused(self, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
         source, follower = opened("a"), opened("b")
         snapshot = source.make_snapshot("n")
         with monkeypatch.context() as patch:
@@ -222,9 +218,7 @@ class TestLogCopy(InFiles, JournalCopyContract):
         follower.open_load()
         assert content(follower) == content(source)
 
-    def test_the_old_journal_is_back_when_the_new_one_cannot_be_opened(
-        self, opened: Open, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_old_journal_is_back_when_the_new_one_cannot_be_opened(self, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
         source, follower = opened("a"), opened("b")
         used(source)
         follower.journal.append([Started(7)])

@@ -77,9 +77,7 @@ def reply_to(message: ClientMessage, body: bytes) -> ClientReply:
 def apply_all(message: ClientMessage) -> list[ClientReply]:
     """Each write gets its body as LSN."""
     rows = client_wire.decode_writes(message.body)
-    return [
-        reply_to(message, client_wire.encode_replies([(txid, "applied", int(body), "", "") for txid, body in rows]))
-    ]
+    return [reply_to(message, client_wire.encode_replies([(txid, "applied", int(body), "", "") for txid, body in rows]))]
 
 
 def keep_silent(_message: ClientMessage) -> list[ClientReply]:

@@ -61,9 +61,7 @@ def site(vhost_url: str) -> Iterator[Site]:
     running.close()
 
 
-def look(
-    site: Site, act: Callable[[Quarantine, Quarantined], None] = lambda _quarantine, _message: None
-) -> list[Quarantined]:
+def look(site: Site, act: Callable[[Quarantine, Quarantined], None] = lambda _quarantine, _message: None) -> list[Quarantined]:
     """All that is there, each handed to ``act``."""
     with Quarantine(parse_addresses(site.url)[0]) as quarantine:
         found = []

@@ -41,9 +41,7 @@ class Pair(NamedTuple):
         for sender, receiver, name in ((self.one, self.other, "m2"), (self.other, self.one, "m1")):
             text = secrets.token_hex(8)
 
-            def has_come(
-                sender: Transport = sender, receiver: Transport = receiver, name: str = name, text: str = text
-            ) -> bool:
+            def has_come(sender: Transport = sender, receiver: Transport = receiver, name: str = name, text: str = text) -> bool:
                 sender.send([Outgoing(name, fetch(text))])
                 return any(isinstance(m, Envelope) and text_of(m) == text for m in receiver.receive(1000, 100))
 
@@ -104,9 +102,7 @@ def test_nodes_go_on_after_every_queue_was_deleted(pair: Pair):
     assert message.body == b"write"
 
 
-def test_a_queue_of_apps_that_lost_its_reader_unseen_is_read_again(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_queue_of_apps_that_lost_its_reader_unseen_is_read_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     real, lost = ClientReader._consume_from, list[str]()
 
     def lose_one(reader: ClientReader, row: QueueRow) -> None:
@@ -176,9 +172,7 @@ def test_a_broker_without_memory_is_reported_and_nothing_is_lost_that_must_not_b
 
 def test_a_virtual_host_that_is_missing_is_named_and_used_once_it_is_there(private_broker: PrivateBroker):
     vhost = f"late-{secrets.token_hex(4)}"
-    node = Served(
-        KombuTransport(private_broker.url_of(vhost), "orders", "m1", 1, "master", TransportConfig(retry_most_ms=200))
-    )
+    node = Served(KombuTransport(private_broker.url_of(vhost), "orders", "m1", 1, "master", TransportConfig(retry_most_ms=200)))
     try:
         wait_until(lambda: vhost in node.status().reason, "the reason names the virtual host")
         assert node.status().state == "waiting-for-broker"

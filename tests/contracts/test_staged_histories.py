@@ -31,7 +31,9 @@ OTHERS = st.one_of(
 )
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from([*["write"] * 6, *["stage"] * 6, *["commit"] * 3, "message", "message", "accept", "accept", "drop", "restart"]),
+        st.sampled_from(
+            [*["write"] * 6, *["stage"] * 6, *["commit"] * 3, "message", "message", "accept", "accept", "drop", "restart"]
+        ),
         st.sampled_from(["x", "y"]),
         st.lists(IN_PARTS, min_size=1, max_size=4),
         st.lists(OTHERS, min_size=1, max_size=3),

@@ -152,9 +152,7 @@ OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
     st.tuples(st.just("remove"), REPOSITORIES, LINES.map(lambda found: quads(*found))),
     st.tuples(st.just("create-repository"), REPOSITORIES),
     st.tuples(st.just("remove-repository"), REPOSITORIES),
-    st.tuples(
-        st.just("control-add"), CHECKS, st.just("key"), TABLES, st.sampled_from("ab"), st.sampled_from(CONDITIONS)
-    ),
+    st.tuples(st.just("control-add"), CHECKS, st.just("key"), TABLES, st.sampled_from("ab"), st.sampled_from(CONDITIONS)),
     st.tuples(st.just("control-remove"), CHECKS),
     st.tuples(st.just("publish"), QUEUES, st.just("text/plain"), st.sampled_from([b"", b"1"])),
     st.tuples(st.just("accept"), QUEUES, st.sampled_from([f"tx.{number}" for number in range(1, 5)])),
@@ -167,9 +165,7 @@ OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
     st.tuples(st.just("expect-since"), st.just("graph"), REPOSITORIES, st.integers(0, 6)),
     st.tuples(st.just("expect-since"), st.just("table"), TABLES, st.integers(0, 6)),
 )
-BATCHES = st.lists(
-    st.lists(st.lists(OPERATIONS, min_size=1, max_size=5), min_size=1, max_size=4), min_size=1, max_size=5
-)
+BATCHES = st.lists(st.lists(st.lists(OPERATIONS, min_size=1, max_size=5), min_size=1, max_size=4), min_size=1, max_size=5)
 
 
 @given(batches=BATCHES)
@@ -256,9 +252,7 @@ def run_history(history: list[tuple[str, str, list[Operation]]], stores: list[St
         if kind == branches.PREPARE and name in waiting:
             continue
         results = [
-            run(store, operations)[0]
-            if kind == "write"
-            else step(store, kind, name, *operations * (kind == branches.PREPARE))
+            run(store, operations)[0] if kind == "write" else step(store, kind, name, *operations * (kind == branches.PREPARE))
             for store in stores
         ]
         assert all(result == results[0] for result in results)

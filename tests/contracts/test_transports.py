@@ -41,9 +41,7 @@ class Nodes:
         self.url = url
         self._nodes: list[Any] = []
 
-    def node(
-        self, name: str, role: str = "master", cluster: str = "orders", master: str = "", **limits: Any
-    ) -> Transport:
+    def node(self, name: str, role: str = "master", cluster: str = "orders", master: str = "", **limits: Any) -> Transport:
         """Connect a node."""
         config = TransportConfig(**{"look_after_s": 0.0, **limits})
         transport: Any = KombuTransport(self.url, cluster, name, _INCARNATION, role, config, master)

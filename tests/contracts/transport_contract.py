@@ -37,9 +37,7 @@ def settle_all(closed: Transport, opened: Transport, world: World) -> None:
 class World(Protocol):
     """One broker, however it is made, with nodes on it and an app beside them."""
 
-    def node(
-        self, name: str, role: str = "master", cluster: str = "orders", master: str = "", **limits: Any
-    ) -> Transport:
+    def node(self, name: str, role: str = "master", cluster: str = "orders", master: str = "", **limits: Any) -> Transport:
         """Connect a node, and wait until it is connected; it is closed after the test."""
 
     def tx_queues(self) -> list[str]:
@@ -237,9 +235,7 @@ class TransportContract:
             "the foreign message is counted",
         )
 
-    @pytest.mark.parametrize(
-        "body", [b"", b"hello", b"\xc1", b"\x95\x01\xa6orders\xa2m1\x07\x63", b"\xdd\xff\xff\xff\xff"]
-    )
+    @pytest.mark.parametrize("body", [b"", b"hello", b"\xc1", b"\x95\x01\xa6orders\xa2m1\x07\x63", b"\xdd\xff\xff\xff\xff"])
     def test_bytes_that_are_no_message_are_counted_and_left_out(self, world: World, body: bytes):
         sender, receiver = world.node("m1"), world.node("m2")
         assert world.publish("brokerha.sync", "m2", body)

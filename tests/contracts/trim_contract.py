@@ -181,9 +181,7 @@ class TrimContract:
         disk.journal.forget_ids(below=100)
         assert [disk.restart().lsn_of(f"t{n}") for n in range(1, 7)] == [None, None, None, None, 5, 6]
 
-    def test_keeping_takes_steps_until_nothing_is_left_to_forget(
-        self, disk: Disk, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_keeping_takes_steps_until_nothing_is_left_to_forget(self, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
         # Given steps of five LSNs
         monkeypatch.setattr(log, "TRIM_LSNS", 5)
         monkeypatch.setattr(log, "FORGET_AT_ONCE", 3)
@@ -200,9 +198,7 @@ class TrimContract:
             known = [journal.lsn_of(f"t{n}") for n in range(1, 25)]
             assert known == [None] * 7 + list(range(8, 25))
 
-    def test_ids_are_forgotten_though_there_is_always_something_to_trim(
-        self, disk: Disk, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_ids_are_forgotten_though_there_is_always_something_to_trim(self, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(log, "FORGET_AT_ONCE", 2)
         author = filled(disk.journal, turns=10)
         # When each turn brings one transaction more, and one step is taken in it

@@ -248,9 +248,7 @@ class TxQueueContract:
         wait_until(lambda: world.tx_queues() == [], "none is there")
         primary.send([Outgoing("m1b", fetch("still there"))])
         wait_until(
-            lambda: any(
-                type(e.message).__name__ == "Fetch" for e in backup.receive(100, 100) if isinstance(e, Envelope)
-            ),
+            lambda: any(type(e.message).__name__ == "Fetch" for e in backup.receive(100, 100) if isinstance(e, Envelope)),
             "the backup goes on",
         )
 

@@ -75,9 +75,7 @@ def test_definitions_and_supervisord(person: tuple[Runner, Path]):
         pytest.skip(str(problem))
     with PrivateBroker(scripts) as broker:
         first = free_ports(len(PORTS))
-        text = the_block(PAGE, "toml", "[cluster]").replace(
-            "amqp://guest:guest@127.0.0.1:5672/orders", broker.url_of("orders")
-        )
+        text = the_block(PAGE, "toml", "[cluster]").replace("amqp://guest:guest@127.0.0.1:5672/orders", broker.url_of("orders"))
         for n, port in enumerate(PORTS):
             text = text.replace(f":{port}", f":{first + n}")
         (folder / "cluster.toml").write_text(text, encoding="utf-8")
@@ -106,15 +104,11 @@ def _carry_out(line: str, runner: Runner, folder: Path, broker: PrivateBroker) -
     deadline = time.monotonic() + PATIENCE_S
     while True:
         options = {**runner.options(), "cwd": folder}
-        done = subprocess.run(
-            runner.command(module, *words), **options, capture_output=True, text=True, check=False, timeout=120
-        )
+        done = subprocess.run(runner.command(module, *words), **options, capture_output=True, text=True, check=False, timeout=120)
         if done.returncode == 0:
             return
         if not line.startswith(WAITS) or time.monotonic() > deadline:
-            logs = "\n".join(
-                path.read_text("utf-8", "replace")[-2000:] for path in (folder / "deploy" / "log").glob("*.log")
-            )
+            logs = "\n".join(path.read_text("utf-8", "replace")[-2000:] for path in (folder / "deploy" / "log").glob("*.log"))
             raise AssertionError(f"{line}: {done.returncode}\n{done.stdout}{done.stderr}\n{logs}")
         time.sleep(0.5)
 
@@ -155,10 +149,7 @@ def test_systemd(tmp_path: Path):
         *(f"brokerha-orders-{node}.service" for node in ("m1", "m1s", "w1", "w2")),
     }
     named = {
-        Path(word).name
-        for call in calls
-        for word in call.split()
-        if re.search(r"brokerha-orders\S*\.(service|target)$", word)
+        Path(word).name for call in calls for word in call.split() if re.search(r"brokerha-orders\S*\.(service|target)$", word)
     }
     assert {"brokerha-orders.target", "brokerha-orders-m1.service"} <= named <= files
     unit = (tmp_path / "deploy" / "systemd" / "brokerha-orders-m1.service").read_text(encoding="utf-8")

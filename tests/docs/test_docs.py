@@ -89,9 +89,7 @@ def test_a_thing_has_one_word_everywhere():
     pattern = re.compile(rf"\b({'|'.join(map(re.escape, unwanted))})s?\b", re.IGNORECASE)
     spelled = {other.lower(): word for other, word in unwanted.items()}
     sources = [
-        str(path.relative_to(ROOT))
-        for folder in ("brokerha", "consumers", "producers")
-        for path in (ROOT / folder).rglob("*.py")
+        str(path.relative_to(ROOT)) for folder in ("brokerha", "consumers", "producers") for path in (ROOT / folder).rglob("*.py")
     ]
     problems = [
         f"{name}:{number}: {found[0]!r}: write {spelled[found[1].lower()]!r}"
@@ -131,9 +129,7 @@ def test_every_metric_about_workers_is_described():
     page = text_of("docs/reference/metrics.md")
     told = {name for row in rows_of("docs/reference/metrics.md") for name in re.findall(r"`([a-z_]+)`", row[0])}
     nodes = ROOT / "brokerha" / "nodes" / "observing"
-    source = "".join(
-        (nodes / name).read_text(encoding="utf-8") for name in ("master_view.py", "watching.py", "worker_view.py")
-    )
+    source = "".join((nodes / name).read_text(encoding="utf-8") for name in ("master_view.py", "watching.py", "worker_view.py"))
     family = r"(?:workers?|probe|read_only|scrub|sites|tasks|journal|pins)(?:_[a-z]+)*"
     named = set(re.findall(rf'"({family}_(?:total|lsn|sync|needed|differing|running|dropped))"', source))
     named |= set(re.findall(rf'\["({family})", node\]', source))

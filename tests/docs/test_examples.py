@@ -62,9 +62,7 @@ def test_the_pika_example_writes_and_prints_the_answer(vhost_url: str, tmp_path:
         printed = output_of([sys.executable, "-c", code.replace(url, vhost_url)], tmp_path, dict(os.environ))
         answer = re.fullmatch(r"order-\S+ applied ([1-9]\d*)\s*", printed)
         assert answer, printed
-        asked = masters[0].read(
-            "query", "main", {"query": "ASK { <urn:order:4711> <urn:state> 'paid' }"}, int(answer[1])
-        )
+        asked = masters[0].read("query", "main", {"query": "ASK { <urn:order:4711> <urn:state> 'paid' }"}, int(answer[1]))
         assert b"true" in asked.result(PATIENCE_S).body
 
 
@@ -82,9 +80,7 @@ def test_the_curl_examples_write_at_one_node_and_read_at_another(tmp_path: Path)
             server = HttpServer(create_app(master), "127.0.0.1", first + n - 1)
             server.start()
             stack.callback(server.stop, 1.0)
-        done = subprocess.run(
-            ["bash", "-e"], input=script, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path
-        )
+        done = subprocess.run(["bash", "-e"], input=script, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("9.90")
     for part in ('"bindings"', '"cluster": "examples"', '"txid": "order-4711", "state": "applied"', "<urn:a> <urn:b> "):

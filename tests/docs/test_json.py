@@ -87,21 +87,17 @@ def test_no_field_was_taken_away() -> None:
 
 def test_the_page_and_the_schemas_are_up_to_date() -> None:
     made = files()
-    assert [
-        str(path) for path, text in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != text
-    ] == [], "run python -m brokerha.cli.reference.json_page"
-    assert {path.name for path in (FOLDER / "schemas").iterdir()} == {
-        path.name for path in made if path.suffix == ".json"
-    }
+    assert [str(path) for path, text in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != text] == [], (
+        "run python -m brokerha.cli.reference.json_page"
+    )
+    assert {path.name for path in (FOLDER / "schemas").iterdir()} == {path.name for path in made if path.suffix == ".json"}
     assert all(json.loads(text)["title"] == path.stem for path, text in made.items() if path.suffix == ".json")
 
 
 def test_messages_in_quarantine_have_the_fields_of_their_schemas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    message = Quarantined(
-        "ab12", "m1", "no msgpack", "brokerha.writes", "any", 0, b"\x00x", {"content_type": "text/plain"}, 1
-    )
+    message = Quarantined("ab12", "m1", "no msgpack", "brokerha.writes", "any", 0, b"\x00x", {"content_type": "text/plain"}, 1)
     monkeypatch.setattr(quarantine, "_messages", lambda *_: iter([(None, message)]))
     for name, line in (("quarantine-list", "list"), ("quarantine-show", "show ab12")):
         assert main(["quarantine", *line.split(), "-o", "json"]) in {0, 1}

@@ -45,7 +45,12 @@ def test_each_test_that_the_page_of_situations_names_exists() -> None:
 
 def test_every_public_call_says_what_it_does():
     owners = [each for part in PARTS for each in part.types]
-    silent = [f"{owner.__name__}.{name}" for owner in owners for name, member in public(owner) if not inspect.getdoc(inspect.unwrap(member))]
+    silent = [
+        f"{owner.__name__}.{name}"
+        for owner in owners
+        for name, member in public(owner)
+        if not inspect.getdoc(inspect.unwrap(member))
+    ]
     assert not silent
 
 

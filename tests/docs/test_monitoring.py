@@ -27,7 +27,9 @@ OF_PROMETHEUS = {"up": ("job", "instance"), "ALERTS": ("alertname", "alertstate"
 """Metrics that Prometheus makes itself."""
 RUNBOOKS = "docs/runbooks.md"
 RULES_FILE = ROOT / "docs/monitoring/alerts.yml"
-RULES: list[dict[str, Any]] = importlib.import_module("yaml").safe_load(RULES_FILE.read_text(encoding="utf-8"))["groups"][0]["rules"]
+RULES: list[dict[str, Any]] = importlib.import_module("yaml").safe_load(RULES_FILE.read_text(encoding="utf-8"))["groups"][0][
+    "rules"
+]
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "docs/monitoring/grafana.json").read_text(encoding="utf-8"))
 PANELS: list[dict[str, Any]] = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 EXPRESSIONS = [(rule["alert"], rule["expr"]) for rule in RULES] + [
@@ -109,7 +111,13 @@ def test_each_alert_is_on_the_page_with_its_severity_and_has_a_runbook() -> None
 
 def test_each_runbook_says_what_it_means_what_to_look_at_and_to_do_when_it_is_over_and_what_not_to_do() -> None:
     for section in re.split(r"^## ", text_of(RUNBOOKS), flags=re.MULTILINE)[1:]:
-        assert re.findall(r"^\*\*(Means|Look at|Do|Over|Not)\*\*", section, re.MULTILINE) == ["Means", "Look at", "Do", "Over", "Not"], section
+        assert re.findall(r"^\*\*(Means|Look at|Do|Over|Not)\*\*", section, re.MULTILINE) == [
+            "Means",
+            "Look at",
+            "Do",
+            "Over",
+            "Not",
+        ], section
 
 
 def test_each_state_that_is_not_healthy_fires_exactly_one_alert() -> None:
@@ -134,14 +142,23 @@ def test_what_the_page_tells_prometheus_to_do_is_what_the_rules_expect() -> None
     (job,) = with_users["scrape_configs"]
     assert (job["scheme"], *job["authorization"]) == ("https", "credentials_file")
     assert {each["job_name"] for each in (*told["scrape_configs"], job)} == {
-        matcher.value for rule in RULES for selector in parse(rule["expr"]).selectors for matcher in selector.matchers if matcher.label == "job"
+        matcher.value
+        for rule in RULES
+        for selector in parse(rule["expr"]).selectors
+        for matcher in selector.matchers
+        if matcher.label == "job"
     }
     for block in blocks("promql"):
         assert all(labels_of(selector) for selector in parse(block.text).selectors)
 
 
 def test_pages_name_only_metrics_that_exist() -> None:
-    named = {(page, name) for page in pages() if "/decisions/" not in page for name in re.findall(r"`(brokerha_[a-z_]+)\b", text_of(page))}
+    named = {
+        (page, name)
+        for page in pages()
+        if "/decisions/" not in page
+        for name in re.findall(r"`(brokerha_[a-z_]+)\b", text_of(page))
+    }
     assert {name for _, name in named} >= {"brokerha_state_info", "brokerha_node_info"}
     there = {f"{PREFIX}{name}" for name in FAMILIES}
     assert [(page, name) for page, name in sorted(named) if name not in there] == []

@@ -28,9 +28,7 @@ def test_every_role_is_on_the_page() -> None:
     assert {row[0].strip("`") for row in table_under(PAGE, "Doors: users, roles, TLS")} >= {*ROLES}
 
 
-def test_the_commands_about_users(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_about_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO("a password of some length\n"))
     for line in the_block(PAGE, "sh", "brokerha user add").splitlines():

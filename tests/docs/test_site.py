@@ -35,7 +35,9 @@ def test_a_page_outside_of_docs_and_a_source_file_have_their_place(site: Path):
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Path):
-    assert not [(page.name, found[0]) for page in site.rglob("*.html") for found in REMOTE.finditer(page.read_text(encoding="utf-8"))]
+    assert not [
+        (page.name, found[0]) for page in site.rglob("*.html") for found in REMOTE.finditer(page.read_text(encoding="utf-8"))
+    ]
 
 
 def test_each_diagram_is_a_picture(site: Path):
@@ -44,6 +46,9 @@ def test_each_diagram_is_a_picture(site: Path):
 
 
 def test_pages_are_found_and_sources_are_not(site: Path):
-    found = {entry["location"].partition("#")[0] for entry in json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))["docs"]}
+    found = {
+        entry["location"].partition("#")[0]
+        for entry in json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))["docs"]
+    }
     assert {"docs/splits.html", "brokerha/sync/PROTOCOL.html"} <= found
     assert not [place for place in found if ".py" in place]

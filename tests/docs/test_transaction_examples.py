@@ -67,9 +67,7 @@ def test_an_example_in_python_prints_what_the_page_says(address: str, tmp_path: 
 def test_the_curl_example_commits_and_takes(address: str, tmp_path: Path):
     script = the_block(PAGE, "sh", "/operations?first=0").replace("localhost:7201", address.removeprefix("http://"))
 
-    done = subprocess.run(
-        ["bash", "-e"], input=script, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
-    )
+    done = subprocess.run(["bash", "-e"], input=script, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
 
     assert done.returncode == 0, done.stdout + done.stderr
     for part in ('"count": 1', '"state": "committed"', '"body": "hello"'):

@@ -293,7 +293,11 @@ def time_text(timestamp: Timestamp) -> str:
 
 def main() -> int:
     """Compare, or with --rewrite write down what happens now; 1 when a file is another one."""
-    changed = [path for path in sorted(FOLDER.glob("*.txt")) if played(path.read_text(encoding="utf-8")) != path.read_text(encoding="utf-8")]
+    changed = [
+        path
+        for path in sorted(FOLDER.glob("*.txt"))
+        if played(path.read_text(encoding="utf-8")) != path.read_text(encoding="utf-8")
+    ]
     for path in changed:
         print(path.name)
         if "--rewrite" in sys.argv:

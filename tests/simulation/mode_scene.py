@@ -192,7 +192,9 @@ def has_all(scene: ModeScene, mode: str, each: int = 3) -> None:
         assert order == ["before", *uk, *us]
     sides = [b"us"] * 2 + [b"uk"] if mode == "none" else [order[max(order.index("uk"), order.index("us"))].encode()] * 3
     assert [value for place, value in enumerate(scene.values(b"key")) if place in first_of_site(scene)] == sides
-    assert [scene.gave_up(node)[0] for node in scene.names] == [(1, each + 1) if mode == "simple" else (each + 2, 0)] * 2 + [(1, each + 1)]
+    assert [scene.gave_up(node)[0] for node in scene.names] == [(1, each + 1) if mode == "simple" else (each + 2, 0)] * 2 + [
+        (1, each + 1)
+    ]
 
 
 def first_of_site(scene: ModeScene) -> list[int]:

@@ -114,9 +114,7 @@ class Scene:
 
     # ---- clients
 
-    def write(
-        self, node: NodeId, txid: TxId, value: bytes = b"v", level: str = APPLIED_LEVEL, copies: int = 1
-    ) -> Write:
+    def write(self, node: NodeId, txid: TxId, value: bytes = b"v", level: str = APPLIED_LEVEL, copies: int = 1) -> Write:
         """A client hands a write in at one master."""
         write = self.world.clients.new_write(txid, [("put", "table", txid.encode(), value)], level, copies)
         self.world.clients.submit(self.master(node), write)

@@ -29,9 +29,7 @@ SOON_MS = 3 * LAG_MS
 class SplitScene(Scene):
     """See the head of the module."""
 
-    def __init__(
-        self, masters: int = 3, workers: int = 1, others: dict[str, Any] | None = None, **settings: Any
-    ) -> None:
+    def __init__(self, masters: int = 3, workers: int = 1, others: dict[str, Any] | None = None, **settings: Any) -> None:
         super().__init__(
             (workers,) * masters,
             others=others,
@@ -88,9 +86,7 @@ class SplitScene(Scene):
     def are_members(self, *nodes: NodeId) -> bool:
         """Whether exactly these masters are in one epoch together."""
         epochs = [self.truth.mirrors[node].epoch for node in nodes]
-        return all(
-            epoch is not None and epoch.members == tuple(sorted(nodes)) and epoch == epochs[0] for epoch in epochs
-        )
+        return all(epoch is not None and epoch.members == tuple(sorted(nodes)) and epoch == epochs[0] for epoch in epochs)
 
     def until_members(self, *nodes: NodeId, within_ms: int = SOON_MS) -> float:
         """Wait until exactly these masters are in one epoch together; return how many milliseconds that took."""

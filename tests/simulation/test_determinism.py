@@ -14,10 +14,7 @@ from tests.simulation.mistakes.catalogue import planted
 
 SEEDS = range(12)
 MEMBERS = range(MEMBERS_FROM + 815, MEMBERS_FROM + 821)
-_PROGRAM = (
-    "from brokerha.simulator import simulate;"
-    f"print([simulate(seed).digest for seed in (*{SEEDS}, *{MEMBERS})])"
-)
+_PROGRAM = f"from brokerha.simulator import simulate;print([simulate(seed).digest for seed in (*{SEEDS}, *{MEMBERS})])"
 
 
 def _digests_of_a_process(hash_seed: str) -> str:

@@ -27,9 +27,7 @@ class FakeProcess:
         self.dies_at = ""
         self.writes = 0
         nothing = SimpleNamespace(on_durable=lambda *_: None, on_promise=lambda *_: None)
-        self.world = SimpleNamespace(
-            trace=Trace(None), now_us=0, faults_seen={"write refused by a full disk": 0}, checkers=nothing
-        )
+        self.world = SimpleNamespace(trace=Trace(None), now_us=0, faults_seen={"write refused by a full disk": 0}, checkers=nothing)
 
     def reach(self, point: str, _at_hand: Sequence[Record]) -> None:
         if point == self.dies_at:
@@ -53,9 +51,7 @@ def survived(copy: SimJournalCopy, process: FakeProcess) -> SimJournalCopy:
 
 
 @pytest.mark.parametrize(("point", "last", "view"), [("append absent", 4, 11), ("append there", 9, 21)])
-def test_a_crash_leaves_what_was_followed_and_promised_wholly_there_or_wholly_absent(
-    point: str, last: int, view: int
-) -> None:
+def test_a_crash_leaves_what_was_followed_and_promised_wholly_there_or_wholly_absent(point: str, last: int, view: int) -> None:
     process = FakeProcess()
     copy = opened(process)
     copy.journal.follow([(4, Started(1))])

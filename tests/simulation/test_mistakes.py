@@ -36,6 +36,8 @@ from tests.simulation.mistakes.workers import STORE_MISTAKES, WORKER_MISTAKES
 
 MOST_SEEDS = 25
 """Each mistake is caught within so many seeds from where the search begins."""
+
+
 def _majority(options: Options) -> Options:
     return replace(options, sync={**options.sync, "acknowledge": "majority"})
 
@@ -122,9 +124,7 @@ def _busy_backups(*kinds: str, sync_n: int = 2) -> Callable[[Options], Options]:
         drawn = draw_with_backups(2 * options.seed + 1)
         tx = replace(drawn.tx, runs=20, gap_us=100_000, tokens=5, two_phase=0.5, again=0.5, coordinator_dies=0.6)
         faults = dict.fromkeys(kinds, SECOND_US // 2)
-        return replace(
-            drawn, workers=(1,), backups=(2,), sync_n=(sync_n,), tx=tx, faults=faults, safety_us=6 * SECOND_US
-        )
+        return replace(drawn, workers=(1,), backups=(2,), sync_n=(sync_n,), tx=tx, faults=faults, safety_us=6 * SECOND_US)
 
     return aim
 
@@ -138,7 +138,9 @@ def _impatient(options: Options) -> Options:
 def _given_up(options: Options) -> Options:
     """Prepares that are given up because a backup is silent; then their primary dies."""
     busy = _busy_backups("kill primary", "freeze process", "cut processes", sync_n=1)(options)
-    return replace(busy, tx=replace(busy.tx, two_phase=0.9), tx_config={**busy.tx_config, "prepare_ms": 150, "lost_backup": "abort"})
+    return replace(
+        busy, tx=replace(busy.tx, two_phase=0.9), tx_config={**busy.tx_config, "prepare_ms": 150, "lost_backup": "abort"}
+    )
 
 
 def _busy_splits(seed: int) -> Options:
@@ -193,9 +195,7 @@ AIMED: dict[str, Callable[[Options], Options]] = {
     "former primary goes on": _busy_backups("freeze primary", "isolate primary", sync_n=1),
     "lost backup counts as prepared": _impatient,
     "rollback of a prepared one not written": _given_up,
-    "vote without looking at the last record": _busy_backups(
-        "kill primary", "cut processes", "freeze process", sync_n=1
-    ),
+    "vote without looking at the last record": _busy_backups("kill primary", "cut processes", "freeze process", sync_n=1),
     "prepared transactions lost at fail-over": _busy_backups("kill primary", "kill all processes", sync_n=1),
     "two votes for one view": _busy_backups("kill primary", "isolate primary", "kill all processes", sync_n=1),
     "locks released at fail-over": _busy_backups("kill primary", sync_n=1),
@@ -252,7 +252,11 @@ def _crashing(mistake: str, seed: int) -> Options:
 def _rotting(seed: int) -> Options:
     """Masters on disks of which bits flip."""
     busy = _busy_operators(seed)
-    return replace(busy, faults={"rot": 2 * SECOND_US, "crash master": 2 * SECOND_US}, load=replace(busy.load, writes=60, gap_us=SECOND_US // 3))
+    return replace(
+        busy,
+        faults={"rot": 2 * SECOND_US, "crash master": 2 * SECOND_US},
+        load=replace(busy.load, writes=60, gap_us=SECOND_US // 3),
+    )
 
 
 def _branches(seed: int) -> Options:
@@ -260,9 +264,7 @@ def _branches(seed: int) -> Options:
     drawn = draw_with_backups(2 * seed + 1)
     tx = replace(drawn.tx, runs=40, gap_us=60_000, tokens=4, two_phase=0.8, coordinator_dies=0.5, by_hand=0.0)
     faults = {"kill primary": SECOND_US // 2, "kill all processes": SECOND_US}
-    return replace(
-        drawn, workers=(1, 1), backups=(1, 1), sync_n=(1, 1), tx=tx, faults=faults, safety_us=6 * SECOND_US
-    )
+    return replace(drawn, workers=(1, 1), backups=(1, 1), sync_n=(1, 1), tx=tx, faults=faults, safety_us=6 * SECOND_US)
 
 
 def _isolated(seed: int) -> Options:
@@ -277,7 +279,9 @@ def _large(seed: int) -> Options:
     """Large transactions that others write between, about the same few quads and keys."""
     drawn = draw_plain(seed)
     load = replace(drawn.load, writes=120, gap_us=20_000, keys=3, large=8)
-    return replace(drawn, workers=(1, 1), load=load, faults={"crash worker": 2 * SECOND_US}, broken_link=False, safety_us=6 * SECOND_US)
+    return replace(
+        drawn, workers=(1, 1), load=load, faults={"crash worker": 2 * SECOND_US}, broken_link=False, safety_us=6 * SECOND_US
+    )
 
 
 def _choosing(seed: int) -> Options:
@@ -302,7 +306,13 @@ def _options(mistake: str, seed: int) -> Options:
 
 
 def _drawn(mistake: str, seed: int) -> Options:
-    aims = ((PREPARE_MISTAKES, _branches), (ISOLATION_MISTAKES, _isolated), (LARGE_MISTAKES, _large), (MEMBER_MISTAKES, _busy_operators), (EPOCH_MISTAKES, _busy_splits))
+    aims = (
+        (PREPARE_MISTAKES, _branches),
+        (ISOLATION_MISTAKES, _isolated),
+        (LARGE_MISTAKES, _large),
+        (MEMBER_MISTAKES, _busy_operators),
+        (EPOCH_MISTAKES, _busy_splits),
+    )
     for mistakes, aimed in aims:
         if mistake in mistakes:
             return aimed(seed)
@@ -359,7 +369,20 @@ def _caught_by(mistake: str, first: int) -> int | None:
 
 
 def test_there_are_enough_mistakes_about_masters_workers_backups_and_epochs():
-    others = (PREPARE_MISTAKES, ISOLATION_MISTAKES, LARGE_MISTAKES, WORKER_MISTAKES, STORE_MISTAKES, BACKUP_MISTAKES, EPOCH_MISTAKES, MEMBER_MISTAKES, MODE_MISTAKES, DEFERRING_MISTAKES, LOG_MISTAKES, CHOOSING_MISTAKES)
+    others = (
+        PREPARE_MISTAKES,
+        ISOLATION_MISTAKES,
+        LARGE_MISTAKES,
+        WORKER_MISTAKES,
+        STORE_MISTAKES,
+        BACKUP_MISTAKES,
+        EPOCH_MISTAKES,
+        MEMBER_MISTAKES,
+        MODE_MISTAKES,
+        DEFERRING_MISTAKES,
+        LOG_MISTAKES,
+        CHOOSING_MISTAKES,
+    )
     assert len(MISTAKES) - sum(map(len, others)) >= 12
     assert len(LOG_MISTAKES) >= 18
     assert len(MODE_MISTAKES) >= 9

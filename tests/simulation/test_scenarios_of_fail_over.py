@@ -118,9 +118,7 @@ def test_a_primary_hands_over_when_an_operator_says_so():
 
 @pytest.mark.parametrize("who", ["primary", "backup", "joining"])
 @pytest.mark.parametrize("kind", [TxPrepared, TxDecided, Accepted])
-@pytest.mark.parametrize(
-    "point", ["append absent", "append there", "written, nothing sent", "half sent", "sent, not answered"]
-)
+@pytest.mark.parametrize("point", ["append absent", "append there", "written, nothing sent", "half sent", "sent, not answered"])
 def test_a_transaction_is_whole_or_absent_wherever_somebody_dies(who: str, kind: type, point: str):
     """The design note's own crash: A, B and C on one queue, and whoever takes over has all of them or none."""
     # Given a transaction of three messages, and a backup that joins in the middle of it

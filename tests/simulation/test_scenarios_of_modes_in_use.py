@@ -35,7 +35,9 @@ class TestLongSplits:
         stayed = {node: sum(order[place] == txid for place, txid in enumerate(own)) for node, own in (("m1", uk), ("m3", us))}
         if mode == "simple":
             told = {node: {"same place": same, "executed again": 1_000 - same} for node, same in stayed.items()}
-            assert {node: scene.effects(node) for node in told} == {node: {e: n for e, n in t.items() if n} for node, t in told.items()}
+            assert {node: scene.effects(node) for node in told} == {
+                node: {e: n for e, n in t.items() if n} for node, t in told.items()
+            }
         else:
             assert scene.effects("m1") == {}
             assert scene.effects("m3") == {"not executed again" if mode == "none" else "executed again": 1_000}

@@ -132,9 +132,7 @@ class TestLongAbsence:
 class TestBackups:
     """A master with a backup takes over a state, and so does its backup."""
 
-    @pytest.mark.parametrize(
-        "kind", [None, IdsTaken, StateTaken], ids=["alive", "killed at a page", "killed at the end"]
-    )
+    @pytest.mark.parametrize("kind", [None, IdsTaken, StateTaken], ids=["alive", "killed at a page", "killed at the end"])
     def test_a_backup_follows_and_goes_on_when_its_primary_dies_with_a_state(self, kind: type | None) -> None:
         # Given m3 with one backup that has to confirm everything
         group: dict[str, Any] = {"backups": (0, 0, 1), "sync_n": (0, 0, 1), "fail_over_ms": 600, "sync_timeout_ms": 2_000}

@@ -116,6 +116,7 @@ class TestBrokenLinks:
             # Then it is never agreed on: this is what those scenarios are able to see
             assert not write.is_done
 
+
 class TestRestarts:
     """Everything that was told to anybody is in the journals."""
 

@@ -81,9 +81,7 @@ def test_seeds_that_split_pass(covered: Callable[[str], None]):
     first = SPLITS_FROM + FIRST_SEED
     summary = campaign(range(first, first + SPLITS), processes=2)
 
-    begun, left_out, taken_back = (
-        summary.faults[kind] for kind in ("epoch begun", "member left out", "member taken back")
-    )
+    begun, left_out, taken_back = (summary.faults[kind] for kind in ("epoch begun", "member left out", "member taken back"))
     covered(
         f"simulator, splits: {begun:,} epochs, {left_out:,} times a member left out, {taken_back:,} times one taken back; "
         f"{summary.words()}; {summary.seconds:.0f} s"
@@ -121,7 +119,9 @@ def test_seeds_in_which_operators_choose_a_strategy_pass(covered: Callable[[str]
     summary = campaign(range(first, first + CHOSEN), processes=2)
 
     chosen, back = summary.faults["mode chosen"], summary.faults["queue went back"]
-    covered(f"simulator, strategies chosen: {chosen:,} times, the queue went back {back:,} times; {summary.words()}; {summary.seconds:.0f} s")
+    covered(
+        f"simulator, strategies chosen: {chosen:,} times, the queue went back {back:,} times; {summary.words()}; {summary.seconds:.0f} s"
+    )
     assert not summary.failures, _told(summary)
     assert summary.seeds == CHOSEN
     assert chosen > CHOSEN
@@ -162,7 +162,13 @@ def test_even_seeds_draw_every_kind_of_cluster_and_fault_without_backups():
     assert any(options.dedicated_probe for options in drawn)
     assert {options.disk.chunk_bytes for options in drawn} == {8_192, 16_384, 65_536}
     assert max(workers for options in drawn for workers in options.workers) == 3
-    assert {kind for options in drawn for kind in options.faults} == {*FAULTS, "wipe", "late worker", "lose power", "change setting"}
+    assert {kind for options in drawn for kind in options.faults} == {
+        *FAULTS,
+        "wipe",
+        "late worker",
+        "lose power",
+        "change setting",
+    }
 
 
 def test_odd_seeds_draw_every_kind_of_master_with_backups():
@@ -222,7 +228,11 @@ def test_seeds_of_choices_draw_every_two_strategies_of_which_one_is_quorum():
     assert [draw(seed) for seed in range(CHOSEN_FROM, CHOSEN_FROM + 9)] == drawn[:9]
     assert {mode for options in drawn for mode in options.modes} == {"none", "simple", "smart", "quorum"}
     assert all("quorum" in options.modes and options.sync["split_recovery"] in options.modes for options in drawn)
-    assert {options.sync["acknowledge"] for options in drawn if options.sync["split_recovery"] == "quorum"} == {"all", "majority", "present"}
+    assert {options.sync["acknowledge"] for options in drawn if options.sync["split_recovery"] == "quorum"} == {
+        "all",
+        "majority",
+        "present",
+    }
     assert {kind for options in drawn for kind in options.faults} >= {*SPLITTING, "choose mode"}
     assert all("choose mode" in options.faults for options in drawn)
 

@@ -261,7 +261,12 @@ class TestOtherModes:
         # And the log has one line of it at each master, a warning
         for node, (left_out, members) in {"m1": (["m3"], ["m1", "m2"]), "m3": (["m1", "m2"], ["m3"])}.items():
             (line,) = (line for line in watched.lines if line["node"] == node and line["event"] != "epoch change begins")
-            assert (line["event"], line["log_level"], line["left_out"], line["members"]) == ("epoch begins", "warning", left_out, members)
+            assert (line["event"], line["log_level"], line["left_out"], line["members"]) == (
+                "epoch begins",
+                "warning",
+                left_out,
+                members,
+            )
 
     @pytest.mark.parametrize("mode", ["smart", "simple", "none"])
     def test_who_goes_back_says_so_in_its_row_its_numbers_and_its_log(self, mode: str) -> None:

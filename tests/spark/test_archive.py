@@ -113,9 +113,7 @@ def test_a_job_that_follows_takes_what_comes_and_ends_whole_when_told_to(place: 
     assert len(place.check()) == 600
 
 
-def test_a_job_that_follows_puts_files_together_between_two_batches(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_follows_puts_files_together_between_two_batches(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archiving, "MANY_FILES", 3)
     report = place.run(batch_entries=130, to_lsn=390, every_s=0.1)
     assert (report.last_lsn, report.files < 3) == (390, True)
@@ -131,9 +129,7 @@ def until_held(place: Place, lsn: int) -> None:
     raise AssertionError(f"nothing came up to LSN {lsn}")
 
 
-def test_a_node_that_is_away_is_waited_for_and_given_up_on_after_a_while(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_is_away_is_waited_for_and_given_up_on_after_a_while(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     answers: Iterator[Exception | None] = iter([Unreachable("m1 is away"), NotReady("m1 starts"), None])
     real = open_source
 

@@ -76,8 +76,7 @@ def test_an_archive_that_is_whole_is_proved_at_any_lsn_and_by_every_row(audited:
 def empty_entries(first: int, last: int, before: LogEntry) -> list[LogEntry]:
     """Transactions that change nothing."""
     return [
-        before._replace(lsn=lsn, txid=f"e{lsn}", timestamp=before.timestamp + lsn, effect=b"")
-        for lsn in range(first, last + 1)
+        before._replace(lsn=lsn, txid=f"e{lsn}", timestamp=before.timestamp + lsn, effect=b"") for lsn in range(first, last + 1)
     ]
 
 
@@ -121,9 +120,7 @@ def test_what_was_changed_in_files_is_named_by_file_and_lsn(audited: Any, tmp_pa
     assert report.copies[0].reason == "the archive is not what was archived"
 
 
-def test_entries_that_are_gone_stand_twice_or_are_not_those_of_the_chain_are_named(
-    audited: Any, tmp_path: Path
-) -> None:
+def test_entries_that_are_gone_stand_twice_or_are_not_those_of_the_chain_are_named(audited: Any, tmp_path: Path) -> None:
     gone = archive_of(tmp_path / "gone", ENTRIES, 200)
     file = gone.state().files[1]
     overwrite(gone, file, gone.read(file).filter(pc.not_equal(gone.read(file)["lsn"], 250)))
@@ -152,9 +149,7 @@ def rename(archive: LogTable, path: str) -> None:
         commit.write_text("\n".join(json.dumps(line) for line in lines))
 
 
-def test_an_entry_that_was_replaced_before_it_was_archived_breaks_the_proof_at_its_lsn(
-    audited: Any, tmp_path: Path
-) -> None:
+def test_an_entry_that_was_replaced_before_it_was_archived_breaks_the_proof_at_its_lsn(audited: Any, tmp_path: Path) -> None:
     lsn = lsn_with(ENTRIES, "put", 10)
     changes = [(*each[:3], b"changed") if each[0] == "put" else each for each in unpack_effect(ENTRIES[lsn - 1].effect)]
     entries = list(ENTRIES[: lsn + 20])

@@ -59,9 +59,7 @@ def done(*words: str, url: str) -> tuple[int, dict[str, Any], str]:
 
 def test_every_job_does_on_a_server_what_it_does_here(server: str, cluster: str, tmp_path: Path) -> None:
     archive, out = tmp_path / "archive", tmp_path / "out"
-    (tmp_path / "things.nt").write_text(
-        "".join(f"<urn:s:{n}> <urn:p:{n % 7}> _:b{n % 9} .\n" for n in range(STATEMENTS))
-    )
+    (tmp_path / "things.nt").write_text("".join(f"<urn:s:{n}> <urn:p:{n % 7}> _:b{n % 9} .\n" for n in range(STATEMENTS)))
     (tmp_path / "prices.csv").write_text("sku,price\n" + "".join(f"a-{n},{n}.50\n" for n in range(100)))
     (tmp_path / "prices.toml").write_text(PRICES)
     jobs: dict[str, tuple[str, ...]] = {

@@ -232,7 +232,9 @@ def test_a_stream_with_a_pin_has_masters_keep_what_it_has_not_read(log, monkeypa
 
 
 @pytest.mark.parametrize("fail_on_data_loss", [False, True])
-def test_a_stream_with_a_pin_whose_log_was_trimmed_pins_what_there_is_or_says_what_is_lost(tmp_path, monkeypatch, fail_on_data_loss):
+def test_a_stream_with_a_pin_whose_log_was_trimmed_pins_what_there_is_or_says_what_is_lost(
+    tmp_path, monkeypatch, fail_on_data_loss
+):
     pins, late = Pins(), Log(tmp_path / "late", ENTRIES[100:])
     monkeypatch.setattr(data_source, "cluster_of", lambda spec: contextlib.nullcontext(pins))
     monkeypatch.setattr(data_source, "open_source", lambda spec: open_source(late.spec))

@@ -68,9 +68,7 @@ def test_copies_that_the_archive_does_not_lead_to_are_a_problem(cluster: Embedde
     assert problem.endswith("and the copies are 1:00")
 
 
-def test_an_error_of_a_job_is_a_problem_and_no_traceback(
-    cluster: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_error_of_a_job_is_a_problem_and_no_traceback(cluster: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def fails(*_: object) -> None:
         raise StoreError("the disk is full")
 

@@ -41,9 +41,7 @@ def of_row(row: Any) -> tuple[bytes, Held]:
 
 
 @pytest.mark.parametrize("lsn", LSNS)
-def test_items_counters_and_fingerprint_at_an_lsn_are_those_of_the_plain_fold(
-    spark: Any, archive: LogTable, lsn: int
-) -> None:
+def test_items_counters_and_fingerprint_at_an_lsn_are_those_of_the_plain_fold(spark: Any, archive: LogTable, lsn: int) -> None:
     expected = state_at(ENTRIES, lsn)
     log = frames.archived(spark, archive, archive.state(), 1, lsn)
     found = frames.state(log, columns=COLUMNS).collect()
@@ -56,9 +54,7 @@ def test_items_counters_and_fingerprint_at_an_lsn_are_those_of_the_plain_fold(
 def test_any_log_gives_its_state_at_an_lsn_or_a_time(spark: Any, archive: LogTable) -> None:
     log = spark.read.format("brokerha").option("archive", archive.where).load()
     expected = {
-        (item.lsn, item.name, item.key, item.value)
-        for item in state_at(ENTRIES, 200).items.values()
-        if item.store == "table"
+        (item.lsn, item.name, item.key, item.value) for item in state_at(ENTRIES, 200).items.values() if item.store == "table"
     }
     when = datetime.fromtimestamp(ENTRIES[199].timestamp / 1e6, UTC)
     for state in (frames.state(log, lsn=200), frames.state(log, time=when)):

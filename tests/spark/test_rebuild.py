@@ -75,9 +75,7 @@ def test_what_cannot_be_rebuilt_is_refused_before_spark_starts(archive: LogTable
         rebuilt(None, late, into=tmp_path / "w9")
 
 
-def test_quads_that_somebody_took_out_of_the_archive_lead_to_no_worker_and_no_export(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_quads_that_somebody_took_out_of_the_archive_lead_to_no_worker_and_no_export(spark: Any, tmp_path: Path) -> None:
     changed = archive_of(tmp_path / "a", ENTRIES)
     for file in changed.state().files:
         table = changed.read(file)
@@ -113,8 +111,7 @@ def test_a_state_is_exported_as_tables_that_others_read(spark: Any, archive: Log
     assert messages == {(held.name, held.place, held.key, held.value) for held in items(state, QUEUE)}
     quads = tables["quads"].fillna("")
     lines = {
-        (row.repository, " ".join(filter(None, (row.subject, row.predicate, row.object, row.graph))))
-        for row in quads.itertuples()
+        (row.repository, " ".join(filter(None, (row.subject, row.predicate, row.object, row.graph)))) for row in quads.itertuples()
     }
     assert lines == {(held.name, held.key.decode()) for held in items(state, GRAPH)}
     assert (report.quads, report.keys, report.messages) == tuple(map(len, tables.values()))
@@ -126,11 +123,7 @@ def test_a_state_is_exported_as_n_quads(spark: Any, archive: LogTable, tmp_path:
     report = exported(spark, archive, tmp_path / "out", format="nquads")
     told = json.loads((tmp_path / "out" / "export.json").read_text())
     assert (told["cluster"], told["lsn"], sum(told["files"].values())) == ("orders", COUNT, report.quads)
-    found = {
-        (path.split("/")[0], line)
-        for path in told["files"]
-        for line in (tmp_path / "out" / path).read_text().splitlines()
-    }
+    found = {(path.split("/")[0], line) for path in told["files"] for line in (tmp_path / "out" / path).read_text().splitlines()}
     assert found == {(held.name, f"{held.key.decode()} .") for held in items(state_at(ENTRIES, COUNT), GRAPH)}
 
 

@@ -178,9 +178,7 @@ def test_an_archive_that_begins_later_tells_no_items_and_says_so(spark: Any, tmp
 
 def test_lag_comes_from_what_was_observed(spark: Any, tmp_path: Path):
     folder = archive_of(tmp_path / "seen", ENTRIES[:20]).where
-    observations.append(
-        folder, [Observation(ENTRIES[5].timestamp, "w1", "worker", "m1", "on", 5, 2, 1.5, 9, None, None)]
-    )
+    observations.append(folder, [Observation(ENTRIES[5].timestamp, "w1", "worker", "m1", "on", 5, 2, 1.5, 9, None, None)])
     seen = made(spark, folder)
     assert [(each.name, each.highest) for each in seen.lag_s] == [("w1", 1.5)]
     assert [each.node for each in seen.nodes] == ["w1"]

@@ -51,9 +51,7 @@ def test_java_home_is_taken_when_it_is_new_enough(monkeypatch: pytest.MonkeyPatc
     assert (found.home, found.root, found.version) == (home, home, 21)
 
 
-def test_java_on_the_path_is_taken_with_the_folder_that_its_link_leads_to(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_java_on_the_path_is_taken_with_the_folder_that_its_link_leads_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     home = runtime(tmp_path / "jdk", "17.0.15")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
@@ -70,9 +68,7 @@ def test_java_on_the_path_that_cannot_be_run_is_none(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("home", ["old", "nowhere"])
-def test_the_runtime_from_pypi_is_taken_when_java_home_does_not_serve(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str
-):
+def test_the_runtime_from_pypi_is_taken_when_java_home_does_not_serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str):
     runtime(tmp_path / "old", "11.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / home))
     found = find_runtime(tmp_path)
@@ -86,9 +82,7 @@ def test_the_runtime_from_pypi_is_taken_when_java_home_does_not_serve(
     assert f'version "{found.version}' in told.stderr
 
 
-@pytest.mark.parametrize(
-    ("home", "said"), [("old", "here is version 11"), ("nowhere", "none in JAVA_HOME"), ("", "there is none")]
-)
+@pytest.mark.parametrize(("home", "said"), [("old", "here is version 11"), ("nowhere", "none in JAVA_HOME"), ("", "there is none")])
 def test_without_any_runtime_the_error_says_what_is_there_and_what_to_do(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str, said: str
 ):
@@ -211,9 +205,7 @@ def test_a_master_that_does_not_answer_is_told_before_java_starts():
         session._check_answer(f"spark://127.0.0.1:{port}")
     master = f"spark://127.0.0.1:{port}"
     with (
-        pytest.raises(
-            ConfigurationError, match=f"no master of Spark answers at {master} .Connection refused.: start it"
-        ),
+        pytest.raises(ConfigurationError, match=f"no master of Spark answers at {master} .Connection refused.: start it"),
         session.session("absent", SparkOptions(master)),
     ):
         pass
@@ -226,9 +218,7 @@ def test_one_of_several_masters_is_enough():
         session._check_answer(f"spark://127.0.0.1:{absent},127.0.0.1:{listening.getsockname()[1]}")
 
 
-@pytest.mark.parametrize(
-    "master", ["local[2,4]", "yarn", "spark://nobody", "spark://nobody:port", "spark://nobody:70000"]
-)
+@pytest.mark.parametrize("master", ["local[2,4]", "yarn", "spark://nobody", "spark://nobody:port", "spark://nobody:70000"])
 def test_what_is_no_address_of_a_master_is_left_to_spark(master: str):
     session._check_answer(master)
 
@@ -269,9 +259,7 @@ def test_a_wrong_query_is_a_fault_of_ours_and_stays_what_it_is(spark: Any, tmp_p
         spark.range(1).select("absent")
 
 
-def test_a_session_says_nothing_on_the_terminal_and_maps_classes_or_keeps_them(
-    spark: Any, capfd: pytest.CaptureFixture[str]
-):
+def test_a_session_says_nothing_on_the_terminal_and_maps_classes_or_keeps_them(spark: Any, capfd: pytest.CaptureFixture[str]):
     assert spark.range(10).selectExpr("sum(id)").collect()[0][0] == 45
     arguments = " ".join(spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments())
     assert "-XX:SharedArchiveFile=" in arguments or "-XX:ArchiveClassesAtExit=" in arguments

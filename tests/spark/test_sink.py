@@ -171,7 +171,9 @@ def test_a_write_that_fails_says_what_is_written_and_how_to_go_on(spark: Any, ur
     from pyspark.errors import PySparkException
 
     frame = spark.createDataFrame([("<urn:a> <urn:f> <urn:b> .",), ("bad",)], "statement string").coalesce(1)
-    with pytest.raises(PySparkException, match=r"1 rows are refused .* \(1 statements in 1 transactions are written under id 'failing'"):
+    with pytest.raises(
+        PySparkException, match=r"1 rows are refused .* \(1 statements in 1 transactions are written under id 'failing'"
+    ):
         write(frame, url, repository="main", id="failing", rowsPerTransaction=1)
 
 

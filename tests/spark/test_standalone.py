@@ -32,9 +32,7 @@ def brokerha(*arguments: str, input_: str | None = None) -> str:
     """What a command says on standard output."""
     command = [sys.executable, *(["-"] if input_ else ["-m", "brokerha.cli.main"]), *arguments]
     environment = {**os.environ, "SPARK_LOCAL_IP": LOOPBACK}
-    done = subprocess.run(
-        command, input=input_, capture_output=True, text=True, env=environment, timeout=SOON_S, check=False
-    )
+    done = subprocess.run(command, input=input_, capture_output=True, text=True, env=environment, timeout=SOON_S, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -5,7 +5,7 @@ is 1. The rules come first because they take seconds, the broker last because it
 tests that failed run once more, alone: a machine that stands still for half a minute fails whatever runs in it. Who passes then does
 not fail the part, and the table names it as unstable, with why it had failed:
 
-    rules     ruff, mypy --strict, import contracts
+    rules     ruff (style, layout), mypy --strict, import contracts
     cores     tests without a broker that are not slow, in parallel: those of the cores with branch coverage; then, without,
               those of all around them, and those that run thousands of clusters
     rabbitmq4 the tests of the wire over RabbitMQ 4, and there the nemesis; beside those around the cores, as both wait a lot
@@ -144,6 +144,7 @@ long, and RabbitMQ 4 has more that may go wrong."""
 PARTS: dict[str, list[Part]] = {
     "rules": [
         Part("ruff", "style, and what is banned", [str(_BIN / "ruff"), "check", "."], 120),
+        Part("format", "layout of the code (make format)", [str(_BIN / "ruff"), "format", "--check", "."], 120),
         Part("mypy", "types, strict", [_PYTHON, "-m", "mypy"], 600),
         Part("imports", "who may import whom", [str(_BIN / "lint-imports"), "--no-cache"], 120),
     ],
@@ -157,7 +158,9 @@ PARTS: dict[str, list[Part]] = {
         Part(
             "crashes",
             "scenarios, planted mistakes, every crash point",
-            _pytest("crashes", "-m", _QUICK, "-n", "2", *_ignore([each for each in _COUNTED if "simulation" in each]), *_NOT_COUNTED),
+            _pytest(
+                "crashes", "-m", _QUICK, "-n", "2", *_ignore([each for each in _COUNTED if "simulation" in each]), *_NOT_COUNTED
+            ),
             1800,
         ),
         Part(
@@ -236,14 +239,28 @@ CAMPAIGNS: dict[str, list[Part]] = {
         Part(
             "campaigns",
             "long forms, over RabbitMQ and on Spark",
-            [_PYTHON, "-m", "tests.support.broker_source", "run", "--", *_pytest("campaigns", "-m", "campaign", f"--ignore={_ROUNDS}")],
+            [
+                _PYTHON,
+                "-m",
+                "tests.support.broker_source",
+                "run",
+                "--",
+                *_pytest("campaigns", "-m", "campaign", f"--ignore={_ROUNDS}"),
+            ],
             3600,
         ),
         *(
             Part(
                 f"rounds-{mode}",
                 f"every shape of a split under load, {mode}",
-                [_PYTHON, "-m", "tests.support.broker_source", "run", "--", *_pytest(f"rounds-{mode}", "-m", "campaign", "-k", mode, _ROUNDS)],
+                [
+                    _PYTHON,
+                    "-m",
+                    "tests.support.broker_source",
+                    "run",
+                    "--",
+                    *_pytest(f"rounds-{mode}", "-m", "campaign", "-k", mode, _ROUNDS),
+                ],
                 3600,
             )
             for mode in ("quorum", "none", "simple", "smart")
@@ -326,7 +343,9 @@ def _problem(part: Part, output: IO[bytes] | None, *options: str) -> tuple[str, 
     environment = os.environ | {SUMMARY_VARIABLE: str(_lines_file(part))}
     # Else each of some thousand processes compiles all that it imports: half of the second that a node's start takes.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    process = subprocess.Popen([*part.command, *options], cwd=_ROOT, env=environment, stdout=output, stderr=output, start_new_session=True)
+    process = subprocess.Popen(
+        [*part.command, *options], cwd=_ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
+    )
     try:
         code, used_s = _waited(process, part.within_s)
     except BaseException:

@@ -1,5 +1,7 @@
 """The page of the Python API: docs/reference/api.md, from the signatures and docstrings of what `brokerha` exports.
 
+To make it:
+
     python -m tests.support.api_page > docs/reference/api.md
 """
 
@@ -42,7 +44,23 @@ part of the inside and may change at any time: a name is public because it stand
 Calls may be made from any thread, but not from a process that was forked off: connect after the fork (there calls raise `WrongState`). `timeout` is in seconds, up to 30 days, over HTTP up to an hour, `ack` is `accepted`, `synchronised`, `applied` or `applied=N`, `key` makes a write safe to repeat, `min_lsn` is the least LSN that a read
 must see. Each write can raise `Rejected`, `OutcomeUnknown`, `InvalidRequest`, `ReadOnly`, `NotReady` and `Unreachable`, each read the last four and `TimedOut`; other errors stand with their call.
 """
-INSIDE = {"ask", "branch", "bucket_items", "digests", "handed_in", "least_lsn", "logged", "note", "read", "seconds", "take", "txid", "wire", "abandon", "fronts"}
+INSIDE = {
+    "ask",
+    "branch",
+    "bucket_items",
+    "digests",
+    "handed_in",
+    "least_lsn",
+    "logged",
+    "note",
+    "read",
+    "seconds",
+    "take",
+    "txid",
+    "wire",
+    "abandon",
+    "fronts",
+}
 """Names without an underscore that parts of brokerha use among each other."""
 
 
@@ -56,24 +74,55 @@ class Part(NamedTuple):
 
 
 PARTS = (
-    Part("`brokerha`", "`brokerha.errors` is the module of all [errors](#errors), `brokerha.__version__` the version as a text.", (brokerha.connect,)),
+    Part(
+        "`brokerha`",
+        "`brokerha.errors` is the module of all [errors](#errors), `brokerha.__version__` the version as a text.",
+        (brokerha.connect,),
+    ),
     Part(
         "`brokerha.Client` and `brokerha.Session`",
         "`connect` gives a `Session`, which is a `Client` that reads its own writes. Both are context managers and have the same calls.",
         types=(brokerha.Client,),
     ),
-    Part("Transactions", "What `transaction` gives, and `work` of `run_transaction` gets; a context manager. Reads inside of it see its own writes.", types=(transactions.Transaction,)),
-    Part("Pipelines", "What `pipeline` gives; a context manager. Each write gives a future of `Written`.", types=(pipeline.Pipeline,)),
+    Part(
+        "Transactions",
+        "What `transaction` gives, and `work` of `run_transaction` gets; a context manager. Reads inside of it see its own writes.",
+        types=(transactions.Transaction,),
+    ),
+    Part(
+        "Pipelines", "What `pipeline` gives; a context manager. Each write gives a future of `Written`.", types=(pipeline.Pipeline,)
+    ),
     Part(
         "Results",
-        "Named tuples, lists and texts. The modules that they lie in are no promise. Names for annotations: " + ", ".join(f"`brokerha.{name}`" for name in brokerha.__all__ if name[0].isupper()) + ".",
+        "Named tuples, lists and texts. The modules that they lie in are no promise. Names for annotations: "
+        + ", ".join(f"`brokerha.{name}`" for name in brokerha.__all__ if name[0].isupper())
+        + ".",
         types=(
-            outcomes.Written, transactions.Committed, results.Solutions, results.Triples, results.Iri, results.BlankNode, results.Literal,
-            reads.QueueMessage, calls.Consumed, exporting.Export, loading.Loaded, ids.Xid,
+            outcomes.Written,
+            transactions.Committed,
+            results.Solutions,
+            results.Triples,
+            results.Iri,
+            results.BlankNode,
+            results.Literal,
+            reads.QueueMessage,
+            calls.Consumed,
+            exporting.Export,
+            loading.Loaded,
+            ids.Xid,
         ),
     ),
-    Part("`brokerha.aio`", "The same for asyncio: `async with`, and each call is awaited.", (aio.connect,), (aio.AsyncSession, aio.AsyncTransaction, aio.AsyncConsumed)),
-    Part("`brokerha.embedded`", '`EmbeddedCluster("cluster.toml")`: a whole cluster in one process, for tests and programs that bring their own; a context manager.', types=(EmbeddedCluster,)),
+    Part(
+        "`brokerha.aio`",
+        "The same for asyncio: `async with`, and each call is awaited.",
+        (aio.connect,),
+        (aio.AsyncSession, aio.AsyncTransaction, aio.AsyncConsumed),
+    ),
+    Part(
+        "`brokerha.embedded`",
+        '`EmbeddedCluster("cluster.toml")`: a whole cluster in one process, for tests and programs that bring their own; a context manager.',
+        types=(EmbeddedCluster,),
+    ),
 )
 ALIASES = {
     "NodeId, TxId": "`str`", "Lsn": "`int`: a place in the order of all transactions, from 1 on",
@@ -93,8 +142,21 @@ def page() -> str:
         for each in part.types:
             lines += ["", *_type(each, has_heading=len(part.types) > 1)]
         lines.append("")
-    lines += ["## Names in signatures", "", "| name | is |", "|---|---|", *(f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in ALIASES.items()), ""]
-    lines += ["## Errors", "", "All are in `brokerha.errors`, indented below what they are a kind of.", "", *_errors(errors.BrokerhaError, 0)]
+    lines += [
+        "## Names in signatures",
+        "",
+        "| name | is |",
+        "|---|---|",
+        *(f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in ALIASES.items()),
+        "",
+    ]
+    lines += [
+        "## Errors",
+        "",
+        "All are in `brokerha.errors`, indented below what they are a kind of.",
+        "",
+        *_errors(errors.BrokerhaError, 0),
+    ]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
@@ -108,7 +170,11 @@ def public(owner: type) -> Iterator[tuple[str, Any]]:
 
 
 def _type(owner: type, *, has_heading: bool) -> Iterator[str]:
-    fields = "" if not issubclass(owner, tuple) else f"({', '.join(f'{name}: {_plain(kind)}' for name, kind in owner.__annotations__.items())})"
+    fields = (
+        ""
+        if not issubclass(owner, tuple)
+        else f"({', '.join(f'{name}: {_plain(kind)}' for name, kind in owner.__annotations__.items())})"
+    )
     if has_heading:
         yield f"**`{owner.__name__}{fields}`**: {told(owner)}"
         yield ""

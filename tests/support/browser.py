@@ -108,9 +108,7 @@ class Browser:
     def spoken(self) -> list[tuple[str, str]]:
         """What a screen reader finds: (role, name) of each node that is not ignored, in order."""
         nodes = self._ask("Accessibility.getFullAXTree")["nodes"]
-        return [
-            (node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node.get("ignored")
-        ]
+        return [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node.get("ignored")]
 
     def picture(self, file: Path, *, whole: bool = True) -> None:
         """Write what is shown as PNG; ``whole`` for all of the page."""

@@ -87,9 +87,7 @@ def _of_versions(history: Sequence[Ran], last: Mapping[Register, Version], write
 Edges = dict[int, set[int]]
 
 
-def _edges(
-    history: Sequence[Ran], last: Mapping[Register, Version], writer: Mapping[int, int]
-) -> tuple[Edges, Edges, Edges]:
+def _edges(history: Sequence[Ran], last: Mapping[Register, Version], writer: Mapping[int, int]) -> tuple[Edges, Edges, Edges]:
     ww: Edges = {}
     wr: Edges = {}
     rw: Edges = {}

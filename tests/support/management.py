@@ -103,9 +103,7 @@ class Management:
 
     def purge_queues(self, vhost: str) -> list[str]:
         """Empties every queue, and returns their names. Streams cannot be purged, exclusive queues not by others."""
-        return self._for_each_queue(
-            vhost, "/contents", lambda queue: queue.get("type") != "stream" and not queue.get("exclusive")
-        )
+        return self._for_each_queue(vhost, "/contents", lambda queue: queue.get("type") != "stream" and not queue.get("exclusive"))
 
     def delete_queues(self, vhost: str) -> list[str]:
         """Deletes every queue and stream that is not exclusive, and returns their names."""

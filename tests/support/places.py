@@ -73,7 +73,9 @@ def check_places(items: Iterable[pytest.Item]) -> None:
         places = PLACES if is_of_broker else OF_SLOW
         if not any(item.path.is_relative_to(ROOT / place) for place in places):
             what = "asks for a broker" if is_of_broker else "is slow"
-            raise pytest.UsageError(f"{item.path} {what}, and is not in one of {', '.join(places)}: move it, or add its place to {__name__}")
+            raise pytest.UsageError(
+                f"{item.path} {what}, and is not in one of {', '.join(places)}: move it, or add its place to {__name__}"
+            )
 
 
 def longest_first(config: pytest.Config, items: list[pytest.Item]) -> None:

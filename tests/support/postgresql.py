@@ -1,5 +1,7 @@
 """A PostgreSQL of its own for a test: Debian's package, data in a temporary folder, a Unix socket there and no port.
 
+For example:
+
     with postgresql() as url: psycopg.connect(url)
 """
 

@@ -92,15 +92,11 @@ class Membership:
 class PrivateBroker:
     """One node. ``start()`` or ``with`` it; ``amqp_url`` and ``management_url`` name it, user guest, on loopback."""
 
-    def __init__(
-        self, scripts: Path | None = None, rates_mode: str = "none", membership: Membership | None = None
-    ) -> None:
+    def __init__(self, scripts: Path | None = None, rates_mode: str = "none", membership: Membership | None = None) -> None:
         """``rates_mode`` of the management interface: rates cost work, and only pictures show them. ``membership``: of a cluster."""
         found = scripts or find_scripts()
         if found is None:
-            raise BrokerError(
-                "no RabbitMQ here: neither $RABBITMQ_HOME/sbin nor the package rabbitmq-server (and epmd)"
-            )
+            raise BrokerError("no RabbitMQ here: neither $RABBITMQ_HOME/sbin nor the package rabbitmq-server (and epmd)")
         self._scripts = found
         self._rates_mode = rates_mode
         self._membership = membership
@@ -314,9 +310,7 @@ class PrivateBroker:
         home = home_of(self.folder)
         home.mkdir()
         cookie = home / ".erlang.cookie"
-        cookie.write_text(
-            secrets.token_hex(16) if self._membership is None else self._membership.cookie, encoding="ascii"
-        )
+        cookie.write_text(secrets.token_hex(16) if self._membership is None else self._membership.cookie, encoding="ascii")
         cookie.chmod(0o400)
         (self.folder / "empty.conf").write_text("", encoding="ascii")
         # A node that is frozen holds up what the others write down together, until they give it up.
@@ -340,8 +334,7 @@ class PrivateBroker:
             return ""
         nodes = [*self._membership.members, self.name]
         return (
-            "cluster_formation.peer_discovery_backend = classic_config\n"
-            "cluster_partition_handling = pause_minority\n"
+            "cluster_formation.peer_discovery_backend = classic_config\ncluster_partition_handling = pause_minority\n"
         ) + "".join(f"cluster_formation.classic_config.nodes.{place} = {name}\n" for place, name in enumerate(nodes, 1))
 
     def _environment(self) -> dict[str, str]:

@@ -17,7 +17,9 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-RANGES = frozenset({"rate", "increase", "irate", "changes", "resets", "delta", "deriv", "max_over_time", "min_over_time", "avg_over_time"})
+RANGES = frozenset(
+    {"rate", "increase", "irate", "changes", "resets", "delta", "deriv", "max_over_time", "min_over_time", "avg_over_time"}
+)
 COUNTERS = frozenset({"rate", "increase", "irate", "resets"})
 """Functions that suppose a number that only grows."""
 FUNCTIONS = frozenset({"histogram_quantile", "vector", "time", "clamp_min", "absent", "label_replace"}) | RANGES

@@ -1,5 +1,7 @@
 """The page of the papers' sentences and their tests: docs/reference/sentences.md, from the docstrings of tests/unit/paper.
 
+To make it:
+
     python -m tests.support.sentences > docs/reference/sentences.md
 """
 

@@ -72,9 +72,7 @@ def test_a_missing_broker_is_a_failure_on_a_ci_machine_and_on_request_only(monke
     assert is_required()
 
 
-def test_a_broker_named_by_the_environment_that_does_not_answer_is_complained_about_and_not_replaced(
-    monkeypatch, engine
-):
+def test_a_broker_named_by_the_environment_that_does_not_answer_is_complained_about_and_not_replaced(monkeypatch, engine):
     nobody = free_ports()
     monkeypatch.setenv(broker_source.AMQP_VARIABLE, f"amqp://guest:guest@127.0.0.1:{nobody}/")
     monkeypatch.setenv(broker_source.MANAGEMENT_VARIABLE, f"http://guest:guest@127.0.0.1:{nobody}")

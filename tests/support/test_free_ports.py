@@ -16,7 +16,9 @@ def test_processes_that_ask_at_once_get_different_ports():
         subprocess.Popen([sys.executable, "-c", ASK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)
     ]
     try:
-        firsts = [[int(each) for each in process.stdout.readline().strip(" []\n").split(",")] for process in running if process.stdout]
+        firsts = [
+            [int(each) for each in process.stdout.readline().strip(" []\n").split(",")] for process in running if process.stdout
+        ]
     finally:
         for process in running:
             process.communicate()

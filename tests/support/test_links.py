@@ -128,9 +128,7 @@ def test_cut_with_a_reset_ends_what_is_open_and_refuses_what_is_new(link: Link, 
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_reset_link_takes_connections_on_its_old_port_once_it_is_healed(
-    link: Link, client: socket.socket, times: int
-) -> None:
+def test_a_reset_link_takes_connections_on_its_old_port_once_it_is_healed(link: Link, client: socket.socket, times: int) -> None:
     port = link.port
     for _ in range(times):
         link.cut(RESET)
@@ -167,9 +165,7 @@ def test_what_outlives_a_black_hole_goes_on(link: Link, client: socket.socket) -
         assert read(fresh, 6) == b"slower"
 
 
-def test_whoever_leaves_a_black_hole_is_missed_only_when_it_is_healed(
-    echo: Echo, link: Link, client: socket.socket
-) -> None:
+def test_whoever_leaves_a_black_hole_is_missed_only_when_it_is_healed(echo: Echo, link: Link, client: socket.socket) -> None:
     link.cut(BLACK_HOLE)
     client.sendall(b"bye")
     client.close()

@@ -37,6 +37,4 @@ def test_only_a_worker_of_a_run_begins_with_the_longest_files_and_keeps_the_orde
     longest_first(cast("Any", SimpleNamespace()), items)
     assert [item.path for item in items] == [ROOT / name for name in names]
     longest_first(cast("Any", SimpleNamespace(workerinput={})), items)
-    assert [item.path for item in items] == [
-        ROOT / name for name in (LONGEST[0], LONGEST[1], "tests/a.py", "tests/b.py")
-    ]
+    assert [item.path for item in items] == [ROOT / name for name in (LONGEST[0], LONGEST[1], "tests/a.py", "tests/b.py")]

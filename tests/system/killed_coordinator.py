@@ -80,7 +80,10 @@ def main() -> None:
                     sys.stderr.flush()
                     os._exit(code)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            print(json.dumps({"code": code, "call": report.read_text(), "out": out.read_text(), "errors": errors.read_text()}), flush=True)
+            print(
+                json.dumps({"code": code, "call": report.read_text(), "out": out.read_text(), "errors": errors.read_text()}),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

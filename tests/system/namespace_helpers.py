@@ -36,9 +36,7 @@ _IFF_TUN, _IFF_NO_PI = 0x0001, 0x1000
 
 
 async def _serve_doors(pairs: Sequence[tuple[int, int]]) -> None:
-    servers = [
-        await asyncio.start_server(partial(_pass_through, port), sock=socket.socket(fileno=fd)) for fd, port in pairs
-    ]
+    servers = [await asyncio.start_server(partial(_pass_through, port), sock=socket.socket(fileno=fd)) for fd, port in pairs]
     _say_ready()
     await asyncio.to_thread(sys.stdin.buffer.read)
     for server in servers:
@@ -113,9 +111,7 @@ def main(words: Sequence[str]) -> int:
     """One of the three; returns the exit code."""
     match list(words):
         case ["doors", *numbers]:
-            asyncio.run(
-                _serve_doors([(int(fd), int(port)) for fd, port in zip(numbers[::2], numbers[1::2], strict=True)])
-            )
+            asyncio.run(_serve_doors([(int(fd), int(port)) for fd, port in zip(numbers[::2], numbers[1::2], strict=True)]))
         case ["delay", device, delay_ms]:
             _delay(device, float(delay_ms) / 1000)
         case ["up", path, *places]:

@@ -25,9 +25,7 @@ _LOG_PART = 10_000
 def command(*words: str, within_s: float = 120.0) -> subprocess.CompletedProcess[str]:
     """A command of ours, run to its end."""
     command = [sys.executable, "-m", "brokerha", *words]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=within_s, check=False, stdin=subprocess.DEVNULL
-    )
+    return subprocess.run(command, capture_output=True, text=True, timeout=within_s, check=False, stdin=subprocess.DEVNULL)
 
 
 def told_as_json(*words: str, code: int = 0) -> tuple[Any, str]:
@@ -42,9 +40,7 @@ def lines_of_log(http: httpx2.Client, url: str, first: int = 1) -> list[tuple[st
     lines: list[tuple[str, str, int]] = []
     while True:
         at = first + len(lines)
-        answer = http.get(
-            f"{url}/cluster/log?from={at}&to={at + _LOG_PART - 1}", headers={"Accept": "application/json"}
-        )
+        answer = http.get(f"{url}/cluster/log?from={at}&to={at + _LOG_PART - 1}", headers={"Accept": "application/json"})
         answer.raise_for_status()
         found = [(line["txid"], line["origin"], line["timestamp"]) for line in answer.json()]
         lines += found
@@ -173,9 +169,7 @@ class ProcessCluster:
         first = logs[self.masters[0]]
         for master, log in logs.items():
             place = next((n for n, pair in enumerate(zip(first, log, strict=False), 1) if pair[0] != pair[1]), None)
-            assert place is None, (
-                f"{self.masters[0]} and {master} differ at LSN {place}: {first[place - 1]}, {log[place - 1]}"
-            )
+            assert place is None, f"{self.masters[0]} and {master} differ at LSN {place}: {first[place - 1]}, {log[place - 1]}"
             assert len(log) == len(first), f"{self.masters[0]} has {len(first)} lines, {master} {len(log)}"
         txids = [line[0] for line in first]
         twice = {txid for txid in txids if txids.count(txid) > 1} if len(set(txids)) < len(txids) else set()

@@ -172,9 +172,7 @@ class Load:
 
 
 @contextlib.contextmanager
-def loads_at(
-    sites: LoadedSites, name: str, window: int, masters: Collection[str] = MASTERS
-) -> Iterator[dict[str, Load]]:
+def loads_at(sites: LoadedSites, name: str, window: int, masters: Collection[str] = MASTERS) -> Iterator[dict[str, Load]]:
     """A load at each of these sites; at the end all links are healed, and each load has got its answers."""
     loads = {master: Load(sites.door(master), f"{name}-{master}", window) for master in masters}
     for load in loads.values():
@@ -280,9 +278,7 @@ class Ledger:
     def _part(self, master: str, first: int) -> list[tuple[str, str, int]]:
         answer = self._sites.ask(master, f"/cluster/log?from={first}&to={first + _LOG_PART - 1}")
         lines = msgpack.unpackb(answer)
-        assert not lines or lines[0]["lsn"] == first, (
-            f"{master} does not keep the log from {first} on but from {lines[0]['lsn']}"
-        )
+        assert not lines or lines[0]["lsn"] == first, f"{master} does not keep the log from {first} on but from {lines[0]['lsn']}"
         return [(line["txid"], line["origin"], line["timestamp"]) for line in lines]
 
     def _check_copies(self) -> None:

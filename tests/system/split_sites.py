@@ -219,7 +219,6 @@ class SplitSites(ProcessCluster):
         with brokerha.connect(self.url(master)) as db:
             return db.put("books", key, b"1", key=key, ack="synchronised", timeout=timeout_s).txid
 
-
     def outcomes(self, txid: str) -> list[dict[str, Any]]:
         """What each master says of a transaction, once each of them knows its outcome."""
         found = []

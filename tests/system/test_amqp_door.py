@@ -113,7 +113,13 @@ def test_the_same_key_is_the_same_transaction(cluster: EmbeddedCluster, app: App
         (b"<urn:a> <urn:b> .", "application/n-quads", {}, "InvalidRequest", "MALFORMED"),
         (b"hello", "text/html", {}, "UnsupportedType", "text/html"),
         (msgpack.packb([["put", "t", b"k", b"x" * (9 << 20)]]), "application/x-msgpack", {}, "TooLarge", "split"),
-        (msgpack.packb([["put", "t", b"k", b"1"]]), "application/x-msgpack", {"headers": {"ack": "perhaps"}}, "InvalidRequest", "perhaps"),
+        (
+            msgpack.packb([["put", "t", b"k", b"1"]]),
+            "application/x-msgpack",
+            {"headers": {"ack": "perhaps"}},
+            "InvalidRequest",
+            "perhaps",
+        ),
     ],
 )
 def test_bad_messages_are_answered_and_kept_aside(

@@ -79,9 +79,7 @@ def test_a_backup_restores_as_another_cluster_that_goes_on(cluster: EmbeddedClus
     assert whole["lsn"] < lsn
 
 
-def test_the_log_stream_leads_a_new_directory_to_the_same_content(
-    cluster: EmbeddedCluster, vhost_url: str, tmp_path: Path
-):
+def test_the_log_stream_leads_a_new_directory_to_the_same_content(cluster: EmbeddedCluster, vhost_url: str, tmp_path: Path):
     lsn = write(cluster, 50, "streamed")
     followers = cluster.masters["m1"].followers
     assert followers is not None

@@ -112,9 +112,7 @@ def test_without_any_backup_writes_are_unknown_then_refused_and_go_on_by_themsel
         # Asked once: a client would send it again until its own time is over
         began = time.monotonic()
         headers = {"Idempotency-Key": "lonely-write", "Brokerha-Timeout-Ms": f"{UNANSWERED_S * 1000:.0f}"}
-        answer = httpx2.put(
-            f"{site.url(primary)}/kv/t/unknown", content=b"v", headers=headers, timeout=30, trust_env=False
-        )
+        answer = httpx2.put(f"{site.url(primary)}/kv/t/unknown", content=b"v", headers=headers, timeout=30, trust_env=False)
         assert answer.headers["Brokerha-Error"] == "OutcomeUnknown", answer.text
         assert time.monotonic() - began < UNANSWERED_S, "it was the client's own time that ended it"
         with pytest.raises((ReadOnly, NotReady)) as refused:

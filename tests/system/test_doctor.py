@@ -176,9 +176,7 @@ def test_no_tls_to_another_machine(patient: Patient):
 def test_a_broker_that_takes_no_message(private_broker: PrivateBroker, tmp_path: Path):
     vhost = "doctor-alarm"
     patient = Patient.__new__(Patient)
-    patient.source = BrokerSource(
-        private_broker.create_vhost(vhost), private_broker.management_url, "private", private_broker
-    )
+    patient.source = BrokerSource(private_broker.create_vhost(vhost), private_broker.management_url, "private", private_broker)
     patient.folder = patient.secrets = tmp_path
     patient.path = tmp_path / "cluster.toml"
     patient.path.write_text(FILE.format(vhost=vhost, broker=private_broker.url_of(vhost)))

@@ -34,9 +34,7 @@ def seconds_until_back(sites: SplitSites) -> float:
     return time.monotonic() - began
 
 
-def test_a_majority_goes_on_without_a_dead_master_and_takes_it_back(
-    sites: SplitSites, covered: Callable[[str], None]
-) -> None:
+def test_a_majority_goes_on_without_a_dead_master_and_takes_it_back(sites: SplitSites, covered: Callable[[str], None]) -> None:
     left = ("m1", "m2")
     before = sites.await_epoch(MASTERS)
     with writers_at(sites, "dead", left) as writers:
@@ -70,9 +68,7 @@ def test_a_majority_goes_on_without_a_dead_master_and_takes_it_back(
     )
 
 
-def test_a_master_that_is_stopped_says_so_and_the_others_go_on_at_once(
-    sites: SplitSites, covered: Callable[[str], None]
-) -> None:
+def test_a_master_that_is_stopped_says_so_and_the_others_go_on_at_once(sites: SplitSites, covered: Callable[[str], None]) -> None:
     left = ("m2", "m3")
     sites.await_epoch(MASTERS)
     with writers_at(sites, "stopped", left) as writers:
@@ -93,9 +89,7 @@ def test_a_master_that_is_stopped_says_so_and_the_others_go_on_at_once(
     )
 
 
-def test_a_majority_goes_on_without_a_frozen_master_and_takes_it_back(
-    sites: SplitSites, covered: Callable[[str], None]
-) -> None:
+def test_a_majority_goes_on_without_a_frozen_master_and_takes_it_back(sites: SplitSites, covered: Callable[[str], None]) -> None:
     left = ("m2", "m3")
     before = sites.await_epoch(MASTERS)
     with writers_at(sites, "frozen", left) as writers:

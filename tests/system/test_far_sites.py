@@ -59,9 +59,7 @@ def processor_times() -> tuple[int, int]:
     return times[3] + times[4], sum(times)
 
 
-def measure(
-    sites: LoadedSites, name: str, level: str, window: int, masters: tuple[str, ...]
-) -> tuple[list[Load], Figure]:
+def measure(sites: LoadedSites, name: str, level: str, window: int, masters: tuple[str, ...]) -> tuple[list[Load], Figure]:
     """Loads for a while; returns them when all is answered, and what was measured."""
     loads = [Load(sites.door(master), f"load-{name}-{master}", window, level) for master in masters]
     for load in loads:
@@ -103,9 +101,7 @@ def test_sites_that_are_far_from_each_other(sites: LoadedSites, covered: Callabl
             counts.check("quorum")
             acknowledged += counts.acknowledged
     delay_all(sites, 0)
-    assert {master: sites.epoch(master) for master in MASTERS} == dict.fromkeys(MASTERS, before), (
-        "somebody was left out"
-    )
+    assert {master: sites.epoch(master) for master in MASTERS} == dict.fromkeys(MASTERS, before), "somebody was left out"
     covered(
         f"sites {DELAY_MS:g} ms from each other: {acknowledged} acknowledged, 0 lost, 0 twice, 0 re-ordered, nobody left out\n"
         + table(

@@ -69,7 +69,9 @@ def test_nobody_is_left_out_at_full_load(vhost_url: str, tmp_path: Path, covered
     with ProcessCluster(tmp_path, vhost_url, masters=3, workers_each=1) as cluster:
         before = {master: metrics(cluster, master)["epoch"] for master in cluster.masters}
         writers = [
-            Writer(f"{master}-{n}", partial(brokerha.connect, cluster.url(master))) for master in cluster.masters for n in range(EACH)
+            Writer(f"{master}-{n}", partial(brokerha.connect, cluster.url(master)))
+            for master in cluster.masters
+            for n in range(EACH)
         ]
         for writer in writers:
             writer.start()

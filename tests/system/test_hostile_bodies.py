@@ -72,9 +72,7 @@ def pids(site: ProcessCluster) -> Iterator[dict[str, int]]:
 def test_poison_over_amqp_is_answered_and_put_aside(site: ProcessCluster, pids: dict[str, int]) -> None:
     app = App(site.broker)
     sent = [
-        (media_type, body)
-        for media_type, body in poison()
-        if media_type in ("application/n-quads", "application/sparql-update")
+        (media_type, body) for media_type, body in poison() if media_type in ("application/n-quads", "application/sparql-update")
     ]
     sent += [
         ("application/x-msgpack", msgpack.packb([["add", "main", DEEP]])),
@@ -95,9 +93,7 @@ def test_poison_over_amqp_is_answered_and_put_aside(site: ProcessCluster, pids: 
     app.connection.close()
 
 
-def test_poison_in_the_inbox_of_every_node_and_among_reads_is_put_aside(
-    site: ProcessCluster, pids: dict[str, int]
-) -> None:
+def test_poison_in_the_inbox_of_every_node_and_among_reads_is_put_aside(site: ProcessCluster, pids: dict[str, int]) -> None:
     """I2: no message between nodes at all, and one that is well formed and brings poison."""
     app, nodes = App(site.broker), [*site.masters, *site.workers]
     app.channel.queue_purge(REJECTED_EXCHANGE)
@@ -110,9 +106,7 @@ def test_poison_in_the_inbox_of_every_node_and_among_reads_is_put_aside(
             body = encode_envelope(site.name, "m2", 1, brought)
             app.channel.basic_publish(exchange, node, body, pika.BasicProperties(user_id="guest"), mandatory=True)
     for key in ("any", *site.masters):
-        app.channel.basic_publish(
-            READS_EXCHANGE, key, DEEP.encode(), pika.BasicProperties(content_type=client_wire.READ_TYPE)
-        )
+        app.channel.basic_publish(READS_EXCHANGE, key, DEEP.encode(), pika.BasicProperties(content_type=client_wire.READ_TYPE))
     wanted = {(node, exchange) for node in nodes for exchange in (SYNC_EXCHANGE, DATA_EXCHANGE)}
     while not wanted <= aside:
         found = app.rejected()
@@ -140,9 +134,7 @@ def test_poison_in_reads_is_refused_to_who_may_only_read(site: ProcessCluster, p
     replies = channel.queue_declare("", exclusive=True).method.queue
     for number, (kind, arguments) in enumerate(reads):
         body = client_wire.encode_read(kind, "main" if kind != "together" else "", arguments, 0, 20_000)
-        properties = pika.BasicProperties(
-            content_type=client_wire.READ_TYPE, reply_to=replies, correlation_id=str(number)
-        )
+        properties = pika.BasicProperties(content_type=client_wire.READ_TYPE, reply_to=replies, correlation_id=str(number))
         channel.basic_publish("brokerha.reads", "any", body, properties)
     answers: dict[str, str] = {}
     deadline = time.monotonic() + WAIT_S
@@ -308,7 +300,5 @@ def test_poison_that_an_older_node_took_in_is_rejected_by_all_copies(
                 db.write([("add", "main", DEEP)], timeout=WAIT_S)
             db.put("t", b"k", b"v", timeout=WAIT_S)
             running.client("m2").get("t", b"k", min_lsn="latest", timeout=WAIT_S)
-            prints = {
-                row["fingerprint"] for row in running.masters["m1"].status(5000)["nodes"] if row["role"] == "worker"
-            }
+            prints = {row["fingerprint"] for row in running.masters["m1"].status(5000)["nodes"] if row["role"] == "worker"}
             assert len(prints) == 1

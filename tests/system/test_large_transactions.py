@@ -76,7 +76,9 @@ class Others:
                 begun_s = time.monotonic()
                 try:
                     # Some of it is about the same quads.
-                    db.write([("put", "small", b"k", b"%d" % self.written), ("remove", "main", lines("mixed", self.written % 100, 3))])
+                    db.write(
+                        [("put", "small", b"k", b"%d" % self.written), ("remove", "main", lines("mixed", self.written % 100, 3))]
+                    )
                     self.written += 1
                     self.longest_s = max(self.longest_s, time.monotonic() - begun_s)
                 except BrokerhaError as fault:
@@ -156,7 +158,9 @@ def test_hundreds_of_mib_whoever_is_killed(site: TxSite, covered: Callable[[str]
             assert db.load("main", Insertion(triples), "ru", inside=tx).statements == triples
         staged_s = time.monotonic() - begun_s
         killed_meanwhile(site, "w4", lambda: committed(tx))
-        covered(f"{triples} triples in {tx.parts} parts: staged in {staged_s:.0f} s with {kills.done} kills, committed in {time.monotonic() - begun_s - staged_s:.0f} s")
+        covered(
+            f"{triples} triples in {tx.parts} parts: staged in {staged_s:.0f} s with {kills.done} kills, committed in {time.monotonic() - begun_s - staged_s:.0f} s"
+        )
         begun_s = time.monotonic()
         with Killing(site, 5.0) as kills:
             tx = db.large_transaction(timeout=COMMIT_S)
@@ -170,12 +174,16 @@ def test_hundreds_of_mib_whoever_is_killed(site: TxSite, covered: Callable[[str]
             digest = hashlib.blake2b()
             read_all(db, message.id, digest)
         assert digest.digest() == film.digest.digest()
-        covered(f"a message of {film.size} bytes in {tx.parts} parts: published in {published_s:.0f} s with {kills.done} kills, read with {while_read.done}")
+        covered(
+            f"a message of {film.size} bytes in {tx.parts} parts: published in {published_s:.0f} s with {kills.done} kills, read with {while_read.done}"
+        )
         assert (db.queue("films", min_lsn="latest"), db.range(TABLE, min_lsn="latest")) == ([], [])
         # Others remove some of what was there before.
         assert before - 103 + triples <= db.size("main", min_lsn="latest") <= before + triples
     covered(f"anonymous memory at most, MiB: {', '.join(f'{node} {most:.0f}' for node, most in sorted(peaks.most.items()))}")
-    covered(f"beside it {others.written} small writes, the longest {others.longest_s:.1f} s, and {len(others.faults)} that were not answered")
+    covered(
+        f"beside it {others.written} small writes, the longest {others.longest_s:.1f} s, and {len(others.faults)} that were not answered"
+    )
     site.until(lambda: len(site.fingerprints()) == 1, "all copies are equal", MAKE_ANEW_S)
 
 

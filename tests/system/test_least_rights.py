@@ -116,7 +116,9 @@ def test_the_log_names_who_wrote_what_by_the_word_of_the_broker(site: LeastSite)
     with site.client() as unnamed:
         last = unnamed.put("owners", b"m", b"4").lsn
 
-    lines = [json.loads(line) for line in site.run("log", "show", "--from", str(first), "--to", str(last), "-o", "json").splitlines()]
+    lines = [
+        json.loads(line) for line in site.run("log", "show", "--from", str(first), "--to", str(last), "-o", "json").splitlines()
+    ]
     assert [(line["user"], line["kind"], line["outcome"]) for line in lines] == [
         (app, "put", "applied"), (app, "put", "applied"), (app, "transaction", "rejected"), (None, "put", "applied"),
     ]  # fmt: skip

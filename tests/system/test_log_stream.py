@@ -79,9 +79,7 @@ def journal_rows(cluster: EmbeddedCluster, node: str) -> list[list[Any]]:
     results = journal.results(1, 100_000)
     return [
         [lsn, txid, origin, timestamp, *result, 1]
-        for lsn, ((timestamp, txid, origin), result) in enumerate(
-            zip(journal.ordered(1, len(results)), results, strict=True), 1
-        )
+        for lsn, ((timestamp, txid, origin), result) in enumerate(zip(journal.ordered(1, len(results)), results, strict=True), 1)
     ]
 
 
@@ -89,9 +87,7 @@ def messages(channel: Any, stream: str, offset: object = "first", quiet_s: float
     """Everything in a stream from an offset on."""
     found = []
     channel.basic_qos(prefetch_count=100)
-    for method, properties, body in channel.consume(
-        stream, inactivity_timeout=quiet_s, arguments={"x-stream-offset": offset}
-    ):
+    for method, properties, body in channel.consume(stream, inactivity_timeout=quiet_s, arguments={"x-stream-offset": offset}):
         if method is None:
             break
         found.append((properties, body))

@@ -85,7 +85,9 @@ def _get_a_worker(site: ProcessCluster, url: str) -> None:
         try:
             last = WRITES + 1 + MORE
             _brokerha(site, "wait", str(last), "--on", "all", "--timeout-s", str(WAIT_S))
-            until(lambda: (answer := site.get("m1", "/writable")) is not None and answer.status_code == 200, "it takes writes again")
+            until(
+                lambda: (answer := site.get("m1", "/writable")) is not None and answer.status_code == 200, "it takes writes again"
+            )
             _brokerha(site, "put", "t", "late", "v", "--url", site.url("m1"))
             assert _brokerha(site, "get", "more", "0", "--url", site.url("m1")) == "v"
             assert f"3 copies are equal at LSN {last + 1:,}" in _brokerha(site, "verify")

@@ -62,9 +62,7 @@ class MemberSites(ProcessCluster):
     @staticmethod
     def _spawn(node: str, path: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "brokerha", "node", node, "-c", str(path)]
-        return subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
-        )
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
 
     @contextlib.contextmanager
     def down_later(self, node: str) -> Iterator[Path]:

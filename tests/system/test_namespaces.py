@@ -219,9 +219,7 @@ def test_packets_that_are_late(sites: NamespaceSites, covered: Callable[[str], N
     sites.await_equal()
     sites.check_logs()
     check_books(sites, writers, with_others=True)
-    covered(
-        f"packets late by {DELAY_MS:g} ms: {told(writers)} acknowledged, one each {each_s * 1000:.0f} ms and writer"
-    )
+    covered(f"packets late by {DELAY_MS:g} ms: {told(writers)} acknowledged, one each {each_s * 1000:.0f} ms and writer")
 
 
 @pytest.fixture(scope="module")

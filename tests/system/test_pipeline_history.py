@@ -99,8 +99,7 @@ class History:
         """The next ones as transactions through both masters."""
         with contextlib.ExitStack() as stack:
             clients = [
-                stack.enter_context(brokerha.connect(self.cluster.url(master), timeout=60))
-                for master in self.cluster.masters
+                stack.enter_context(brokerha.connect(self.cluster.url(master), timeout=60)) for master in self.cluster.masters
             ]
             for number, operations in enumerate(changes(before, after, random.Random(seed))):
                 clients[number % len(clients)].write(operations)

@@ -215,9 +215,7 @@ def load_and_kill(cluster: ProcessCluster, path: Path, count: int, bad_at: int, 
         # The line that a block begins in belongs to the block before.
         assert reject["row"] + before + (begin > 0) == bad_at
         prefix = prefix_of(report["id"], f"file:{path}")
-        wanted_content = content_of(
-            line.replace("_:b", f"_:{prefix}b").removesuffix(" .") + " ." for line in lines(count)
-        )
+        wanted_content = content_of(line.replace("_:b", f"_:{prefix}b").removesuffix(" .") + " ." for line in lines(count))
         assert loaded(cluster, "m1") == wanted_content
         assert wanted_content.lines == count
         again = load.finish()

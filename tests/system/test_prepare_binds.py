@@ -100,9 +100,7 @@ def test_what_others_write_at_any_master_spoils_nothing(site: TxSite):
         assert two.accept("orders") is None
         two.tpc_begin(two.xid(1, "late"))
         two.write([("accept", "orders", message.id)])
-        with pytest.raises(
-            Aborted, match=f"message '{message.id}' of queue 'orders' is held by prepared transaction {txid}"
-        ):
+        with pytest.raises(Aborted, match=f"message '{message.id}' of queue 'orders' is held by prepared transaction {txid}"):
             two.tpc_prepare()
         two.put("stock", "another", "1")
         assert one.tpc_commit().lsn

@@ -63,7 +63,9 @@ def supervisord(vhost_url: str, tmp_path: Path) -> Iterator[Path]:
     """supervisord with the programs of the page; yields the folder of their output."""
     text = the_block(PAGE, "ini", "program:changes").replace(BROKER, vhost_url).replace("%(here)s", str(tmp_path))
     text = text.replace("directory = /srv/brokerha", f"directory = {ROOT}").replace(".venv/bin/python", sys.executable)
-    (tmp_path / "programs.conf").write_text(f"[supervisord]\nlogfile = {tmp_path}/supervisord.log\npidfile = {tmp_path}/pid\n{text}")
+    (tmp_path / "programs.conf").write_text(
+        f"[supervisord]\nlogfile = {tmp_path}/supervisord.log\npidfile = {tmp_path}/pid\n{text}"
+    )
     with start("supervisor.supervisord", "-n", "-c", str(tmp_path / "programs.conf")) as process:
         try:
             yield tmp_path
@@ -76,7 +78,9 @@ def test_the_page_runs_every_program_and_the_endless_ones_under_supervisord():
     found = configparser.RawConfigParser()
     found.read_string(the_block(PAGE, "ini", "program:changes"))
     assert found.sections() == [f"program:{name}" for name in ENDLESS]
-    told = " ".join(found[each]["command"] for each in found.sections()) + the_block(PAGE, "sh", "brokerha.programs.producers.publisher")
+    told = " ".join(found[each]["command"] for each in found.sections()) + the_block(
+        PAGE, "sh", "brokerha.programs.producers.publisher"
+    )
     told += the_block("docs/transactions.md", "sh", "brokerha.programs.producers.coordinator")
     assert all(program in told for program in PROGRAMS)
 
@@ -131,7 +135,13 @@ def test_they_do_what_the_page_says_and_end_when_told_to(
     update = json.dumps({"id": "order-4711", "update": 'INSERT DATA { <urn:order:4711> <urn:state> "paid" }'})
     first, again = (json.loads(run("brokerha.programs.producers.publisher", "--broker", vhost_url, given=update)) for _ in range(2))
     assert (first["status"], first["lsn"]) == ("applied", again["lsn"])
-    wrong = run("brokerha.programs.producers.publisher", "--broker", vhost_url, given=json.dumps({"id": "order-4712", "update": "INSERT"}), code=1)
+    wrong = run(
+        "brokerha.programs.producers.publisher",
+        "--broker",
+        vhost_url,
+        given=json.dumps({"id": "order-4712", "update": "INSERT"}),
+        code=1,
+    )
     assert json.loads(wrong)["status"] == "refused"
     # And a load generator tells the rate that it was asked for
     with start("brokerha.programs.producers.load_generator", "--to", vhost_url, "--rate", "20", "--seconds", "2") as generator:
@@ -139,6 +149,7 @@ def test_they_do_what_the_page_says_and_end_when_told_to(
     assert (told["applied"], told["failed"]) == (40, {})
     # 1: the rate was not reached, which is the machine's affair.
     assert generator.returncode in {0, 1}
+
     # And the follower has a line for each change
     def followed() -> list[Any]:
         lines = changes_of(supervisord)
@@ -167,7 +178,17 @@ def test_those_that_go_on_for_ever_end_in_order(cluster: EmbeddedCluster, vhost_
     running = [
         start("brokerha.programs.consumers.changes", "--broker", vhost_url, "--queue", "f"),
         start("brokerha.programs.consumers.queue_worker", "--cluster", vhost_url),
-        start("brokerha.programs.producers.bridge", "--from", vhost_url, "--queue", "shop-orders", "--to", vhost_url, "--into", "inbox"),
+        start(
+            "brokerha.programs.producers.bridge",
+            "--from",
+            vhost_url,
+            "--queue",
+            "shop-orders",
+            "--to",
+            vhost_url,
+            "--into",
+            "inbox",
+        ),
         start("brokerha.programs.producers.load_generator", "--to", vhost_url, "--rate", "50", "--seconds", "600"),
     ]
     try:

@@ -84,14 +84,10 @@ def test_the_log_of_an_embedded_site_keeps_its_size(tmp_path: Path, covered: Cal
     write_on("embedded://", tmp_path, 1000, 15_000, covered)
 
 
-def test_the_log_of_a_site_over_rabbitmq_keeps_its_size(
-    tmp_path: Path, vhost_url: str, covered: Callable[[str], None]
-) -> None:
+def test_the_log_of_a_site_over_rabbitmq_keeps_its_size(tmp_path: Path, vhost_url: str, covered: Callable[[str], None]) -> None:
     write_on(vhost_url, tmp_path, 1000, 15_000, covered)
 
 
 @pytest.mark.campaign
-def test_three_hundred_thousand_transactions_keep_a_log_of_fifty_thousand(
-    tmp_path: Path, covered: Callable[[str], None]
-) -> None:
+def test_three_hundred_thousand_transactions_keep_a_log_of_fifty_thousand(tmp_path: Path, covered: Callable[[str], None]) -> None:
     write_on("embedded://", tmp_path, 50_000, 300_000, covered)

@@ -197,14 +197,10 @@ def test_exactly_the_permitted_cells_go_through(made: tuple[Path, dict[str, Any]
     arguments = arguments_of(definitions)
     trying = Trying(url_of(folder, user))
     allowed = expected(user)
-    configured = {
-        name for name, kind in {**KINDS, **FOREIGN}.items() if trying.may("exchange_declare", name, kind, durable=True)
-    }
+    configured = {name for name, kind in {**KINDS, **FOREIGN}.items() if trying.may("exchange_declare", name, kind, durable=True)}
     # The broker keeps its own exchanges to itself, whoever asks.
     assert configured | (set(FOREIGN) & allowed["configure exchange"]) == allowed["configure exchange"] - {""}
-    declared = {
-        name for name in QUEUES if trying.may("queue_declare", name, durable=True, arguments=arguments.get(name))
-    }
+    declared = {name for name in QUEUES if trying.may("queue_declare", name, durable=True, arguments=arguments.get(name))}
     assert declared == allowed["configure queue"]
     published = {name for name in {*EXCHANGES, ""} if trying.may("basic_publish", name, KEY, b"")}
     assert published == allowed["write exchange"]

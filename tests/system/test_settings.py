@@ -73,7 +73,9 @@ def restart_for(sites: Sites, node: str) -> list[str] | None:
     return next((row["restart_for"] for row in rows if row["id"] == node), None)
 
 
-def test_settings_are_in_force_everywhere_and_kept_over_kills(vhost_url: str, tmp_path: Path, covered: Callable[[str], None]) -> None:
+def test_settings_are_in_force_everywhere_and_kept_over_kills(
+    vhost_url: str, tmp_path: Path, covered: Callable[[str], None]
+) -> None:
     with Sites(tmp_path, vhost_url) as sites, brokerha.connect(sites.url("m1")) as db:
         # LogMaxSize: the log of a running master becomes shorter
         write(db, "before", 3 * KEPT)
@@ -127,5 +129,12 @@ def test_settings_are_in_force_everywhere_and_kept_over_kills(vhost_url: str, tm
         sites.until(lambda: sites.in_force("max-peer-lag-s") == ["4"] * 3)
         shown = sites.say("m1", "list", "--changed")[1]
         assert "taken back" in shown
-        assert [line.split()[0] for line in shown.splitlines()[1:]] == ["tx-log-max-size", "max-peer-lag-s", "scrub-items-per-s", "read-threads"]
-    covered(f"settings at run time over RabbitMQ: 3 masters, one without workers, in force everywhere {took:.1f} s after the answer; 6 kills, a stop of all: kept")
+        assert [line.split()[0] for line in shown.splitlines()[1:]] == [
+            "tx-log-max-size",
+            "max-peer-lag-s",
+            "scrub-items-per-s",
+            "read-threads",
+        ]
+    covered(
+        f"settings at run time over RabbitMQ: 3 masters, one without workers, in force everywhere {took:.1f} s after the answer; 6 kills, a stop of all: kept"
+    )

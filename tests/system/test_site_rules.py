@@ -42,9 +42,7 @@ def await_writable(cluster: EmbeddedCluster, master: str) -> None:
     deadline = time.monotonic() + WAIT_S
     while True:
         answer = cluster.client(master).command("workers", {})
-        if not answer["read_only"] and all(
-            row["state"] in {"on", "waiting-write", "writing"} for row in answer["workers"]
-        ):
+        if not answer["read_only"] and all(row["state"] in {"on", "waiting-write", "writing"} for row in answer["workers"]):
             return
         assert time.monotonic() < deadline, answer
         time.sleep(0.02)
@@ -204,9 +202,7 @@ def test_a_site_of_two_takes_writes_exactly_while_both_are_in_sync(
         assert taken > 60
         assert refused > 40
         log = (tmp_path / "up.log").read_bytes()
-        assert any(line.startswith(b"m1b ") and b"state=load" in line for line in log[log_at:].splitlines()), (
-            "it took no copy"
-        )
+        assert any(line.startswith(b"m1b ") and b"state=load" in line for line in log[log_at:].splitlines()), "it took no copy"
         # A machine that stands still may begin another one, which the rule above has judged.
         assert log.count(b"read-only begins") == log.count(b"read-only ends") >= 2
         assert_equal_with(cluster, [write.number for write in watch.writes if write.status != 503])

@@ -56,7 +56,9 @@ def test_the_strategy_is_chosen_and_what_it_did_is_reported(broker: BrokerSource
         assert ask(sites, "m2", "split-recovery", mode="SMART")["changed"]
         await_chosen(sites, "m2")
         # Then all follow it
-        assert {(each["mode"], each["source"]) for each in (ask(sites, m, "split-recovery") for m in MASTERS)} == {("smart", "epoch")}
+        assert {(each["mode"], each["source"]) for each in (ask(sites, m, "split-recovery") for m in MASTERS)} == {
+            ("smart", "epoch")
+        }
         # When m3 is cut off, then nothing is chosen at either side
         SPLIT.cut(sites)
         sites.await_epoch(TOGETHER)
@@ -74,9 +76,11 @@ def test_the_strategy_is_chosen_and_what_it_did_is_reported(broker: BrokerSource
         # Then only m3 went back, and each book tells what became of its part
         books = await_books(sites)
         given_up = {master: [head for head in book if head["total"]] for master, book in books.items()}
-        assert {master: [head["total"] for head in heads] for master, heads in given_up.items()} == {"m1": [], "m2": [], ALONE: [1]}, (
-            f"{books}\n{sites.log_tail()}"
-        )
+        assert {master: [head["total"] for head in heads] for master, heads in given_up.items()} == {
+            "m1": [],
+            "m2": [],
+            ALONE: [1],
+        }, f"{books}\n{sites.log_tail()}"
         (head,) = given_up[ALONE]
         # A machine that is busy may have parted them for a moment besides.
         assert all(any(other["lineage"] == head["lineage"] for other in book) for book in books.values()), books

@@ -141,9 +141,7 @@ def run(sites: SplitSites, split: Split, name: str) -> str:
     check_books(sites, writers, with_others=True)
     if split.alone:
         assert txids.count(f"{name}-held") == 1
-    return (
-        f"{split.name} ({split.how}): {what}; {told(writers)} acknowledged, {len(txids)} in each log, 0 lost, 0 twice"
-    )
+    return f"{split.name} ({split.how}): {what}; {told(writers)} acknowledged, {len(txids)} in each log, 0 lost, 0 twice"
 
 
 def test_halves(sites: SplitSites, covered: Callable[[str], None]) -> None:
@@ -163,11 +161,7 @@ def test_every_split(sites: SplitSites, covered: Callable[[str], None]) -> None:
     splits = [
         *(made(master, how) for how in (RESET, BLACK_HOLE) for made in (halves, mute, deaf) for master in MASTERS),
         *(one_link(*pair, how) for how in (RESET, BLACK_HOLE) for pair in itertools.combinations(MASTERS, 2)),
-        *(
-            one_way(*pair, how)
-            for how in (RESET, HELD_FORWARD, HELD_BACKWARD)
-            for pair in itertools.permutations(MASTERS, 2)
-        ),
+        *(one_way(*pair, how) for how in (RESET, HELD_FORWARD, HELD_BACKWARD) for pair in itertools.permutations(MASTERS, 2)),
     ]
     # In a random order, because whoever was alone lately waits longer for being taken back.
     random.Random(6).shuffle(splits)

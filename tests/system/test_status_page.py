@@ -164,7 +164,9 @@ def test_the_skip_link_leads_past_the_navigation(browser: Browser) -> None:
 
 def test_it_can_be_used_by_ear(browser: Browser) -> None:
     spoken = browser.spoken()
-    assert {"heading", "table", "link", "button", "textbox", "navigation", "main", "columnheader", "rowheader"} <= {role for role, _ in spoken}
+    assert {"heading", "table", "link", "button", "textbox", "navigation", "main", "columnheader", "rowheader"} <= {
+        role for role, _ in spoken
+    }
     # What has a name when one sees it has one when one hears it
     assert [role for role, name in spoken if role in {"table", "link", "button", "textbox", "region", "image"} and not name] == []
 
@@ -203,7 +205,9 @@ def test_a_split_is_told_with_what_was_given_up(tmp_path: Path) -> None:
         browser.until("document.getElementById('state').innerText === 'ok'", 2 * WAIT_S)
         # Then the page tells how often, how many, and of each what became of it
         browser.until("document.querySelector('#book-table button') !== null", WAIT_S)
-        browser.until("/went back to LSN [0-9,]+, [0-9,]+ given up/.test(document.getElementById('strategies-table').innerText)", WAIT_S)
+        browser.until(
+            "/went back to LSN [0-9,]+, [0-9,]+ given up/.test(document.getElementById('strategies-table').innerText)", WAIT_S
+        )
         browser.value("document.querySelector('#book-table button').focus(); 0")
         browser.press("Enter")
         browser.until("document.querySelectorAll('#given-up-table tbody tr').length > 0", WAIT_S)

@@ -115,9 +115,7 @@ def test_transactions_that_nobody_ends_leave_nothing_behind(site: TxSite, count:
         prepared = abandoned(site, count)
         left_while_prepared(site, primary)
         # Those with an xid wait for their coordinator for ever, the others end by themselves
-        site.until(
-            lambda: {row["xid"] for row in db.open_transactions()} == set(prepared), "only prepared ones are left", 30
-        )
+        site.until(lambda: {row["xid"] for row in db.open_transactions()} == set(prepared), "only prepared ones are left", 30)
         for place, row in enumerate(db.open_transactions()):
             by_hand = place % 2 == 0
             db.end_transaction("rollback", row["node"], row["txid"], by_hand=by_hand)

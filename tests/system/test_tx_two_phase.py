@@ -163,9 +163,7 @@ def test_unknown_ones_are_named_errors(db: Session, xid: Xid):
         db.tpc_commit()
 
 
-def test_the_end_of_the_connection_rolls_back_what_is_open_and_keeps_what_is_prepared(
-    site: TxSite, db: Session, xid: Xid
-):
+def test_the_end_of_the_connection_rolls_back_what_is_open_and_keeps_what_is_prepared(site: TxSite, db: Session, xid: Xid):
     with site.client(*PROCESSES) as ending:
         begin(ending, ending.xid(8, "prepared"), "prepared-by-one-that-left")
         ending.tpc_prepare()

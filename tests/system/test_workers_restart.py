@@ -84,9 +84,7 @@ class CountingReader:
         with httpx2.Client(timeout=3) as http:
             while not self._stop.wait(0.02):
                 try:
-                    answer = http.get(
-                        self._cluster.url(self._node) + "/repositories/main/sparql", params={"query": COUNTS}
-                    )
+                    answer = http.get(self._cluster.url(self._node) + "/repositories/main/sparql", params={"query": COUNTS})
                 except httpx2.HTTPError:
                     continue
                 if answer.status_code == 200:
@@ -95,9 +93,7 @@ class CountingReader:
     def _weigh(self) -> None:
         while not self._stop.wait(0.1):
             try:
-                status = Path(f"/proc/{self._cluster.pid(self._node)}/status").read_text(
-                    encoding="ascii", errors="replace"
-                )
+                status = Path(f"/proc/{self._cluster.pid(self._node)}/status").read_text(encoding="ascii", errors="replace")
             except (OSError, AssertionError):
                 continue
             for line in status.splitlines():
@@ -111,9 +107,7 @@ def await_healed(cluster: ProcessCluster, node: str, log: Log) -> float:
     while True:
         if log.lines("state=load", "moved aside") and is_back(cluster, node, log):
             return time.monotonic() - began_s
-        assert time.monotonic() < began_s + HEALED_WITHIN_S, (
-            f"{node} is not healed: {cluster.row(node)}\n{cluster.log_tail(60)}"
-        )
+        assert time.monotonic() < began_s + HEALED_WITHIN_S, f"{node} is not healed: {cluster.row(node)}\n{cluster.log_tail(60)}"
         time.sleep(0.1)
 
 

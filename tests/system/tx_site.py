@@ -88,7 +88,11 @@ class TxSite:
         """Start processes; does not wait for them."""
         for node in nodes:
             self._running[node] = subprocess.Popen(
-                self.command(node), stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
+                self.command(node),
+                stdout=self._log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
                 env=os.environ | self.environment(node),
             )
 
@@ -225,9 +229,7 @@ class TxSite:
         """Names of all queues of transactions on the broker; ``in_use``: without those that nobody reads and that expire."""
         with self.source.management() as management:
             queues = management.queues(unquote(urlsplit(self.broker).path[1:]))
-        names = [
-            q["name"] for q in queues if not (in_use and q.get("consumers") == 0 and "x-expires" in q["arguments"])
-        ]
+        names = [q["name"] for q in queues if not (in_use and q.get("consumers") == 0 and "x-expires" in q["arguments"])]
         return sorted(name for name in names if name.startswith("brokerha.tx."))
 
     def tx_queue_rows(self) -> str:
@@ -275,7 +277,9 @@ class TxSite:
 
     def run_at_primary(self, *words: str) -> str:
         """The same, again while another process becomes primary: on a busy machine one may be taken for dead at any time."""
-        done = self.until(lambda: None if "not primary any more" in (ran := self._ran(*words)).stderr else ran, f"a primary that does {words}")
+        done = self.until(
+            lambda: None if "not primary any more" in (ran := self._ran(*words)).stderr else ran, f"a primary that does {words}"
+        )
         assert done.returncode == 0, f"{words} gave {done.returncode}: {done.stdout}{done.stderr}"
         return str(done.stdout)
 
@@ -324,9 +328,7 @@ def of_module(name: str, **options: Any) -> Callable[..., Any]:
 class Load:
     """Writers that note what was acknowledged: each writes keys of its own, one after the other, and insists on an answer."""
 
-    def __init__(
-        self, connect: Callable[[], brokerha.Session], names: Sequence[str] = ("a", "b"), *, insists: bool = True
-    ) -> None:
+    def __init__(self, connect: Callable[[], brokerha.Session], names: Sequence[str] = ("a", "b"), *, insists: bool = True) -> None:
         self.acknowledged: dict[bytes, int] = {}
         """Key and LSN."""
         self.attempted: set[bytes] = set()

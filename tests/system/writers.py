@@ -65,12 +65,17 @@ class Writer:
     def _run(self) -> None:
         try:
             with self._connect() as db:
-                self._insist(lambda key: db.update("main", f"INSERT DATA {{ <urn:counter:{self.name}> <urn:value> 0 }}", key=key, timeout=5), "first")
+                self._insist(
+                    lambda key: db.update("main", f"INSERT DATA {{ <urn:counter:{self.name}> <urn:value> 0 }}", key=key, timeout=5),
+                    "first",
+                )
                 number = 0
                 while not self._stop.wait(self._pause_s):
                     number += 1
                     if number % 10 == 0:
-                        self._insist(lambda key: db.update("main", COUNT % {"name": self.name}, key=key, timeout=5), f"count-{number}")
+                        self._insist(
+                            lambda key: db.update("main", COUNT % {"name": self.name}, key=key, timeout=5), f"count-{number}"
+                        )
                         self.counted += 1
                     elif self._is_pipeline:
                         self._write_many(db, number)

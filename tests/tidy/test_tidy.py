@@ -31,7 +31,14 @@ UNREACHED: dict[str, str] = {
     "brokerha.cli.reference.page": "writes docs/reference/commands.md, by hand and in its test",
     "brokerha.nodes.config.page": "writes docs/reference/configuration.md, by hand and in its test",
     **dict.fromkeys(
-        ("consumers.changes", "consumers.queue_worker", "producers.bridge", "producers.coordinator", "producers.load_generator", "producers.publisher"),
+        (
+            "consumers.changes",
+            "consumers.queue_worker",
+            "producers.bridge",
+            "producers.coordinator",
+            "producers.load_generator",
+            "producers.publisher",
+        ),
         "a program that users run and copy: docs/programs.md",
     ),
 }

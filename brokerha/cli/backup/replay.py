@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 def replay(
     cluster: Cluster,
     wanted: LogOptions,
-    into: Annotated[
-        Path, typer.Option("--into", metavar="DIR", help="Directory of a worker that is stopped, or a new one.")
-    ],
+    into: Annotated[Path, typer.Option("--into", metavar="DIR", help="Directory of a worker that is stopped, or a new one.")],
     from_lsn: Annotated[
         int | None,
         typer.Option("--from-lsn", min=1, metavar="LSN", help="First line; the one that DIR needs next without it."),
@@ -87,9 +85,7 @@ def _owner(into: Path, cluster: str, node_id: str) -> tuple[str, NodeId]:
     return cluster, node
 
 
-def _applied(
-    source: Source, into: Path, owner: tuple[str, NodeId], from_lsn: Lsn | None, last_lsn: Lsn
-) -> dict[str, Any]:
+def _applied(source: Source, into: Path, owner: tuple[str, NodeId], from_lsn: Lsn | None, last_lsn: Lsn) -> dict[str, Any]:
     from brokerha.stores.backup.replaying import replay as applied_lines
     from brokerha.stores.copies.worker_copy import WorkerCopy
 
@@ -116,9 +112,7 @@ def _first(from_lsn: Lsn | None, before: Applied, last_lsn: Lsn, source: Source)
     if from_lsn is not None and from_lsn > last_lsn:
         raise InvalidRequest(f"--from-lsn {from_lsn} is above --to-lsn {last_lsn}")
     if first_lsn > before.lsn + 1:
-        raise InvalidRequest(
-            f"the data is at LSN {before.lsn}, so lines from {before.lsn + 1} on come next, not {first_lsn}"
-        )
+        raise InvalidRequest(f"the data is at LSN {before.lsn}, so lines from {before.lsn + 1} on come next, not {first_lsn}")
     return first_lsn
 
 
@@ -133,9 +127,7 @@ def _answer(into: Path, before_lsn: Lsn, lines: int, after: Applied) -> dict[str
     }
 
 
-def _looked_through(
-    source: Source, into: Path, owner: tuple[str, NodeId], from_lsn: Lsn | None, last_lsn: Lsn
-) -> dict[str, Any]:
+def _looked_through(source: Source, into: Path, owner: tuple[str, NodeId], from_lsn: Lsn | None, last_lsn: Lsn) -> dict[str, Any]:
     """Read everything that would be applied."""
     from brokerha.ports.store import Applied
 

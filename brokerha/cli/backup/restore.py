@@ -140,14 +140,18 @@ class OnlineRestore:
         bounds, wanted = self._client.entries(0, 0), self._target.lsn
         first, last = bounds["first_lsn"], bounds["last_lsn"]
         if wanted > last:
-            raise InvalidRequest(f"the cluster is at LSN {last}, before LSN {wanted} of the backup: it is another one, or was restored since")
+            raise InvalidRequest(
+                f"the cluster is at LSN {last}, before LSN {wanted} of the backup: it is another one, or was restored since"
+            )
         if first > wanted + 1:
             raise InvalidRequest(
                 f"the log of the cluster begins with LSN {first}, and what came after LSN {wanted} is not all held any more: "
                 "take a later backup, or restore with the cluster stopped (--all)"
             )
         if first <= wanted and differs(self._fingerprint_at(wanted), self._target.fingerprint):
-            raise InvalidRequest(f"the cluster had another content at LSN {wanted} than the backup has: they have different histories")
+            raise InvalidRequest(
+                f"the cluster had another content at LSN {wanted} than the backup has: they have different histories"
+            )
         return int(last)
 
     def run(self, earlier: Earlier, *, dry_run: bool) -> dict[str, Any]:
@@ -155,14 +159,22 @@ class OnlineRestore:
         for _ in range(ATTEMPTS):
             self._read_on()
             operations = self._undoing.operations(earlier)
-            done: dict[str, Any] = {"lsn": self._read_lsn, "txid": "", "operations": len(operations), "bytes": None, "is_equal": False}
+            done: dict[str, Any] = {
+                "lsn": self._read_lsn,
+                "txid": "",
+                "operations": len(operations),
+                "bytes": None,
+                "is_equal": False,
+            }
             if not operations:
                 return {**done, "state": "unchanged", "is_equal": not differs(self._fingerprint, self._target.fingerprint)}
             expected = ("expect-fingerprint", text_of(self._fingerprint))
             try:
                 done["bytes"] = len(pack_operations([expected, *operations]))
             except TooLarge as error:
-                raise TooLarge(f"what came after LSN {self._target.lsn} cannot be undone in one transaction: {error}; restore with the cluster stopped (--all)") from error
+                raise TooLarge(
+                    f"what came after LSN {self._target.lsn} cannot be undone in one transaction: {error}; restore with the cluster stopped (--all)"
+                ) from error
             if dry_run:
                 return {**done, "state": "planned"}
             try:
@@ -185,7 +197,9 @@ class OnlineRestore:
         try:
             lines: list[LoggedRow] = asking(self._client.logged, lsn, lsn)
         except RetryError:
-            raise NotReady(f"no master shows LSN {lsn} of its log for {LINE_S:g} s: say it again, which changes nothing twice") from None
+            raise NotReady(
+                f"no master shows LSN {lsn} of its log for {LINE_S:g} s: say it again, which changes nothing twice"
+            ) from None
         return lines[0][5]
 
     def _read_on(self) -> None:
@@ -208,13 +222,13 @@ class OnlineRestore:
         return sorted(self._undoing.kept_tables)
 
 
-def restore_online(
-    cluster: Cluster, backup: BackupDirectory, manifest: Manifest, target: Target, *, dry_run: bool
-) -> Answer:
+def restore_online(cluster: Cluster, backup: BackupDirectory, manifest: Manifest, target: Target, *, dry_run: bool) -> Answer:
     """Carry it out. Raises InvalidRequest and StoreDamaged before anything is changed, and what `OnlineRestore.run` raises."""
     name, online = manifest.name, OnlineRestore(cluster.client, target)
     last = online.check()
-    exits.say(f"LSN {target.lsn:,} of backup {name}, into the running cluster at LSN {last:,}: {last - target.lsn:,} lines are looked at")
+    exits.say(
+        f"LSN {target.lsn:,} of backup {name}, into the running cluster at LSN {last:,}: {last - target.lsn:,} lines are looked at"
+    )
     with TemporaryDirectory(prefix="brokerha-restore-") as folder, _earlier_copy(backup, manifest, target, Path(folder)) as earlier:
         done = online.run(earlier, dry_run=dry_run)
     done = {"backup": name, "to_lsn": target.lsn, **done, "kept_tables": online.kept_tables}
@@ -254,15 +268,11 @@ def restore(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and read the whole backup; change nothing.")] = False,
     force: Annotated[
         str,
-        typer.Option(
-            "--force", metavar="CLUSTER", help="Replace data that is in the way: the name of the cluster that is made."
-        ),
+        typer.Option("--force", metavar="CLUSTER", help="Replace data that is in the way: the name of the cluster that is made."),
     ] = "",
     cluster: Annotated[
         str,
-        typer.Option(
-            "--cluster", metavar="NAME", help="With --into: cluster that it is for; the one of the backup without it."
-        ),
+        typer.Option("--cluster", metavar="NAME", help="With --into: cluster that it is for; the one of the backup without it."),
     ] = "",
     node_id: Annotated[
         str, typer.Option("--as", metavar="ID", help="With --into: node id that it is for; the name of DIR without it.")
@@ -287,7 +297,9 @@ def restore(
     target = choose_target(backup, manifest, to_lsn, time_us(to_time) if to_time is not None else None)
     if online:
         if into is not None or all_nodes or nodes or force or cluster or node_id:
-            raise typer.BadParameter("--online makes no directories: it goes without --into, --all, --node, --force, --cluster and --as")
+            raise typer.BadParameter(
+                "--online makes no directories: it goes without --into, --all, --node, --force, --cluster and --as"
+            )
         return restore_online(running, backup, manifest, target, dry_run=dry_run).write(chosen)
     named, places, origin = _places(manifest, into, all_nodes, nodes or [], cluster, node_id, config)
     if force and force != named:
@@ -365,9 +377,7 @@ def plan_of(work: Restoring) -> dict[str, Any]:
 def _show_plan(plan: dict[str, Any], chosen: Format) -> None:
     """The plan for people: on standard output as a table, on standard error when that is for a program."""
     stamp = output.time_text(plan["timestamp"]) if plan["timestamp"] else "not known"
-    start = (
-        f"a copy of {size_text(plan['copy_bytes'])} at LSN {plan['copy_lsn']:,}" if plan["copy_bytes"] else "nothing"
-    )
+    start = f"a copy of {size_text(plan['copy_bytes'])} at LSN {plan['copy_lsn']:,}" if plan["copy_bytes"] else "nothing"
     lines = [
         f"from      {plan['backup']} (cluster {plan['from_cluster']})",
         f"state     LSN {plan['lsn']:,}, transaction {plan['txid'] or 'not known'}, {stamp} UTC",

@@ -22,7 +22,9 @@ def _checked(text: str) -> str:
 def _spark_checked(text: str) -> str:
     """Numbers of cores and URLs of masters, separated by commas. Raises typer.BadParameter."""
     if not all((part.isdecimal() and int(part) > 0) or "://" in part for part in text.split(",")):
-        raise typer.BadParameter(f"{text!r}: write numbers of cores from 1 on, or URLs of Spark masters, such as 1,2,spark://host:7077")
+        raise typer.BadParameter(
+            f"{text!r}: write numbers of cores from 1 on, or URLs of Spark masters, such as 1,2,spark://host:7077"
+        )
     return text
 
 
@@ -48,16 +50,14 @@ class BenchOptions(Options):
     ] = 100_000
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=100, help="For copy and replay: the median counts.")] = 3
     runs: Annotated[int, typer.Option("--runs", min=1, max=1000, help="For fail-over: how often each is stopped, and killed.")] = 5
-    entries: Annotated[
-        int, typer.Option("--entries", min=1000, help="For pipeline: entries of the log that is made for it.")
-    ] = 1_000_000
+    entries: Annotated[int, typer.Option("--entries", min=1000, help="For pipeline: entries of the log that is made for it.")] = (
+        1_000_000
+    )
     folder: Annotated[
         Path | None,
         typer.Option("--folder", metavar="DIR", help="For pipeline: where log and archive stay, to be used again."),
     ] = None
-    steps: Annotated[
-        str, typer.Option("--steps", metavar="STEP,…", help="For pipeline: only some steps.", show_default=False)
-    ] = ""
+    steps: Annotated[str, typer.Option("--steps", metavar="STEP,…", help="For pipeline: only some steps.", show_default=False)] = ""
     spark: Annotated[
         str,
         typer.Option(

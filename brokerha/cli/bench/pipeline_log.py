@@ -91,9 +91,7 @@ def write_backup(directory: Path, number: int, seed: int = 1) -> Manifest:
         os.fsync(file.fileno())
     txid, timestamp, _, _, _, fingerprint = written.last
     text = fingerprints.text_of(fingerprint)
-    segment = Segment(
-        1, written.last_lsn, txid, timestamp, text, written.size_bytes, written.sha256, "synthetic", timestamp
-    )
+    segment = Segment(1, written.last_lsn, txid, timestamp, text, written.size_bytes, written.sha256, "synthetic", timestamp)
     partial.rename(directory / segment.path)
     manifest = Manifest(
         directory.name, CLUSTER, "synthetic", 0, fingerprint=fingerprints.text_of(fingerprints.EMPTY), segments=(segment,),

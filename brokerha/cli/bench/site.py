@@ -49,9 +49,7 @@ def _free_port() -> int:
 class Site:
     """Masters ``m1`` and so on, the workers of each, the backups of the first. ``settings`` are lines of the section ``[cluster]``."""
 
-    def __init__(
-        self, broker: str, folder: Path, masters: int = 1, workers: int = 1, backups: int = 0, settings: str = ""
-    ) -> None:
+    def __init__(self, broker: str, folder: Path, masters: int = 1, workers: int = 1, backups: int = 0, settings: str = "") -> None:
         self.broker = broker
         self.masters = [f"m{n + 1}" for n in range(masters)]
         self.backups = [f"b{n + 1}" for n in range(backups)]
@@ -204,9 +202,7 @@ def is_in_sync(row: dict[str, Any]) -> bool:
 
 
 @contextlib.contextmanager
-def running(
-    broker: str, masters: int = 1, workers: int = 1, backups: int = 0, settings: str = ""
-) -> Iterator[Site]:
+def running(broker: str, masters: int = 1, workers: int = 1, backups: int = 0, settings: str = "") -> Iterator[Site]:
     """A site whose nodes are all ready, in a folder of its own, which goes with it. Raises NotReady."""
     with tempfile.TemporaryDirectory(prefix="brokerha-bench-") as folder:
         site = Site(broker, Path(folder), masters, workers, backups, settings)

@@ -133,9 +133,7 @@ def _rows(
         found = measure(wire, make, window, options.seconds, first)
         cost = cost_of(before, counters(), found.writes)
         first += found.writes
-        exits.say(
-            f"{what}, window {window}: {found.per_s:,.0f} writes/s, p50 {found.p50_ms:.2f} ms, p99 {found.p99_ms:.2f} ms"
-        )
+        exits.say(f"{what}, window {window}: {found.per_s:,.0f} writes/s, p50 {found.p50_ms:.2f} ms, p99 {found.p99_ms:.2f} ms")
         row = {
             "what": what, "window": window, "writes_per_s": found.per_s, "p50_ms": found.p50_ms, "p99_ms": found.p99_ms,
             "to_raw": found.per_s / raw[window] if window in raw else None, "cost": cost and asdict(cost),

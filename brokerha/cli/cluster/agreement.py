@@ -68,12 +68,8 @@ class Deadline:
 
 def wait(
     cluster: Cluster,
-    target: Annotated[
-        str, typer.Argument(metavar="LSN|TXID", help="A position of the log, or the id of a transaction.")
-    ],
-    on: Annotated[
-        str, typer.Option("--on", metavar="all|quorum|N", help="How many copies must have applied it.")
-    ] = ALL,
+    target: Annotated[str, typer.Argument(metavar="LSN|TXID", help="A position of the log, or the id of a transaction.")],
+    on: Annotated[str, typer.Option("--on", metavar="all|quorum|N", help="How many copies must have applied it.")] = ALL,
     is_txid: Annotated[bool, typer.Option("--txid", help="Take a number for the id of a transaction.")] = False,
 ) -> Answer:
     """Wait until a transaction is applied on copies.
@@ -232,10 +228,7 @@ def _show(verdict: Mapping[str, Any], looks: list[dict[str, Any]] | None, chosen
     copies: Sequence[Mapping[str, Any]] = verdict["copies"]
     whole = verdict if looks is None else {**verdict, "deep": looks}
     output.write(whole, copies, chosen, {"id": "COPY", "fingerprint": "FINGERPRINT"})
-    unsure = [
-        f"{copy['id']} is {copy['state']}" + (f": {copy['reason']}" if copy["reason"] else "")
-        for copy in verdict["skipped"]
-    ]
+    unsure = [f"{copy['id']} is {copy['state']}" + (f": {copy['reason']}" if copy["reason"] else "") for copy in verdict["skipped"]]
     for line in unsure:
         exits.say(f"not compared: {line}")
     code = exits.DEGRADED if unsure else exits.DONE
@@ -254,9 +247,7 @@ def _say_looks(looks: Sequence[Mapping[str, Any]]) -> int:
             exits.say(f"{look['result']}: {look['id'] or 'the workers of ' + str(look['master'])}: {look['reason']}")
     results = {look["result"] for look in looks}
     if "damaged" in results:
-        exits.say(
-            "a damaged copy is replaced by its master as soon as another worker of the site is in sync: brokerha worker list"
-        )
+        exits.say("a damaged copy is replaced by its master as soon as another worker of the site is in sync: brokerha worker list")
         return exits.FAILED
     return exits.DEGRADED if "unknown" in results else exits.DONE
 

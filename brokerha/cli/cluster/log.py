@@ -48,9 +48,7 @@ def show(
     first: Annotated[
         int | None, typer.Option("--from", min=1, metavar="LSN", help="First line; the first one that is held without it.")
     ] = None,
-    last: Annotated[
-        int | None, typer.Option("--to", min=1, metavar="LSN", help="Last line; the newest without it.")
-    ] = None,
+    last: Annotated[int | None, typer.Option("--to", min=1, metavar="LSN", help="Last line; the newest without it.")] = None,
     user: UserOption = None,
     chosen: FormatOption = Format.TABLE,
 ) -> None:
@@ -72,9 +70,7 @@ def show(
 @app.command()
 def tail(
     cluster: Cluster,
-    first: Annotated[
-        int | None, typer.Option("--from", min=1, metavar="LSN", help="First line; only new ones without it.")
-    ] = None,
+    first: Annotated[int | None, typer.Option("--from", min=1, metavar="LSN", help="First line; only new ones without it.")] = None,
     user: UserOption = None,
     chosen: FormatOption = Format.TABLE,
 ) -> None:
@@ -397,6 +393,4 @@ def _changed(told: _Told, shown: Sequence[Row] | None, text: str | None) -> Answ
 
 
 def _shown(rows: Sequence[Row]) -> list[Row]:
-    return [
-        {**row, "until": output.time_text(row["until"]), "dropped": "yes" if row["dropped"] else ""} for row in rows
-    ]
+    return [{**row, "until": output.time_text(row["until"]), "dropped": "yes" if row["dropped"] else ""} for row in rows]

@@ -26,9 +26,7 @@ DEFAULT_WAIT_S = 300.0
 app = Group("Masters: list, add, remove, replace.")
 
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Id of the master.")]
-MasterOption = Annotated[
-    str, typer.Option("--master", metavar="ID", help="The master to ask; without it one in the latest epoch.")
-]
+MasterOption = Annotated[str, typer.Option("--master", metavar="ID", help="The master to ask; without it one in the latest epoch.")]
 WaitOption = Annotated[
     float,
     typer.Option("--wait-s", min=0, metavar="SECONDS", help="How long to wait until it is done; 0: only begin it."),
@@ -90,7 +88,9 @@ def remove(
     node: NodeArgument,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Although a majority is not heard, because it is gone for good. What only those hold is lost."),
+        typer.Option(
+            "--force", help="Although a majority is not heard, because it is gone for good. What only those hold is lost."
+        ),
     ] = False,
     master: MasterOption = "",
     wait_s: WaitOption = DEFAULT_WAIT_S,
@@ -149,9 +149,7 @@ def _look(cluster: Cluster, master: str, node: str) -> tuple[Row, bool]:
 class _Change:
     """One wish, told to one master after the other until it is so."""
 
-    def __init__(
-        self, cluster: Cluster, kind: str, node: str, master: str, wait_s: float, *, force: bool = False
-    ) -> None:
+    def __init__(self, cluster: Cluster, kind: str, node: str, master: str, wait_s: float, *, force: bool = False) -> None:
         self._cluster = cluster
         self._kind = kind
         self._node = node

@@ -18,9 +18,7 @@ def promote(
     node: Annotated[str, typer.Argument(metavar="NODE", help="The process: id of a master, or of one of its backups.")],
     force: Annotated[
         bool,
-        typer.Option(
-            "--force", help="Its own vote is enough. What only others hold is lost: use it when they do not come back."
-        ),
+        typer.Option("--force", help="Its own vote is enough. What only others hold is lost: use it when they do not come back."),
     ] = False,
 ) -> Answer:
     """Make a process the primary of its master.

@@ -73,9 +73,7 @@ def list_(kept: Kept) -> Answer:
 
 
 @app.command()
-def show(
-    kept: Kept, wanted: Annotated[str, typer.Argument(metavar="ID", help="As `quarantine list` names it.")]
-) -> Answer:
+def show(kept: Kept, wanted: Annotated[str, typer.Argument(metavar="ID", help="As `quarantine list` names it.")]) -> Answer:
     """Show one message: its properties, its headers and its body, as far as it can be read."""
     message = next(message for _, message in kept.messages([wanted]))
     told = {**row_of(message), "properties": _plain(message.properties), "body": body_of(message)}
@@ -87,9 +85,7 @@ def retry(
     kept: Kept,
     ids: IdsArgument = None,
     everything: Annotated[bool, typer.Option("--all", help="All that apps have published.")] = False,
-    content_type: Annotated[
-        str, typer.Option("--content-type", metavar="TYPE", help="Instead of the one that it has.")
-    ] = "",
+    content_type: Annotated[str, typer.Option("--content-type", metavar="TYPE", help="Instead of the one that it has.")] = "",
     headers: Annotated[
         list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Instead of, or beside, those that it has.")
     ] = None,
@@ -111,7 +107,10 @@ def retry(
         except InvalidRequest as error:
             exits.say(str(error))
             failed += 1
-    exits.say(f"{output.counted(done, 'message')} published again" + (f", {output.counted(failed, 'message')} left in quarantine" if failed else ""))
+    exits.say(
+        f"{output.counted(done, 'message')} published again"
+        + (f", {output.counted(failed, 'message')} left in quarantine" if failed else "")
+    )
     return exits.FAILED if failed else exits.DONE
 
 
@@ -207,6 +206,8 @@ def _brokers(config: Path | None) -> list[Address]:
         return list(parse_addresses(url))[:1]
     cluster = cluster_file(config)
     if cluster.is_embedded:
-        raise ConfigurationError(f"{cluster.path}: an embedded cluster has no broker, so nothing is kept in quarantine: see its log")
+        raise ConfigurationError(
+            f"{cluster.path}: an embedded cluster has no broker, so nothing is kept in quarantine: see its log"
+        )
     urls = dict.fromkeys(cluster.broker_of(master.id) for master in cluster.masters)
     return [next(iter(parse_addresses(url))) for url in urls]

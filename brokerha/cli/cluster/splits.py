@@ -34,9 +34,7 @@ DEFAULT_WAIT_S = 60.0
 
 app = Group("Splits that are over: list, show.")
 
-MasterOption = Annotated[
-    str, typer.Option("--master", metavar="ID", help="The master to ask; without it the first that answers.")
-]
+MasterOption = Annotated[str, typer.Option("--master", metavar="ID", help="The master to ask; without it the first that answers.")]
 
 
 @app.command("list")
@@ -126,7 +124,9 @@ def _chosen(cluster: Cluster, master: str, mode: str, wait_s: float) -> Row:
                 answer = cluster.command(at, "split-recovery")
             except (Unreachable, TimedOut):
                 break
-        waiting.pause("", f"whether {mode} is in force is unknown, {at} does not tell: brokerha split-recovery {mode} says it again")
+        waiting.pause(
+            "", f"whether {mode} is in force is unknown, {at} does not tell: brokerha split-recovery {mode} says it again"
+        )
 
 
 def _done(answer: Mapping[str, Any]) -> str:
@@ -149,7 +149,9 @@ def _remarks(answer: Mapping[str, Any]) -> list[str]:
     if answer["source"] == "epoch":
         old = [node for node, mode in answer["files"].items() if mode != answer["mode"]]
         if old:
-            remarks.append(f"{answer['mode']} goes before the files, which say something else at {', '.join(old)}: bring them up to date")
+            remarks.append(
+                f"{answer['mode']} goes before the files, which say something else at {', '.join(old)}: bring them up to date"
+            )
     return remarks
 
 

@@ -40,9 +40,7 @@ CLEAR = "\x1b[H\x1b[2J"
 def status(
     cluster: Cluster,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
-    interval_s: Annotated[
-        float, typer.Option("--interval-s", min=0.1, metavar="SECONDS", help="Time between two looks.")
-    ] = 2.0,
+    interval_s: Annotated[float, typer.Option("--interval-s", min=0.1, metavar="SECONDS", help="Time between two looks.")] = 2.0,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
     """Show one row for each node, and what to do.
@@ -114,10 +112,7 @@ def splits(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
 def actions(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
     """A line for each node that is not well: why, and what to do."""
     ill = [node for node in nodes if node["state"] not in states.HEALTHY]
-    return [
-        ": ".join(part for part in (node["id"], node.get("reason"), _age(node), node.get("action")) if part)
-        for node in ill
-    ]
+    return [": ".join(part for part in (node["id"], node.get("reason"), _age(node), node.get("action")) if part) for node in ill]
 
 
 def _age(node: Mapping[str, Any]) -> str:

@@ -78,7 +78,9 @@ class UsersFile(Options):
         try:
             handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         except OSError as error:
-            raise ConfigurationError(f"{path} cannot be written: {error.strerror}: name a file in a folder of yours with --file") from None
+            raise ConfigurationError(
+                f"{path} cannot be written: {error.strerror}: name a file in a folder of yours with --file"
+            ) from None
         new = Path(name)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -102,10 +104,16 @@ def add(
     users_file: UsersFile,
     name: NameArgument,
     role: Annotated[
-        str, typer.Option("--role", metavar="none|read|write|admin", help="Each role includes the ones before it; none: only what is said of single stores.")
+        str,
+        typer.Option(
+            "--role",
+            metavar="none|read|write|admin",
+            help="Each role includes the ones before it; none: only what is said of single stores.",
+        ),
     ],
     repository: Annotated[
-        list[str] | None, typer.Option("--repository", metavar="NAME=ROLE", help="The role in one repository instead; again for each.")
+        list[str] | None,
+        typer.Option("--repository", metavar="NAME=ROLE", help="The role in one repository instead; again for each."),
     ] = None,
     table: Annotated[list[str] | None, typer.Option("--table", metavar="NAME=ROLE", help="The same of a key-value table.")] = None,
     queue: Annotated[list[str] | None, typer.Option("--queue", metavar="NAME=ROLE", help="The same of a queue.")] = None,
@@ -173,7 +181,14 @@ def remove(users_file: UsersFile, name: NameArgument) -> None:
 def _row(user: User, now_s: float) -> dict[str, Any]:
     live = [each.expires_s for each in user.tokens if each.expires_s > now_s]
     last = datetime.fromtimestamp(max(live), UTC).isoformat(timespec="seconds") if live else None
-    return {"name": user.name, "role": user.role, "password": bool(user.password), "tokens": len(live), "expires": last, **_by_kind(user)}
+    return {
+        "name": user.name,
+        "role": user.role,
+        "password": bool(user.password),
+        "tokens": len(live),
+        "expires": last,
+        **_by_kind(user),
+    }
 
 
 def _by_kind(user: User) -> dict[str, dict[str, str]]:

@@ -47,9 +47,7 @@ def list_workers(cluster: Cluster) -> Answer:
 def add(
     cluster: Cluster,
     worker: WorkerArgument,
-    master: Annotated[
-        str, typer.Option("--master", metavar="ID", help="Its master; that of the cluster file without it.")
-    ] = "",
+    master: Annotated[str, typer.Option("--master", metavar="ID", help="Its master; that of the cluster file without it.")] = "",
     unreadable: Annotated[bool, typer.Option("--unreadable", help="It follows the log and gets no reads.")] = False,
 ) -> Answer:
     """Add a worker to a master, or change whether it is read. It is remembered over restarts of the master.

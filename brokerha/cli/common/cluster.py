@@ -73,9 +73,7 @@ def until_reached(timeout_s: float, pause_s: float) -> Retrying:
 class Cluster(Options):
     """Connected to when it is first asked, closed when its block ends."""
 
-    def __init__(
-        self, config: ConfigOption = None, url: UrlOption = None, timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S
-    ) -> None:
+    def __init__(self, config: ConfigOption = None, url: UrlOption = None, timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S) -> None:
         self.config = config
         self.url = url
         self.timeout_s = timeout_s
@@ -97,7 +95,9 @@ class Cluster(Options):
         if self.url is not None and self.url != os.environ.get(URL_VARIABLE):
             raise typer.BadParameter("--url and -c are two ways to say which cluster: write one of them")
         if self.config is None and not DEFAULT_CONFIG.exists():
-            raise typer.BadParameter(f"which cluster? write -c FILE, --url URL, or set {URL_VARIABLE}; there is no {DEFAULT_CONFIG} in this folder")
+            raise typer.BadParameter(
+                f"which cluster? write -c FILE, --url URL, or set {URL_VARIABLE}; there is no {DEFAULT_CONFIG} in this folder"
+            )
         return cluster_file(self.config)
 
     @cached_property
@@ -109,7 +109,9 @@ class Cluster(Options):
         if urls := master_urls(file):
             return urls
         if file.is_embedded:
-            raise ConfigurationError(f'{file.path}: no master has an http address, so nobody outside of its process can reach it: write http = "127.0.0.1:7201"')
+            raise ConfigurationError(
+                f'{file.path}: no master has an http address, so nobody outside of its process can reach it: write http = "127.0.0.1:7201"'
+            )
         return {file.name: file.broker}
 
     @cached_property

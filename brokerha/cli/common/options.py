@@ -40,9 +40,7 @@ def least_lsn(text: object) -> int | str:
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option(
-        "--config", "-c", metavar="FILE", help="Cluster file; without it and --url: cluster.toml, if it is here."
-    ),
+    typer.Option("--config", "-c", metavar="FILE", help="Cluster file; without it and --url: cluster.toml, if it is here."),
 ]
 UrlOption = Annotated[
     str | None,
@@ -55,9 +53,7 @@ ConfigFileOption = Annotated[
 ClusterFileOption = Annotated[
     Path, typer.Option("--config", "-c", metavar="FILE", help="Cluster file; see docs/reference/configuration.md.")
 ]
-FormatOption = Annotated[
-    Format, typer.Option("--output", "-o", metavar="|".join(Format), help="How to write the answer.")
-]
+FormatOption = Annotated[Format, typer.Option("--output", "-o", metavar="|".join(Format), help="How to write the answer.")]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout-s", metavar="SECONDS", min=0.001, max=86400, help="How long to wait for the answer.")
 ]
@@ -83,9 +79,7 @@ ApartOption = Annotated[
 ]
 KeyOption = Annotated[
     str,
-    typer.Option(
-        "--key", metavar="TXID", help="Idempotency key: the same key never takes effect twice. A new one without it."
-    ),
+    typer.Option("--key", metavar="TXID", help="Idempotency key: the same key never takes effect twice. A new one without it."),
 ]
 MinLsnOption = Annotated[
     Any,

@@ -49,9 +49,7 @@ def columns(*fields: str) -> dict[str, str]:
     return {field: head or field.upper().replace("_", " ") for field, _, head in named}
 
 
-def write(
-    data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], chosen: Format, columns: Mapping[str, str]
-) -> None:
+def write(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], chosen: Format, columns: Mapping[str, str]) -> None:
     """Write a whole answer: all of ``data`` as JSON or YAML, its ``rows`` as a table or as TSV.
 
     ``columns`` maps the names of fields to the heads of a table; TSV has every field of the first row.

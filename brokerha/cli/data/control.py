@@ -31,9 +31,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the c
 def add(
     cluster: Cluster,
     name: NameArgument,
-    ask: Annotated[
-        str | None, typer.Option("--ask", metavar="SPARQL", help="An ASK query, or - for standard input.")
-    ] = None,
+    ask: Annotated[str | None, typer.Option("--ask", metavar="SPARQL", help="An ASK query, or - for standard input.")] = None,
     select: Annotated[
         str | None, typer.Option("--select", metavar="SPARQL", help="A SELECT query, or - for standard input.")
     ] = None,

@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from brokerha.client.loading import Loaded
 
 STANDARD_INPUT_FORMAT = "nq"
-SPELLING = "numbers, dates and language tags are kept by value, not as spelled (docs/guarantees.md, What a store keeps of a literal)"
+SPELLING = (
+    "numbers, dates and language tags are kept by value, not as spelled (docs/guarantees.md, What a store keeps of a literal)"
+)
 
 
 def load(
     cluster: Cluster,
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="RDF files, also .gz, .xz, .bz2; - for standard input.")
-    ],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="RDF files, also .gz, .xz, .bz2; - for standard input.")],
     syntax: Annotated[
         str | None,
         typer.Option(
-            "--format", metavar="nt|nq|ttl|trig|rdf|jsonld|ru", help="Syntax; by the suffix of each file, nq for -. ru: an INSERT DATA."
+            "--format",
+            metavar="nt|nq|ttl|trig|rdf|jsonld|ru",
+            help="Syntax; by the suffix of each file, nq for -. ru: an INSERT DATA.",
         ),
     ] = None,
     repository: RepositoryOption = "main",
-    graph: Annotated[
-        str, typer.Option("--graph", metavar="IRI", help="Graph for triples; the default graph without it.")
-    ] = "",
+    graph: Annotated[str, typer.Option("--graph", metavar="IRI", help="Graph for triples; the default graph without it.")] = "",
     ack: AckOption = "applied",
     key: KeyOption = "",
     atomic: Annotated[

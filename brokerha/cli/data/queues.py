@@ -40,9 +40,7 @@ def publish(
     file: Annotated[
         str | None, typer.Argument(metavar="FILE", help="File with the body of the message, or - for standard input.")
     ] = None,
-    text: Annotated[
-        str | None, typer.Option("--text", metavar="TEXT", help="The body itself, instead of a file.")
-    ] = None,
+    text: Annotated[str | None, typer.Option("--text", metavar="TEXT", help="The body itself, instead of a file.")] = None,
     content_type: Annotated[
         str, typer.Option("--content-type", metavar="TYPE", help="Kept with the message.")
     ] = "application/octet-stream",

@@ -145,14 +145,10 @@ def _several(found: Export) -> Answer:
     )
 
 
-def exported(
-    cluster: Cluster, table: str, prefix: str | None, bounds: str | None, snapshot: str | None, min_lsn: Any
-) -> Export:
+def exported(cluster: Cluster, table: str, prefix: str | None, bounds: str | None, snapshot: str | None, min_lsn: Any) -> Export:
     """The keys of a table that ``--prefix`` and ``--range`` name. Raises typer.BadParameter."""
     start, end = _bounds_of(bounds)
-    return cluster.client.export(
-        table, prefix=os.fsencode(prefix or ""), start=start, end=end, snapshot=snapshot, min_lsn=min_lsn
-    )
+    return cluster.client.export(table, prefix=os.fsencode(prefix or ""), start=start, end=end, snapshot=snapshot, min_lsn=min_lsn)
 
 
 def _bounds_of(bounds: str | None) -> tuple[bytes, bytes | None]:

@@ -1,5 +1,7 @@
 """``brokerha repository``: RDF repositories, which are created and removed through the log, at all sites at once.
 
+For example:
+
     brokerha repository add books
     brokerha update --repository books 'INSERT DATA { <urn:a> <urn:b> 1 }'
 """
@@ -39,9 +41,7 @@ def _repository_id(text: str) -> str:
     return text
 
 
-IdArgument = Annotated[
-    str, typer.Argument(metavar="ID", help="Its name: up to 64 of A-Z a-z 0-9 _ -", callback=_repository_id)
-]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Its name: up to 64 of A-Z a-z 0-9 _ -", callback=_repository_id)]
 
 
 @app.command("list")

@@ -1,5 +1,7 @@
 """``brokerha snapshot``: what tables held at one LSN, kept by name.
 
+For example:
+
     brokerha snapshot create monday prices stock
     brokerha get prices sku-1 --snapshot monday
 """

@@ -1,5 +1,7 @@
 """``brokerha table``: key-value tables, which begin with their first key and end with their last.
 
+For example:
+
     brokerha table export prices > prices.jsonl
 """
 

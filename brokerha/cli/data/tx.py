@@ -54,9 +54,7 @@ def show(cluster: Cluster, name: NameArgument) -> Answer:
     answer = {**(cluster.client.outcome(row.get("txid", name)) or {}), **row}
     if not answer:
         raise NotFound(f"transaction {name} is not known: it was never begun here, or is forgotten")
-    return Answer(
-        answer, text="\n".join(f"{field}: {'' if value is None else value}" for field, value in answer.items())
-    )
+    return Answer(answer, text="\n".join(f"{field}: {'' if value is None else value}" for field, value in answer.items()))
 
 
 @app.command()
@@ -102,7 +100,10 @@ def drop_staged(cluster: Cluster, name: NameArgument) -> Answer:
     It would go by itself an hour after its last part, when another one begins.
     """
     done = cluster.client.write([(DROP, name)], ack="applied")
-    return Answer({"txid": name, "state": "dropped", "lsn": done.lsn}, text=f"dropped: nothing of transaction {name} is staged, LSN {done.lsn:,}")
+    return Answer(
+        {"txid": name, "state": "dropped", "lsn": done.lsn},
+        text=f"dropped: nothing of transaction {name} is staged, LSN {done.lsn:,}",
+    )
 
 
 def _decide(cluster: Cluster, action: str, name: str, yes: bool) -> Answer:

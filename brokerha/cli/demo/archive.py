@@ -87,9 +87,7 @@ def _compared(
         f"audited on Spark: the archive leads to {audited.fingerprint or 'no content'} at LSN {audited.lsn:,}; {equal} of {len(workers)} workers hold "
         f"that, {found:,} of {len(acknowledged):,} acknowledged transactions are in it once, {audited.seconds:.1f} s"
     )
-    problems = [
-        f"{each.node}: {each.result} {each.reason}".strip() for each in audited.copies if each.result != "equal"
-    ]
+    problems = [f"{each.node}: {each.result} {each.reason}".strip() for each in audited.copies if each.result != "equal"]
     problems += [f"the archive: {each}" for each in audited.problems[:5]]
     if audited.result != "equal" or equal != len(workers) or found != len(acknowledged):
         problems.append(f"the audit says {audited.result}")

@@ -122,9 +122,7 @@ def run(input_file: Path | None, broker: str) -> int:
             # Blank nodes and literals of a file may become equal when they are stored; the built-in data are counted exactly.
             problems = tally.failures[:5] + _differences(copies, None if input_file else statements + 2 * len(MASTERS))
             if archive.is_possible():
-                problems += archive.archive_and_audit(
-                    cluster, Path(folder), tally.acknowledged, copies[0].fingerprint, exits.say
-                )
+                problems += archive.archive_and_audit(cluster, Path(folder), tally.acknowledged, copies[0].fingerprint, exits.say)
             else:
                 exits.say(archive.MISSING)
     for problem in problems:
@@ -137,8 +135,7 @@ def _load(cluster: EmbeddedCluster, texts: Sequence[str], tally: Tally, total: i
     """Write everything, through all masters at once, and lose nodes on the way."""
     with ThreadPoolExecutor(len(MASTERS)) as loaders:
         loading = [
-            loaders.submit(_load_through, cluster, number, texts[number :: len(MASTERS)], tally)
-            for number in range(len(MASTERS))
+            loaders.submit(_load_through, cluster, number, texts[number :: len(MASTERS)], tally) for number in range(len(MASTERS))
         ]
         for share, action in _losses(cluster):
             tally.wait_for(int(total * share))

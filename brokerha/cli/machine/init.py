@@ -55,9 +55,7 @@ class Nodes(Options):
 
     nodes: Annotated[
         str,
-        typer.Option(
-            "--nodes", metavar="ID,ID", help="Nodes that run on this machine; all of the file without it and --host."
-        ),
+        typer.Option("--nodes", metavar="ID,ID", help="Nodes that run on this machine; all of the file without it and --host."),
     ] = ""
     host: Annotated[
         list[str] | None,
@@ -94,12 +92,10 @@ class Files(Options):
     """Where the files go, and what is done with those that are there."""
 
     output: Annotated[Path, typer.Option("--deploy", metavar="DIR", help="Folder of the files.")] = DEFAULT_FOLDER
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite files that are there with another content.")
-    ] = False
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit code 2 when a file is missing or out of date.")
-    ] = False
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there with another content.")] = False
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit code 2 when a file is missing or out of date.")] = (
+        False
+    )
 
     def carry_out(self, plan: Plan) -> Answer:
         """Compare or write."""
@@ -115,8 +111,7 @@ class Files(Options):
             code = exits.FAILED
         is_written = not self.check and code == exits.DONE
         rows = [
-            {"path": str(each.path), "found": each.status, "written": is_written and each.status != files.SAME}
-            for each in found
+            {"path": str(each.path), "found": each.status, "written": is_written and each.status != files.SAME} for each in found
         ]
         steps = list(plan.next_steps) if is_written else []
         lines = [f"{'written' if row['written'] else row['found']:<10} {row['path']}" for row in rows]
@@ -129,9 +124,7 @@ class Files(Options):
 
 
 @app.command()
-def supervisord(
-    files: Files, nodes: Nodes, config: ClusterFileOption = DEFAULT_CONFIG, user: UserOption = DEFAULT_USER
-) -> Answer:
+def supervisord(files: Files, nodes: Nodes, config: ClusterFileOption = DEFAULT_CONFIG, user: UserOption = DEFAULT_USER) -> Answer:
     """Configuration of supervisord for the nodes of one machine.
 
     It survives a broker that is away for hours, stops nodes in order, starts them again after kill -9, and keeps logs bounded.
@@ -145,9 +138,7 @@ def supervisord(
 
 
 @app.command()
-def systemd(
-    files: Files, nodes: Nodes, config: ClusterFileOption = DEFAULT_CONFIG, user: UserOption = DEFAULT_USER
-) -> Answer:
+def systemd(files: Files, nodes: Nodes, config: ClusterFileOption = DEFAULT_CONFIG, user: UserOption = DEFAULT_USER) -> Answer:
     """Units for systemd: one for each node of one machine, and a target for all of them."""
     from brokerha.deploying.machine import writable_folders
     from brokerha.deploying.supervisors import systemd_plan
@@ -176,9 +167,7 @@ def compose(
     folder = secrets or files.output / "secrets"
     of_broker = _definitions(cluster, app_, files.output, folder)
     of_containers = compose_plan(cluster, files.output, folder)
-    return files.carry_out(
-        Plan((*of_containers.files, *of_broker.files), next_steps=of_containers.next_steps)
-    )
+    return files.carry_out(Plan((*of_containers.files, *of_broker.files), next_steps=of_containers.next_steps))
 
 
 @app.command()
@@ -193,9 +182,7 @@ def definitions(
     Passwords come from BROKERHA_PASSWORD_<NAME> or BROKERHA_PASSWORD_<NAME>_FILE, else from the secrets that are there, else they
     are drawn and written there, readable by you alone.
     """
-    return files.carry_out(
-        _definitions(_cluster(config), app_, files.output, secrets or files.output / "secrets")
-    )
+    return files.carry_out(_definitions(_cluster(config), app_, files.output, secrets or files.output / "secrets"))
 
 
 @app.command()
@@ -210,7 +197,9 @@ def certificates(
             help="Names and addresses by which clients reach a node, beside its http address; an ID that is no node gets a certificate too, such as the broker. Repeatable.",
         ),
     ] = None,
-    days: Annotated[int, typer.Option("--days", min=1, max=3650, metavar="DAYS", help="How long those of servers are good.")] = DEFAULT_DAYS,
+    days: Annotated[
+        int, typer.Option("--days", min=1, max=3650, metavar="DAYS", help="How long those of servers are good.")
+    ] = DEFAULT_DAYS,
 ) -> Answer:
     """Certificates for the HTTP doors: of an authority of the cluster's own, TLS without one that you would have to ask.
 
@@ -228,7 +217,9 @@ def certificates(
     steps = []
     if not (cluster.http_certificate and cluster.http_key):
         there = os.path.relpath(folder, config.absolute().parent)
-        steps.append(f'write into {config}: http-certificate = "{there}/{{id}}.pem", http-key = "{there}/{{id}}.key", and http-users (brokerha user add)')
+        steps.append(
+            f'write into {config}: http-certificate = "{there}/{{id}}.pem", http-key = "{there}/{{id}}.key", and http-users (brokerha user add)'
+        )
     return files.carry_out(certificates_plan(cluster.name, servers, folder, datetime.now(UTC), days, steps))
 
 
@@ -252,7 +243,5 @@ def program() -> tuple[str, ...]:
 
 def _unprivileged(user: str) -> str:
     if user in {"root", "0", ""}:
-        raise typer.BadParameter(
-            f"{user!r}: a node needs no rights: name a user that owns its data folder, such as {DEFAULT_USER}"
-        )
+        raise typer.BadParameter(f"{user!r}: a node needs no rights: name a user that owns its data folder, such as {DEFAULT_USER}")
     return user

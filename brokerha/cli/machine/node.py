@@ -67,9 +67,7 @@ def pause(
     node_id: NodeArgument,
     force: Annotated[
         bool,
-        typer.Option(
-            "--force", help="Do it although writes wait for this backup, or it is the last worker that is in sync."
-        ),
+        typer.Option("--force", help="Do it although writes wait for this backup, or it is the last worker that is in sync."),
     ] = False,
 ) -> Answer:
     """Pause a backup, or a worker. It stays paused over restarts, until it is told to continue.

@@ -33,39 +33,21 @@ _Into = Annotated[
     str,
     typer.Option("--into", metavar="PLACE", help="The archive, a folder or a URL; a new one is made.", parser=place_of),
 ]
-_FromLsn = Annotated[
-    int | None, typer.Option("--from-lsn", min=1, metavar="LSN", help="Where a new archive begins; 1 without it.")
-]
-_ToLsn = Annotated[
-    int | None, typer.Option("--to-lsn", min=1, metavar="LSN", help="Stop there; the end of the log without it.")
-]
-_Follow = Annotated[
-    bool, typer.Option("--follow", help=f"Go on until SIGINT or SIGTERM; looks every {FOLLOW_S:g} seconds.")
-]
-_Every = Annotated[
-    float | None, typer.Option("--every", metavar="SECONDS", min=0.1, help="Follow, with a batch at most so often.")
-]
+_FromLsn = Annotated[int | None, typer.Option("--from-lsn", min=1, metavar="LSN", help="Where a new archive begins; 1 without it.")]
+_ToLsn = Annotated[int | None, typer.Option("--to-lsn", min=1, metavar="LSN", help="Stop there; the end of the log without it.")]
+_Follow = Annotated[bool, typer.Option("--follow", help=f"Go on until SIGINT or SIGTERM; looks every {FOLLOW_S:g} seconds.")]
+_Every = Annotated[float | None, typer.Option("--every", metavar="SECONDS", min=0.1, help="Follow, with a batch at most so often.")]
 _Compact = Annotated[bool, typer.Option("--compact", help="Put small files together afterwards.")]
-_Vacuum = Annotated[
-    bool, typer.Option("--vacuum", help="Delete files that were put together, or left by a killed run, before.")
-]
+_Vacuum = Annotated[bool, typer.Option("--vacuum", help="Delete files that were put together, or left by a killed run, before.")]
 _Keep = Annotated[
     float,
-    typer.Option(
-        "--keep-s", metavar="SECONDS", min=0, help="For how long --vacuum leaves them to readers of earlier versions."
-    ),
+    typer.Option("--keep-s", metavar="SECONDS", min=0, help="For how long --vacuum leaves them to readers of earlier versions."),
 ]
-_Pin = Annotated[
-    bool, typer.Option("--pin/--no-pin", help="Whether masters keep their log until it is archived, for a week.")
-]
-_BatchEntries = Annotated[
-    int, typer.Option("--batch-entries", metavar="N", min=1, help="Transactions of one commit at most.")
-]
+_Pin = Annotated[bool, typer.Option("--pin/--no-pin", help="Whether masters keep their log until it is archived, for a week.")]
+_BatchEntries = Annotated[int, typer.Option("--batch-entries", metavar="N", min=1, help="Transactions of one commit at most.")]
 _Retry = Annotated[
     float,
-    typer.Option(
-        "--retry-s", metavar="SECONDS", min=0, help="For how long parts whose node does not answer are tried again."
-    ),
+    typer.Option("--retry-s", metavar="SECONDS", min=0, help="For how long parts whose node does not answer are tried again."),
 ]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; write nothing.")]
 
@@ -147,11 +129,7 @@ def archive_info(
     from brokerha.pipeline.table import LogTable
 
     state = LogTable(archive).state()
-    problems = [
-        f"{file.path} {what}"
-        for file in (state.files if has_verification else ())
-        if (what := check_file(archive, file))
-    ]
+    problems = [f"{file.path} {what}" for file in (state.files if has_verification else ()) if (what := check_file(archive, file))]
     rows = [_row(each) for each in state.files]
     data = {**_summary(archive, state), "files": rows, "problems": problems if has_verification else None}
     columns = {

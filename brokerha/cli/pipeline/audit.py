@@ -138,9 +138,7 @@ def _summary(report: AuditReport) -> list[str]:
         lines.append("brokerha worker copy NODE brings another copy to a worker that differs")
     ids = report.txids
     if ids is not None:
-        text = (
-            f"{ids.found:,} of {counted(ids.given, 'transaction id')} are in the log, {ids.rejected:,} of them rejected"
-        )
+        text = f"{ids.found:,} of {counted(ids.given, 'transaction id')} are in the log, {ids.rejected:,} of them rejected"
         are = "is" if ids.missing_number == 1 else "are"
         lines.append(text + (f"; {ids.missing_number:,} {are} missing" if ids.missing_number else ""))
     return [*lines, f"{report.result}, {report.seconds:,.1f} s"]

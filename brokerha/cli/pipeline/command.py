@@ -39,9 +39,7 @@ def place_of(text: str) -> str:
         raise typer.BadParameter(str(error)) from None
 
 
-ArchiveOption = Annotated[
-    str, typer.Option("--archive", metavar="PLACE", help="The archive, a folder or a URL.", parser=place_of)
-]
+ArchiveOption = Annotated[str, typer.Option("--archive", metavar="PLACE", help="The archive, a folder or a URL.", parser=place_of)]
 
 
 class Spark(Options):

@@ -35,19 +35,13 @@ FilesArgument = Annotated[
 ]
 SyntaxOption = Annotated[
     str | None,
-    typer.Option(
-        "--format", metavar="nt|nq|ttl|trig|rdf|jsonld|csv|json|parquet", help="Syntax; by the suffix of each file."
-    ),
+    typer.Option("--format", metavar="nt|nq|ttl|trig|rdf|jsonld|csv|json|parquet", help="Syntax; by the suffix of each file."),
 ]
 MappingOption = Annotated[
     str | None,
-    typer.Option(
-        "--mapping", metavar="FILE", help="TOML: how a row of CSV, JSON or Parquet becomes statements or keys."
-    ),
+    typer.Option("--mapping", metavar="FILE", help="TOML: how a row of CSV, JSON or Parquet becomes statements or keys."),
 ]
-GraphOption = Annotated[
-    str, typer.Option("--graph", metavar="IRI", help="Graph for triples; the default graph without it.")
-]
+GraphOption = Annotated[str, typer.Option("--graph", metavar="IRI", help="Graph for triples; the default graph without it.")]
 IdOption = Annotated[
     str,
     typer.Option("--id", metavar="ID", help="Begins the ids of all transactions; from files and options without it."),
@@ -58,17 +52,11 @@ MaxRejectsOption = Annotated[
 ]
 RejectsOption = Annotated[
     str,
-    typer.Option(
-        "--rejects", metavar="DIR", help="Folder or URL for bad rows, as lines of JSON; ID.rejects without it."
-    ),
+    typer.Option("--rejects", metavar="DIR", help="Folder or URL for bad rows, as lines of JSON; ID.rejects without it."),
 ]
-OrderedOption = Annotated[
-    bool, typer.Option("--ordered", help="One transaction after the other, in the order of the files.")
-]
+OrderedOption = Annotated[bool, typer.Option("--ordered", help="One transaction after the other, in the order of the files.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check every row, send nothing.")]
-WindowOption = Annotated[
-    int, typer.Option("--window", metavar="N", min=1, max=1000, help="Transactions under way, of each task.")
-]
+WindowOption = Annotated[int, typer.Option("--window", metavar="N", min=1, max=1000, help="Transactions under way, of each task.")]
 SplitOption = Annotated[
     int, typer.Option("--split-mib", metavar="MIB", min=1, max=4096, help="Block of a file that one task reads.")
 ]

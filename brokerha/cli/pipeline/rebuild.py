@@ -23,21 +23,15 @@ if TYPE_CHECKING:
     from brokerha.spark.rebuild import RebuildReport
 
 _Name = Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the backup that is made.")]
-_Into = Annotated[
-    Path | None, typer.Option("--into", metavar="DIR", help="Make the directory of one worker instead of a backup.")
-]
+_Into = Annotated[Path | None, typer.Option("--into", metavar="DIR", help="Make the directory of one worker instead of a backup.")]
 _NodeId = Annotated[
     str, typer.Option("--as", metavar="ID", help="With --into: node id that it is for; the name of DIR without it.")
 ]
-_Cluster = Annotated[
-    str, typer.Option("--cluster", metavar="NAME", help="Cluster that it is for; that of the archive without it.")
-]
+_Cluster = Annotated[str, typer.Option("--cluster", metavar="NAME", help="Cluster that it is for; that of the archive without it.")]
 _ToLsn = Annotated[
     int | None, typer.Option("--to-lsn", min=0, metavar="LSN", help="The state at this LSN; the last one without it.")
 ]
-_ToTime = Annotated[
-    str, typer.Option("--to-time", metavar="TIME", help="The last transaction at or before this time, in UTC.")
-]
+_ToTime = Annotated[str, typer.Option("--to-time", metavar="TIME", help="The last transaction at or before this time, in UTC.")]
 _Lines = Annotated[
     bool, typer.Option("--lines", help="Put all lines of the log up to there into the backup too, for earlier states.")
 ]
@@ -114,9 +108,7 @@ def _words(report: RebuildReport) -> str:
     state = f"LSN {report.lsn:,} ({report.txid or 'no transaction'}, {stamp}), fingerprint {report.fingerprint}"
     if report.is_dry_run:
         way = f"; it cannot be made now: {report.in_the_way}" if report.in_the_way else ""
-        return (
-            f"{report.target} would be made for {state}, from {counted(report.rows, 'row')}; nothing was changed{way}"
-        )
+        return f"{report.target} would be made for {state}, from {counted(report.rows, 'row')}; nothing was changed{way}"
     return (
         f"{report.target}: {state}; {counted(report.items, 'item')} in {report.seconds:,.1f} s, computed "
         f"from {counted(report.rows, 'row')}, read again and equal"

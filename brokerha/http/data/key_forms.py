@@ -46,9 +46,7 @@ def group_of_json(body: bytes, table: str) -> list[Operation]:
     """The operations of a group in JSON. Raises InvalidRequest, naming the change."""
     changes = json_of(body, OPERATIONS_ITEMS_LIMIT)
     if not isinstance(changes, list):
-        raise InvalidRequest(
-            'a group is a list such as [{"op": "put", "key": "a", "value": "1"}, {"op": "delete", "key": "b"}]'
-        )
+        raise InvalidRequest('a group is a list such as [{"op": "put", "key": "a", "value": "1"}, {"op": "delete", "key": "b"}]')
     return [_change_of_json(change, number, table) for number, change in enumerate(changes, 1)]
 
 
@@ -82,9 +80,7 @@ def row_as_json(key: bytes, value: bytes) -> dict[str, str]:
 def range_as_json(packed: bytes) -> bytes:
     """A range as a worker packed it, in JSON."""
     rows = msgpack.unpackb(packed, use_list=False)
-    return json.dumps(
-        [row_as_json(key, value) for key, value in rows], ensure_ascii=False
-    ).encode()
+    return json.dumps([row_as_json(key, value) for key, value in rows], ensure_ascii=False).encode()
 
 
 def bytes_of_json(value: Any, what: str) -> bytes:
@@ -119,11 +115,7 @@ def _change_of_json(change: Any, number: int, table: str) -> Operation:
     etag = [change.get("etag")] if kind == "expect" else []
     if etag and not isinstance(etag[0], str):
         raise InvalidRequest(f'change {number}: give "etag", the ETag that GET gave, or "" for no such key')
-    unknown = (
-        set(change)
-        - {"op", *(("etag",) if etag else ())}
-        - {name + ending for name in fields for ending in ("", "_base64")}
-    )
+    unknown = set(change) - {"op", *(("etag",) if etag else ())} - {name + ending for name in fields for ending in ("", "_base64")}
     if unknown:
         raise InvalidRequest(f"change {number}: {kind} does not take {min(unknown)!r}")
     return (_OPERATIONS[str(kind)], table, *[_field_bytes(change, name, number) for name in fields], *etag)

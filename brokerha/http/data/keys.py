@@ -42,7 +42,9 @@ def _past(call: Call) -> dict[str, object]:
 
 def _begin_write(call: Call) -> TxId:
     if _past(call):
-        raise InvalidRequest("a snapshot shows what was, and nothing is written into it: leave ?snapshot= out to write the key as it is now")
+        raise InvalidRequest(
+            "a snapshot shows what was, and nothing is written into it: leave ?snapshot= out to write the key as it is now"
+        )
     return begin_write(call, takes_conditions=True)
 
 
@@ -99,9 +101,7 @@ async def post_group(call: Call) -> Answer:
     operations = await call.door.by_size(len(body), readers[media_type], body, table)
     for header in (b"if-match", b"if-none-match"):
         if call.header(header):
-            raise InvalidRequest(
-                f'{header.decode().title()} is about one key: write {{"op": "expect", "key": …, "etag": …}}'
-            )
+            raise InvalidRequest(f'{header.decode().title()} is about one key: write {{"op": "expect", "key": …, "etag": …}}')
     return await _write(call, operations, txid)
 
 

@@ -41,8 +41,7 @@ async def begin(call: Call, body: bytes) -> Answer:
     fields: Any = await call.door.by_size(len(body), json_of, body) if body.strip() else {}
     if not isinstance(fields, dict) or set(fields) - {"xid", "timeout-s", "isolation"}:
         raise InvalidRequest(
-            "a transaction is begun with nothing, or with "
-            '{"xid": "1:6f72646572:", "timeout-s": 60, "isolation": "serializable"}'
+            'a transaction is begun with nothing, or with {"xid": "1:6f72646572:", "timeout-s": 60, "isolation": "serializable"}'
         )
     xid, idle_s, isolation = fields.get("xid", ""), fields.get("timeout-s", 0), fields.get("isolation", READ_COMMITTED)
     if not isinstance(isolation, str):

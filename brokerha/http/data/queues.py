@@ -120,9 +120,7 @@ async def _accept_once(call: Call, count: int, wait_ms: int) -> Answer:
             )
     facts = await stepping.commit(call, txid, one_phase=True)
     lsn = int(facts.get("lsn") or 0)
-    return stepping.messages(
-        call, taken["messages"], {"Brokerha-Tx": txid, "Brokerha-Lsn": lsn}, txid=txid, lsn=lsn or None
-    )
+    return stepping.messages(call, taken["messages"], {"Brokerha-Tx": txid, "Brokerha-Lsn": lsn}, txid=txid, lsn=lsn or None)
 
 
 async def _roll_back(call: Call, txid: str) -> None:

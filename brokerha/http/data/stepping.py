@@ -50,9 +50,7 @@ async def step(call: Call, action: str, txid: TxId, arguments: Arguments, more_m
         raise TimedOut(f"the node did not answer in time: send this step of transaction {txid} again") from None
 
 
-async def begin(
-    call: Call, xid: str = "", timeout_ms: int = 0, txid: TxId = "", isolation: str = READ_COMMITTED
-) -> dict[str, Any]:
+async def begin(call: Call, xid: str = "", timeout_ms: int = 0, txid: TxId = "", isolation: str = READ_COMMITTED) -> dict[str, Any]:
     """Open a transaction; the master names it unless an id is given."""
     arguments = {"xid": xid, "timeout_ms": timeout_ms, "session": session(call), "isolation": isolation, "user": call.user_name()}
     return await step(call, "begin", txid, arguments)

@@ -72,9 +72,7 @@ async def get(call: Call) -> Answer:
     txid = call.path_text("id")
     outcome = await call.door.in_thread(call.front.outcome, txid)
     if outcome is None:
-        raise NotFound(
-            f"transaction {txid} is not known to {call.front.node_id}: it was never taken in here, or is forgotten"
-        )
+        raise NotFound(f"transaction {txid} is not known to {call.front.node_id}: it was never taken in here, or is forgotten")
     return answer.as_json(outcome)
 
 

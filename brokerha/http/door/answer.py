@@ -72,8 +72,7 @@ class Answer:
         """Write it out. Raises TimeoutError when nobody takes the next piece, and what the pieces raise."""
         # A value may repeat what was sent, such as the id of a transaction that is none.
         headers = [
-            (name.lower().encode(), _NOT_IN_HEADERS.sub("?", str(value)).encode("latin-1"))
-            for name, value in self.headers.items()
+            (name.lower().encode(), _NOT_IN_HEADERS.sub("?", str(value)).encode("latin-1")) for name, value in self.headers.items()
         ]
         if self.status not in {204, 304}:
             headers.append((b"content-type", self.content_type.encode()))

@@ -270,9 +270,7 @@ class Call:
             async with asyncio.timeout(stall_s):
                 return await self._receive()
         except TimeoutError:
-            raise InvalidRequest(
-                f"nothing more of the body came for {stall_s:g} s: send it again, without a pause"
-            ) from None
+            raise InvalidRequest(f"nothing more of the body came for {stall_s:g} s: send it again, without a pause") from None
 
     def _check_room(self, size_bytes: int) -> int:
         """How many bytes more than now are held are asked for. Raises TooLarge, NotReady."""

@@ -66,9 +66,7 @@ class HttpLimits:
         """Stop at once when the numbers do not fit together."""
         invariant(0 < self.body_limit_bytes <= self.all_bodies_limit_bytes, "one body fits into the limit of all")
         invariant(0 < self.timeout_ms <= self.timeout_limit_ms, "the usual time is an allowed time")
-        invariant(
-            min(self.requests_limit, self.threads, self.thread_calls_limit, self.batch_limit) > 0, "limits let one in"
-        )
+        invariant(min(self.requests_limit, self.threads, self.thread_calls_limit, self.batch_limit) > 0, "limits let one in")
 
 
 class Door:
@@ -117,9 +115,7 @@ class Door:
     def _now() -> float:
         return asyncio.get_running_loop().time()
 
-    async def in_thread(
-        self, work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
-    ) -> Result:
+    async def in_thread(self, work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
         """Run ``work`` in a thread of the pool. Raises NotReady when too many calls wait already."""
         if self._calls >= self.limits.thread_calls_limit:
             raise NotReady(f"{self._calls} long requests are under way at {self.front.node_id} already: try again")

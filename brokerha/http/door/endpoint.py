@@ -30,9 +30,7 @@ Ways = dict[str, tuple[str, Handler] | tuple[str, Handler, str]]
 class Endpoint:
     """All methods of one path, as an ASGI application."""
 
-    def __init__(
-        self, door: Door, path: str, methods: Ways, guard: Guard | None = None
-    ) -> None:
+    def __init__(self, door: Door, path: str, methods: Ways, guard: Guard | None = None) -> None:
         self._door = door
         self._path = path
         self._roles = {method: way[0] for method, way in methods.items()}

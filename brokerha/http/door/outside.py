@@ -20,7 +20,9 @@ MAY_SEND: Final = (
     "Accept, Authorization, Content-Encoding, Content-Type, Idempotency-Key, If-Match, If-None-Match, "
     "Brokerha-Ack, Brokerha-Apart, Brokerha-Min-Lsn, Brokerha-Session, Brokerha-Timeout-Ms, Brokerha-Transaction"
 )
-MAY_READ: Final = "Brokerha-Ack, Brokerha-Apart, Brokerha-Error, Brokerha-Lsn, Brokerha-Stale-Ms, Brokerha-Tx, ETag, Location, Retry-After"
+MAY_READ: Final = (
+    "Brokerha-Ack, Brokerha-Apart, Brokerha-Error, Brokerha-Lsn, Brokerha-Stale-Ms, Brokerha-Tx, ETag, Location, Retry-After"
+)
 MAX_AGE_S: Final = 600
 _PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)+\Z")
 

@@ -239,16 +239,9 @@ class Parts:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         # A commit without an answer may take place yet: the id that the answer names tells.
-        if (
-            isinstance(error, BrokerhaError)
-            and not isinstance(error, OutcomeUnknown)
-            and self.number
-            and not self._is_kept
-        ):
+        if isinstance(error, BrokerhaError) and not isinstance(error, OutcomeUnknown) and self.number and not self._is_kept:
             with contextlib.suppress(BrokerhaError):
                 await write(self._call, [(DROP, self._txid)], f"{self._txid}.drop")
 

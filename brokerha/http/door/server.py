@@ -102,9 +102,7 @@ class BoundedHeads(HttpToolsProtocol):
         self._barren_bytes = 0 if self._came_of_it else self._barren_bytes + len(data)
         if self._barren_bytes > self._limits.size_bytes:
             self._refusal = (
-                self._too_large()
-                if self._in_head
-                else (400, "a chunk of the body begins with too much that is no body")
+                self._too_large() if self._in_head else (400, "a chunk of the body begins with too much that is no body")
             )
             self.send_400_response("")
         elif self._is_begun and self._deadline is None:
@@ -200,9 +198,7 @@ class BoundedHeads(HttpToolsProtocol):
 
     def _keep_alive(self) -> None:
         if self.timeout_keep_alive_task is None:
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def _late(self) -> None:
         self._deadline = None
@@ -224,9 +220,7 @@ class BoundedHeads(HttpToolsProtocol):
 class HttpServer:
     """One listening address."""
 
-    def __init__(
-        self, app: Any, host: str, port: int, tls: Certificate | None = None, heads: HeadLimits | None = None
-    ) -> None:
+    def __init__(self, app: Any, host: str, port: int, tls: Certificate | None = None, heads: HeadLimits | None = None) -> None:
         """Without ``tls`` the server speaks plain HTTP."""
         self.host = host
         self._heads = heads or HeadLimits()
@@ -265,9 +259,7 @@ class HttpServer:
         self._thread = threading.Thread(target=self._server.serve_until_stopped, name=f"http {self.port}", daemon=True)
         self._thread.start()
         if not self._server.is_up.wait(START_LIMIT_S) or self._server.fault is not None:
-            raise ConfigurationError(
-                f"the HTTP server at {self.url} did not start: {self._server.fault or 'timed out'}"
-            )
+            raise ConfigurationError(f"the HTTP server at {self.url} did not start: {self._server.fault or 'timed out'}")
 
     def _listen(self) -> socket.socket:
         # The protocol is named, because asyncio switches Nagle's algorithm off only where it is: without it each answer

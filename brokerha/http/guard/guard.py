@@ -42,7 +42,18 @@ class Place(Enum):
 
 
 _NAMED = frozenset(
-    {"/tx", "/tx/batch", "/tx/{id}", "/tx/{id}/{action}", "/together", "/repositories", "/kv", "/queues", "/snapshots/{name}", "/protocol"}
+    {
+        "/tx",
+        "/tx/batch",
+        "/tx/{id}",
+        "/tx/{id}/{action}",
+        "/together",
+        "/repositories",
+        "/kv",
+        "/queues",
+        "/snapshots/{name}",
+        "/protocol",
+    }
 )
 _STORES = {"/repositories/{id}": GRAPH, "/kv/{table}": TABLE, "/queues/{name}": QUEUE}
 

@@ -35,7 +35,13 @@ _IN_STORES = {
     "put": (TABLE, WRITE), "delete": (TABLE, WRITE), "expect-key": (TABLE, READ), "expect-range": (TABLE, READ),
     "publish": (QUEUE, WRITE), "publish-pieces": (QUEUE, WRITE), "accept": (QUEUE, WRITE),
 }  # fmt: skip
-_ELSEWHERE = {"drop-snapshot": WRITE, "drop-staged": WRITE, "control-add": ADMIN, "control-remove": ADMIN, "expect-fingerprint": READ}
+_ELSEWHERE = {
+    "drop-snapshot": WRITE,
+    "drop-staged": WRITE,
+    "control-add": ADMIN,
+    "control-remove": ADMIN,
+    "expect-fingerprint": READ,
+}
 _READS = {
     "query": GRAPH, "statements": GRAPH, "size": GRAPH, "contexts": GRAPH, "about": GRAPH, "get": TABLE, "range": TABLE, "queue": QUEUE,
     "message": QUEUE,

@@ -97,9 +97,7 @@ def hash_token(token: str) -> str:
 
 
 def _scrypt(password: str, salt: bytes) -> bytes:
-    return hashlib.scrypt(
-        password.encode(), salt=salt, n=SCRYPT_N, r=SCRYPT_R, p=SCRYPT_P, maxmem=SCRYPT_MEMORY_BYTES, dklen=32
-    )
+    return hashlib.scrypt(password.encode(), salt=salt, n=SCRYPT_N, r=SCRYPT_R, p=SCRYPT_P, maxmem=SCRYPT_MEMORY_BYTES, dklen=32)
 
 
 def parse_users(text: str, path: str) -> dict[str, User]:
@@ -122,7 +120,11 @@ def _user(name: str, table: object, path: str) -> User:
     stores: dict[Store, str] = {}
     for word, kind in STORES.items():
         rights = table.get(word, {})
-        if not isinstance(rights, dict) or len(rights) > STORES_LIMIT or not all(is_right(kind, *right) for right in rights.items()):
+        if (
+            not isinstance(rights, dict)
+            or len(rights) > STORES_LIMIT
+            or not all(is_right(kind, *right) for right in rights.items())
+        ):
             raise ConfigurationError(f'{path}: {word} of user {name} are names with a role each: {{ books = "write" }}')
         stores |= {(kind, store): role for store, role in rights.items()}
     password, tokens = table.get("password", ""), table.get("tokens", [])

@@ -116,9 +116,7 @@ BACKUP = Command(
     defaults={"incremental": False, "replace": False},
     begins=_TASK,
 )
-PROMOTE = Command(
-    "promote", {"node": str, "force": bool}, needed=("node",), defaults={"force": False}, begins="/cluster/status"
-)
+PROMOTE = Command("promote", {"node": str, "force": bool}, needed=("node",), defaults={"force": False}, begins="/cluster/status")
 PIN = Command("pin", {"lsn": int, "for_s": int}, needed=("lsn", "for_s"))
 SPLIT_RECOVERY = Command("split-recovery", {"mode": str}, needed=("mode",), begins="/cluster/split-recovery")
 

@@ -48,16 +48,33 @@ _EVERY: Final = {
     "node_info": _gauge("node role version", "1; says which node this is, and which version of brokerha it runs"),
     "http_requests_total": _counter("method status", "requests that its door has answered", "status 500"),
     "http_requests_under_way": _gauge("", "requests at its door that are not answered yet"),
-    "parsers_ended_total": _counter("", "parser processes of this process that ended of a body, which was refused", "growing: somebody sends bodies that end parsers"),
+    "parsers_ended_total": _counter(
+        "",
+        "parser processes of this process that ended of a body, which was refused",
+        "growing: somebody sends bodies that end parsers",
+    ),
     "outbox_messages": _gauge("", "messages that wait to be sent to the broker", "growing"),
-    "rejected_messages_total": _counter("reason", "messages that were moved aside because they can never succeed, or because their sender may not send them", "growing"),
-    "transport_total": _counter("what", "what the connection to the broker has done: sent, received, reconnects, faults, returned and so on"),
+    "rejected_messages_total": _counter(
+        "reason",
+        "messages that were moved aside because they can never succeed, or because their sender may not send them",
+        "growing",
+    ),
+    "transport_total": _counter(
+        "what", "what the connection to the broker has done: sent, received, reconnects, faults, returned and so on"
+    ),
     "turns_total": _counter("", "turns of the loop"),
-    "cpu_seconds_total": _counter("thread", "processor time of the process by what its threads are for; `other` is what they do not account for, such as threads of the storage engines"),
+    "cpu_seconds_total": _counter(
+        "thread",
+        "processor time of the process by what its threads are for; `other` is what they do not account for, such as threads of the storage engines",
+    ),
     "running_reads": _gauge("", "reads under way"),
     "reads_total": _counter("", "reads that were asked for"),
     "reads_failed_total": _counter("", "reads that were answered with an error", "growing"),
-    "lag_entries": _gauge("node", "transactions of the order that a node has not applied yet; a master tells it of itself and of its workers", "growing"),
+    "lag_entries": _gauge(
+        "node",
+        "transactions of the order that a node has not applied yet; a master tells it of itself and of its workers",
+        "growing",
+    ),
 }
 
 _MASTER: Final = {
@@ -86,7 +103,9 @@ _MASTER: Final = {
 }  # fmt: skip
 
 _WORKERS_OF: Final = {
-    "workers_in_sync": _gauge("", "workers of this master that are in sync", "equal to `workers_needed`, with more workers in the file"),
+    "workers_in_sync": _gauge(
+        "", "workers of this master that are in sync", "equal to `workers_needed`, with more workers in the file"
+    ),
     "workers_needed": _gauge("", "how many must be, for writes to be taken in"),
     "worker_in_sync": _gauge("worker", "1 or 0"),
     "worker_alive": _gauge("worker", "1 or 0: whether it is heard", "0"),
@@ -109,7 +128,9 @@ _EPOCHS: Final = {
     "epoch_excluded": _gauge("", "masters that are not", "above 0"),
     "epoch_member": _gauge("master", "1 or 0 for each master, as this one sees it", "0"),
     "epoch_changes_total": _counter("", "how often another epoch began", "growing again and again"),
-    "epoch_frozen": _gauge("", "1 while it has promised an epoch that has not begun: nothing is synchronised meanwhile", "for a minute"),
+    "epoch_frozen": _gauge(
+        "", "1 while it has promised an epoch that has not begun: nothing is synchronised meanwhile", "for a minute"
+    ),
     "frozen_seconds_total": _counter("", "for how long that was, together"),
     "splits_total": _counter("", "how often the log of this master went back after a split", "growing"),
     "transactions_given_up_total": _counter("", "transactions that lost their place by that", "growing"),
@@ -128,7 +149,11 @@ _LOG: Final = {
 }  # fmt: skip
 
 _TRANSACTIONS: Final = {
-    "in_doubt_transactions": _gauge("", "what a person may have to decide: prepared for a coordinator outside, or decided by hand and not forgotten", "above 0 for long"),
+    "in_doubt_transactions": _gauge(
+        "",
+        "what a person may have to decide: prepared for a coordinator outside, or decided by hand and not forgotten",
+        "above 0 for long",
+    ),
     "transactions_open": _gauge("", "transactions that take operations"),
     "transactions_prepared": _gauge("", "transactions that wait for their coordinator, or for backups"),
     "transactions_heuristic": _gauge("", "transactions that were decided by hand and wait to be forgotten"),

@@ -143,9 +143,7 @@ async def _nquads(call: Call, graph: StoreGraph, txid: TxId) -> str:
     return "".join(
         [
             # Blank nodes of two documents are not the same.
-            await statements.nquads_of(
-                call, part_type, part, [graph], f"{txid}/{number}" if number else txid, base_iri=base_iri
-            )
+            await statements.nquads_of(call, part_type, part, [graph], f"{txid}/{number}" if number else txid, base_iri=base_iri)
             for number, (part_type, part) in enumerate(parts)
         ]
     )
@@ -153,9 +151,7 @@ async def _nquads(call: Call, graph: StoreGraph, txid: TxId) -> str:
 
 def parts_of(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
     """The documents of a ``multipart/form-data`` body, each with its content type. Raises InvalidRequest, UnsupportedType."""
-    message: Message = BytesParser(policy=HTTP).parsebytes(
-        b"Content-Type: %b\r\n\r\n%b" % (content_type.encode(), body)
-    )
+    message: Message = BytesParser(policy=HTTP).parsebytes(b"Content-Type: %b\r\n\r\n%b" % (content_type.encode(), body))
     if not message.is_multipart():
         raise InvalidRequest("MALFORMED DATA: the body has no parts of the boundary that its content type names")
     found = []

@@ -36,9 +36,7 @@ FORMATS = {
 }
 
 
-def table(
-    call: Call, variables: Sequence[str], rows: Sequence[Sequence[Target]], outcome: ReadOutcome
-) -> Answer:
+def table(call: Call, variables: Sequence[str], rows: Sequence[Sequence[Target]], outcome: ReadOutcome) -> Answer:
     """A result table with these rows, in their order. Raises NotAcceptable.
 
     Small SPARQL result tables: what RDF4J answers as a list of repositories or contexts.

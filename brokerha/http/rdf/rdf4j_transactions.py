@@ -54,9 +54,7 @@ async def begin(call: Call) -> Answer:
     if (media_type := call.media_type()) == FORM:
         isolation = _isolation_of(await call.form())
     elif await call.body():
-        raise UnsupportedType(
-            f"content type {media_type or 'none'!r}: settings of a transaction are sent as {FORM}, or in the URL"
-        )
+        raise UnsupportedType(f"content type {media_type or 'none'!r}: settings of a transaction are sent as {FORM}, or in the URL")
     else:
         isolation = _isolation_of(call.parameters())
     repository = call.path_text("id")
@@ -100,9 +98,7 @@ def _isolation_of(parameters: Parameters) -> str:
     isolation = READ_COMMITTED
     for name in sorted(parameters.names()):
         value = parameters.one(name) or ""
-        if name == _LEVEL or (
-            name.startswith(_SETTING) and name.removeprefix(_SETTING).rpartition(".")[2] == _SETTING_OF_LEVEL
-        ):
+        if name == _LEVEL or (name.startswith(_SETTING) and name.removeprefix(_SETTING).rpartition(".")[2] == _SETTING_OF_LEVEL):
             level = value.rpartition("#")[2].rpartition("/")[2].upper()
             if level not in LEVELS:
                 raise InvalidRequest(f"isolation level {value!r} is not known; {', '.join(LEVELS)} are")

@@ -48,9 +48,7 @@ _KNOWN_TYPES: Final = frozenset(
         _OWN_TYPE,
     }
 )
-_RULES: Final = frozenset(
-    {"http://www.ontotext.com/config/graphdb#ruleset", "http://www.ontotext.com/trree/owlim#ruleset"}
-)
+_RULES: Final = frozenset({"http://www.ontotext.com/config/graphdb#ruleset", "http://www.ontotext.com/trree/owlim#ruleset"})
 PROTOCOL_VERSION = 12
 """Of RDF4J's REST protocol; what is missing of it is refused, never ignored."""
 CONFIG_TYPES = (
@@ -75,9 +73,7 @@ def settings_of(body: bytes, media_type: str, repository: str) -> dict[str, byte
         or (quad.predicate.value == _TYPE and isinstance(quad.object, NamedNode) and quad.object.value in _CLASSES)
     }
     if len(subjects) != 1:
-        raise InvalidRequest(
-            f"the configuration describes {len(subjects)} repositories (rep:repositoryID): it describes one"
-        )
+        raise InvalidRequest(f"the configuration describes {len(subjects)} repositories (rep:repositoryID): it describes one")
     [subject] = subjects
     for quad in quads:
         _check(quad, repository)
@@ -92,13 +88,9 @@ def _check(quad: Quad, repository: str) -> None:
         raise InvalidRequest(f"the configuration is of repository {value!r}, and the path says {repository!r}")
     if name in _TYPES and value not in _KNOWN_TYPES:
         known = ", ".join(sorted(_KNOWN_TYPES))
-        raise InvalidRequest(
-            f"there is no repository of type {value!r} here; these are taken, and all the same: {known}"
-        )
+        raise InvalidRequest(f"there is no repository of type {value!r} here; these are taken, and all the same: {known}")
     if name in _RULES and value not in {"", "empty"}:
-        raise InvalidRequest(
-            f"the rule set {value!r} would infer statements, and nothing is inferred here: use 'empty'"
-        )
+        raise InvalidRequest(f"the rule set {value!r} would infer statements, and nothing is inferred here: use 'empty'")
 
 
 def _settings_of(quads: Iterable[Quad], *, is_union: bool) -> dict[str, bytes]:
@@ -247,8 +239,5 @@ async def contexts(call: Call) -> Answer:
     """Graphs that hold statements, as a result table."""
     outcome = await read(call, "contexts", call.path_text("id"), {})
     # None of them is the default graph, which has no name.
-    rows = [
-        [graph for graph in contexts_of([name]) if not isinstance(graph, DefaultGraph)]
-        for name in json.loads(outcome.body)
-    ]
+    rows = [[graph for graph in contexts_of([name]) if not isinstance(graph, DefaultGraph)] for name in json.loads(outcome.body)]
     return table(call, ("contextID",), rows, outcome)

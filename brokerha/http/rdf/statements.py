@@ -123,8 +123,7 @@ def clearing(contexts: Sequence[Graph]) -> str:
     if not contexts:
         return "CLEAR ALL"
     return " ;\n".join(
-        "CLEAR DEFAULT" if isinstance(graph, DefaultGraph) else f"CLEAR SILENT GRAPH {_named(graph)}"
-        for graph in contexts
+        "CLEAR DEFAULT" if isinstance(graph, DefaultGraph) else f"CLEAR SILENT GRAPH {_named(graph)}" for graph in contexts
     )
 
 
@@ -135,18 +134,14 @@ def removal(repository: str, pattern: dict[str, str | None], contexts: Sequence[
         return ("update", repository, clearing(contexts))
     if any(term.startswith("_:") for term in terms) or any(isinstance(graph, BlankNode) for graph in contexts):
         if len(terms) < 3 or not contexts:
-            raise InvalidRequest(
-                "SPARQL cannot name a blank node: give subj, pred, obj and context in full, or delete without it"
-            )
+            raise InvalidRequest("SPARQL cannot name a blank node: give subj, pred, obj and context in full, or delete without it")
         triple = " ".join(terms)
         lines = [f"{triple} ." if isinstance(graph, DefaultGraph) else f"{triple} {graph} ." for graph in contexts]
         return ("remove", repository, "\n".join(lines) + "\n")
     triple = " ".join(pattern[name] or variable for name, variable in _ANY.items())
     everywhere = [f"DELETE WHERE {{ {triple} }}", f"DELETE WHERE {{ GRAPH ?g {{ {triple} }} }}"]
     named = [
-        f"DELETE WHERE {{ {triple} }}"
-        if isinstance(graph, DefaultGraph)
-        else f"DELETE WHERE {{ GRAPH {graph} {{ {triple} }} }}"
+        f"DELETE WHERE {{ {triple} }}" if isinstance(graph, DefaultGraph) else f"DELETE WHERE {{ GRAPH {graph} {{ {triple} }} }}"
         for graph in contexts
     ]
     return ("update", repository, " ;\n".join(named or everywhere))

@@ -124,10 +124,7 @@ class Document:
         if tag in _VALUES:
             self._values.append(_term(tag, text, attributes))
         elif tag in _BINDINGS:
-            term = (
-                _term(tag.removeprefix("binding_"), text, {"datatype": attributes.get("dataType", ""), **attributes})
-                or ""
-            )
+            term = _term(tag.removeprefix("binding_"), text, {"datatype": attributes.get("dataType", ""), **attributes}) or ""
             check_binding(attributes.get("name", ""), term)
             self._bindings[attributes["name"]] = term
         elif tag in {"defaultGraphs", "namedGraphs"}:

@@ -19,7 +19,9 @@ def signed(body: bytes, user: str) -> bytes:
         return body
     number, head = _items_of(body)
     if number >= OPERATIONS_LIMIT:
-        raise TooLarge(f"the transaction has {number} operations; with who writes it the limit is {OPERATIONS_LIMIT - 1}: {TOO_LARGE}")
+        raise TooLarge(
+            f"the transaction has {number} operations; with who writes it the limit is {OPERATIONS_LIMIT - 1}: {TOO_LARGE}"
+        )
     longer: bytes = msgpack.Packer().pack_array_header(number + 1) + body[head:] + packed_by(user)
     if len(longer) > BODY_LIMIT_BYTES:
         raise TooLarge(f"the transaction has {len(longer)} bytes; the limit is {BODY_LIMIT_BYTES}: {TOO_LARGE}")

@@ -48,9 +48,7 @@ def _check_size(text: str, items_limit: int) -> None:
     for bracket in bare.translate(None, _NO_BRACKETS)[: 2 * items_limit]:
         depth += 1 if bracket in b"[{" else -1
         if depth > DEPTH_LIMIT:
-            raise InvalidRequest(
-                f"the body is not JSON that is read here: it is deeper than {DEPTH_LIMIT} lists and objects"
-            )
+            raise InvalidRequest(f"the body is not JSON that is read here: it is deeper than {DEPTH_LIMIT} lists and objects")
     if has_too_many or sum(map(bare.count, (b"[", b"{", b","))) > items_limit:
         raise TooLarge(f"the body has more than {items_limit} items: split it")
 

@@ -79,9 +79,7 @@ def data(limit: int) -> Shape:
     """At most so many bytes, or text of so many as UTF-8."""
     return Shape(
         f"bytes, or text: at most {limit} bytes",
-        lambda value: (
-            (is_text(value) and len(value.encode()) <= limit) or (isinstance(value, bytes) and len(value) <= limit)
-        ),
+        lambda value: (is_text(value) and len(value.encode()) <= limit) or (isinstance(value, bytes) and len(value) <= limit),
     )
 
 
@@ -92,9 +90,7 @@ def one_of(*words: str) -> Shape:
 
 def either(*shapes: Shape) -> Shape:
     """Any of these."""
-    return Shape(
-        ", or ".join(shape.words for shape in shapes), lambda value: any(shape.fits(value) for shape in shapes)
-    )
+    return Shape(", or ".join(shape.words for shape in shapes), lambda value: any(shape.fits(value) for shape in shapes))
 
 
 def listed(of: Shape, least: int, most: int) -> Shape:

@@ -52,7 +52,12 @@ def claims_in(value: bytes) -> Claims:
     except (*BROKEN, AttributeError, TypeError):
         raise InvalidRequest(f"a row of table {TABLE} is a map of masters to beat and message ids") from None
     for master, claim in claims.items():
-        if type(master) is not str or type(claim.beat) is not int or len(claim.ids) > CLAIM_LIMIT or not all(type(each) is str for each in claim.ids):
+        if (
+            type(master) is not str
+            or type(claim.beat) is not int
+            or len(claim.ids) > CLAIM_LIMIT
+            or not all(type(each) is str for each in claim.ids)
+        ):
             raise InvalidRequest(f"a row of table {TABLE} has a beat and at most {CLAIM_LIMIT} message ids for each master")
     return claims
 

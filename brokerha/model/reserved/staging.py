@@ -98,7 +98,11 @@ def problem_of(kind: str, arguments: Any) -> str:
     if kind == pieces.PUBLISH:
         _, _, first, last, size_bytes = arguments
         is_range = 1 <= first <= last <= PARTS_LIMIT and 1 <= size_bytes <= SIZE_LIMIT_BYTES
-        return "" if is_range else f"publish-pieces names parts, first and last, of 1 to {PARTS_LIMIT}, and a size up to {SIZE_LIMIT_BYTES}"
+        return (
+            ""
+            if is_range
+            else f"publish-pieces names parts, first and last, of 1 to {PARTS_LIMIT}, and a size up to {SIZE_LIMIT_BYTES}"
+        )
     if not is_tx_id(arguments[0]):
         return "the name of a large transaction has 1 to 128 visible ASCII characters, without spaces"
     if kind != DROP and not 1 <= arguments[1] <= PARTS_LIMIT:

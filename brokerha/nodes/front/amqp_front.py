@@ -380,9 +380,7 @@ class AmqpFront:
             future = self._asked(request["ask"], request["arguments"], message.user)
             future.add_done_callback(lambda done: self._reply_later(message, _plain(done)))
             return
-        wanted = Read(
-            "", request["kind"], request["name"], request["arguments"], request["min_lsn"], request["timeout_ms"]
-        )
+        wanted = Read("", request["kind"], request["name"], request["arguments"], request["min_lsn"], request["timeout_ms"])
         if self._near is None or not _is_for_a_worker(wanted):
             self._read_far(message, wanted)
             return
@@ -395,9 +393,7 @@ class AmqpFront:
         read = self._front.read(wanted.kind, wanted.repository, wanted.arguments, wanted.min_lsn, wanted.timeout_ms)
         read.add_done_callback(lambda done: self._reply_later(message, _read_answer(done)))
 
-    def _on_near(
-        self, message: ClientMessage, wanted: Read, readers: Readers, done: Future[ReadOutcome | None]
-    ) -> None:
+    def _on_near(self, message: ClientMessage, wanted: Read, readers: Readers, done: Future[ReadOutcome | None]) -> None:
         """In the thread of the near workers."""
         error = done.exception()
         outcome = None if error is not None else done.result()

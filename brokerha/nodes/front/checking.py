@@ -86,7 +86,9 @@ def check_texts(operations: Iterable[Checked]) -> None:
     """Check what operations of the right shape have to be parsed for, and what only nodes may write. Raises InvalidRequest, NotReady."""
     for operation in operations:
         if isinstance(operation, ON_KEYS) and operation.table == settings.TABLE:
-            raise InvalidRequest(f"table {settings.TABLE} is brokerha's own: settings are changed by brokerha settings, and PUT /cluster/settings/NAME")
+            raise InvalidRequest(
+                f"table {settings.TABLE} is brokerha's own: settings are changed by brokerha settings, and PUT /cluster/settings/NAME"
+            )
         if isinstance(operation, ON_KEYS) and operation.table == claims.TABLE:
             raise InvalidRequest(f"table {claims.TABLE} is brokerha's own: take messages with accept, in a transaction")
         if isinstance(operation, By):
@@ -133,9 +135,7 @@ def check_read(kind: str, name: str, arguments: Mapping[str, Any], min_lsn: Lsn,
     if len(rest) < len(arguments):
         check_shapes("a read inside of a transaction", {"tx": needed(TXID)}, {"tx": arguments["tx"]})
         if kind not in READS_INSIDE:
-            raise InvalidRequest(
-                f"{shown(kind)} shows no transaction; inside of one there are {', '.join(sorted(READS_INSIDE))}"
-            )
+            raise InvalidRequest(f"{shown(kind)} shows no transaction; inside of one there are {', '.join(sorted(READS_INSIDE))}")
     check_arguments(kind, name, rest)
     if kind == "together":
         wanted_reads(rest)

@@ -415,14 +415,14 @@ class Consumers:
         queue.is_busy = True
         reply.add_done_callback(partial(self._on_changed, queue, tuple(ids), rows, now_ms))
 
-    def _on_changed(
-        self, queue: _Queue, ids: tuple[str, ...], rows: dict[str, Row], at_ms: int, done: Future[Reply]
-    ) -> None:
+    def _on_changed(self, queue: _Queue, ids: tuple[str, ...], rows: dict[str, Row], at_ms: int, done: Future[Reply]) -> None:
         queue.is_busy = False
         reply = done.result()
         is_late = is_conflict(reply)
         if reply.status == UNKNOWN:
-            self._give_up(queue, TimedOut(f"the masters did not agree in time who gives out messages of queue {queue.name!r}: try again"))
+            self._give_up(
+                queue, TimedOut(f"the masters did not agree in time who gives out messages of queue {queue.name!r}: try again")
+            )
             return
         if not is_late and (error := error_of_reply(reply)):
             self._give_up(queue, error)

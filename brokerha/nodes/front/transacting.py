@@ -111,9 +111,7 @@ def checked_step(action: str, txid: str, arguments: Arguments, timeout_ms: int) 
     """
     shapes = _SHAPES.get(action)
     if shapes is None:
-        raise InvalidRequest(
-            f"there is no step {shown(action)} of a transaction; there are {', '.join(sorted(_SHAPES))}"
-        )
+        raise InvalidRequest(f"there is no step {shown(action)} of a transaction; there are {', '.join(sorted(_SHAPES))}")
     about = {"txid": txid or None, "timeout_ms": timeout_ms}
     check_shapes(f"the step {action}", _STEP if action in {"begin", LIST} else _STEP_OF_ONE, about)
     check_shapes(f"the step {action}", shapes, arguments)
@@ -229,9 +227,7 @@ class Transacting:
         self._in_loop(future, ask)
         return future
 
-    def _on_found(
-        self, kind: str, txid: TxId, timeout_ms: int, future: Future[ReadOutcome], found: Future[ReadOutcome]
-    ) -> None:
+    def _on_found(self, kind: str, txid: TxId, timeout_ms: int, future: Future[ReadOutcome], found: Future[ReadOutcome]) -> None:
         """In the loop's thread: the transaction has to know what was read before its client does."""
         if future.done():
             return
@@ -264,9 +260,7 @@ class Transacting:
             if self._ended:
                 raise NotReady(self._ended)
             if len(self._open) + len(self._consumers) >= OPEN_LIMIT:
-                raise NotReady(
-                    f"{OPEN_LIMIT} steps of transactions are under way at {self._host.node} already: try again"
-                )
+                raise NotReady(f"{OPEN_LIMIT} steps of transactions are under way at {self._host.node} already: try again")
             act()
 
         self._loop.call_for(future, checked)
@@ -317,9 +311,7 @@ class Transacting:
         if action == "begin":
             txid = txid or self._host.new_txid() + BEGUN_MARK
         if arguments.get("first", 0) is None:
-            self._send(
-                "pending", txid, {}, timeout_ms, partial(self._numbered, action, txid, arguments, timeout_ms, future)
-            )
+            self._send("pending", txid, {}, timeout_ms, partial(self._numbered, action, txid, arguments, timeout_ms, future))
         elif action == TAKING:
             self._send("ping", txid, {}, timeout_ms, partial(self._take, txid, arguments, timeout_ms, future))
         else:

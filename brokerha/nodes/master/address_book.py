@@ -86,9 +86,7 @@ class AddressBook:
         self._unheard: dict[NodeId, int] = {}
         """Messages to each master with several processes since one was heard."""
 
-    def trust(
-        self, masters: Iterable[NodeId], journals: Mapping[NodeId, str], retired: Iterable[tuple[NodeId, str]]
-    ) -> None:
+    def trust(self, masters: Iterable[NodeId], journals: Mapping[NodeId, str], retired: Iterable[tuple[NodeId, str]]) -> None:
         """These are the masters, each known by this journal, and (master, journal) that were taken out.
 
         >>> book = AddressBook(["m1"])
@@ -196,9 +194,7 @@ class AddressedTransport:
         """What is for this master goes to this process from now on, until another one is heard as it."""
         self._book.point(master, process)
 
-    def trust(
-        self, masters: Iterable[NodeId], journals: Mapping[NodeId, str], retired: Collection[tuple[NodeId, str]]
-    ) -> None:
+    def trust(self, masters: Iterable[NodeId], journals: Mapping[NodeId, str], retired: Collection[tuple[NodeId, str]]) -> None:
         """Who the masters are, and by which journals they are known (`AddressBook.trust`)."""
         self._book.trust(masters, journals, retired)
 

@@ -73,12 +73,9 @@ def entry_rows(journal: History, first_lsn: Lsn, last_lsn: Lsn) -> list[tuple[An
 
 def told_entries(journal: History, first_lsn: Lsn, last_lsn: Lsn) -> tuple[list[tuple[Any, ...]], Rewinds]:
     """The same, and how often the log had gone back when they were its lines."""
-    lines, rewinds = of_one_lineage(
-        journal, lambda rewinds: (_lines(journal, first_lsn, last_lsn, ENTRIES_LIMIT), rewinds)
-    )
+    lines, rewinds = of_one_lineage(journal, lambda rewinds: (_lines(journal, first_lsn, last_lsn, ENTRIES_LIMIT), rewinds))
     rows = [
-        (lsn, txid, origin, stamp, epoch, *result)
-        for lsn, ((stamp, txid, origin), result, epoch) in enumerate(lines, first_lsn)
+        (lsn, txid, origin, stamp, epoch, *result) for lsn, ((stamp, txid, origin), result, epoch) in enumerate(lines, first_lsn)
     ]
     return rows, rewinds
 

@@ -363,9 +363,7 @@ class MasterNode:
         marked = with_age(future, self.staleness.of(mono_ms))
         self.transport.send(self._reads.ask(read, self._readers(mono_ms), mono_ms, marked))
 
-    def transact(
-        self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000
-    ) -> Future[dict[str, Any]]:
+    def transact(self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
         """One step of a transaction; nodes/front/transacting.py."""
         return self.transacting.transact(action, txid, arguments, timeout_ms)
 
@@ -424,9 +422,7 @@ class MasterNode:
         sync = self.runner.core.sync
         # One link of several may be down: such a master is no master to be started.
         heard = set(self.loop.call(lambda: sync.peers.heard_since(asked_ms)).result(10))
-        told = [
-            heard_of(row["id"]) if row["state"] == states.UNREACHABLE and row["id"] in heard else row for row in others
-        ]
+        told = [heard_of(row["id"]) if row["state"] == states.UNREACHABLE and row["id"] in heard else row for row in others]
         return summary(self.cluster, sync.epoch.number, [*told, *own])
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:

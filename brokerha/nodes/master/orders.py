@@ -115,6 +115,4 @@ class Orders:
         if answer.error:
             complete(future, error_named(answer.error, answer.refusal))
         else:
-            complete(
-                future, {"node": node, "changed": answer.is_changed, "state": answer.state, "reason": answer.reason}
-            )
+            complete(future, {"node": node, "changed": answer.is_changed, "state": answer.state, "reason": answer.reason})

@@ -205,9 +205,7 @@ class ProcessNode:
         if (master := self.master) is not None:
             return master
         state, reason = self.runner.state()
-        message = (
-            f"{self.node_id} is a backup of {self.config.master.sync.node} ({state}{f': {reason}' if reason else ''})"
-        )
+        message = f"{self.node_id} is a backup of {self.config.master.sync.node} ({state}{f': {reason}' if reason else ''})"
         if self.runner.primary:
             message += f"; {self.runner.primary} is primary"
         raise NotPrimary(message)
@@ -253,9 +251,7 @@ class ProcessNode:
         """Counts for the primary that this is."""
         self._front().was_read()
 
-    def transact(
-        self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000
-    ) -> Future[dict[str, Any]]:
+    def transact(self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
         """One step of a transaction; raises NotReady unless this is the primary."""
         return self._front().transact(action, txid, arguments, timeout_ms)
 
@@ -276,9 +272,7 @@ class ProcessNode:
         others = self._gathering.gather_all(self.loop, self.transport, timeout_ms)
         own = self.loop.call(self.runner.rows).result(10)
         known = {(row["id"], row["role"]) for row in others}
-        return summary(
-            self.cluster, 1, [*others, *(row for row in own if (row["id"], row["role"]) not in known)]
-        )
+        return summary(self.cluster, 1, [*others, *(row for row in own if (row["id"], row["role"]) not in known)])
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
         """Lines of the synchronised queue; raises NotReady unless this is the primary."""

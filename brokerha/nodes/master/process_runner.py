@@ -242,9 +242,7 @@ class ProcessRunner:
         self.crash_point("view started")
         state = journal.state()
         self.role.moved(position_of(state))
-        primary = Primary(
-            self.role, journal, state, sync_timeout_ms=self.config.sync_timeout_ms, goes_idle=self.config.goes_idle
-        )
+        primary = Primary(self.role, journal, state, sync_timeout_ms=self.config.sync_timeout_ms, goes_idle=self.config.goes_idle)
         self.master = MasterRunner(
             self.config.master,
             journal,
@@ -314,9 +312,7 @@ class ProcessRunner:
         """
         process = self.config.process
         if self.master is not None:
-            raise WrongState(
-                f"{process} is primary of {self.config.role.master}: first brokerha promote another process of it"
-            )
+            raise WrongState(f"{process} is primary of {self.config.role.master}: first brokerha promote another process of it")
         if self.failure:
             raise NotReady(self.failure)
         now, before = self.clock.now(), self.standby.resting.rest

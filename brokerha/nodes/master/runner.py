@@ -253,11 +253,7 @@ class MasterRunner:
             else:
                 # Events of transactions are for the processes of this master, which hold nothing back from each other.
                 own = [each for each in ready.messages if type(each.message) in OF_TRANSACTIONS]
-                held = (
-                    [each for each in ready.messages if type(each.message) not in OF_TRANSACTIONS]
-                    if own
-                    else ready.messages
-                )
+                held = [each for each in ready.messages if type(each.message) not in OF_TRANSACTIONS] if own else ready.messages
                 self.transport.send(own)
                 self.primary.hold(self.journal.last_number, ready, held, now)
 

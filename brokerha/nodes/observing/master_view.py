@@ -295,9 +295,7 @@ class MasterView:
             return []
         return of_one_lineage(journal, lambda rewinds: self._lines(first, count, rewinds, told))
 
-    def _lines(
-        self, first: Lsn, count: int, rewinds: Rewinds, told: Mapping[Lsn, ResultRow]
-    ) -> list[dict[str, Any]]:
+    def _lines(self, first: Lsn, count: int, rewinds: Rewinds, told: Mapping[Lsn, ResultRow]) -> list[dict[str, Any]]:
         journal = self._runner.journal
         results = journal.results(first, count)
         lines = []
@@ -346,9 +344,7 @@ class MasterView:
             "entries": rows,
         }
 
-    def ready(
-        self, is_running: bool, max_lag_entries: int | None, max_lag_s: float | None, now: Instant
-    ) -> tuple[bool, list[str]]:
+    def ready(self, is_running: bool, max_lag_entries: int | None, max_lag_s: float | None, now: Instant) -> tuple[bool, list[str]]:
         """Whether reads can be served through this master, with a line for each check."""
         core = self._runner.core
         applied = core.feed.applied_by(1)

@@ -129,9 +129,7 @@ def silent(master: NodeId) -> dict[str, Any]:
 def heard_of(master: NodeId) -> dict[str, Any]:
     """The row of a master that does not answer here, although it was heard meanwhile, or heard of."""
     described = states.describe(states.UNREACHABLE, "is heard, but did not answer")
-    return _row_of(
-        master, {**described, "action": "ask again; if it stays so, look at what links the brokers: brokerha doctor"}
-    )
+    return _row_of(master, {**described, "action": "ask again; if it stays so, look at what links the brokers: brokerha doctor"})
 
 
 def not_asked(master: NodeId) -> dict[str, Any]:
@@ -167,10 +165,7 @@ def summary(cluster: str, epoch: int, rows: list[dict[str, Any]]) -> dict[str, A
     nodes = sorted(unique.values(), key=lambda row: (str(row["master"]), ROLES.index(row["role"]), str(row["id"])))
     nodes = [{name: row.get(name) for name in FIELDS} for row in nodes]
     words = {row["state"] for row in nodes}
-    if words <= states.HEALTHY:
-        state = states.OK
-    else:
-        state = "degraded" if words <= states.HEALTHY | states.DEGRADED else "action-needed"
+    state = states.OK if words <= states.HEALTHY else "degraded" if words <= states.HEALTHY | states.DEGRADED else "action-needed"
     latest = latest_of(nodes)
     if latest is None:
         latest = {"epoch": epoch, "members": [], "excluded": [], "masters": []}

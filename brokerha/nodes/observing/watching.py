@@ -116,9 +116,7 @@ class KnownMasters:
     taken out, or does not name one that was added, does no harm: that is said once, when the master starts.
     """
 
-    def __init__(
-        self, file: Iterable[NodeId], transport: Transport, on_others: Callable[[tuple[NodeId, ...]], None]
-    ) -> None:
+    def __init__(self, file: Iterable[NodeId], transport: Transport, on_others: Callable[[tuple[NodeId, ...]], None]) -> None:
         """``file`` names the masters of the cluster file; ``on_others`` is told all other masters whenever they change."""
         self._file = tuple(sorted(file))
         self._book = transport if isinstance(transport, AddressedTransport) else None

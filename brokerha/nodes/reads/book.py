@@ -289,4 +289,6 @@ class ReadBook:
         """Why this worker has to be started again; empty while all is well."""
         if len(self._stuck) < self.limits.stuck_limit:
             return ""
-        return f"{len(self._stuck)} reads go on although their time is over, and cannot be stopped: the worker has to be started again"
+        return (
+            f"{len(self._stuck)} reads go on although their time is over, and cannot be stopped: the worker has to be started again"
+        )

@@ -81,9 +81,7 @@ class ReadPool:
 
     # ---- reads
 
-    def read(
-        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int
-    ) -> Future[ReadOutcome]:
+    def read(self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int) -> Future[ReadOutcome]:
         """Answer a read when its least LSN is applied; the future is completed at its deadline at the latest."""
         now_s = time.monotonic()
         job = Job(kind, name, arguments, min_lsn, now_s + timeout_ms / 1000)
@@ -99,20 +97,13 @@ class ReadPool:
             job.future.set_exception(refusal)
         return job.future
 
-    def read_here(
-        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int
-    ) -> Future[ReadOutcome]:
+    def read_here(self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int) -> Future[ReadOutcome]:
         """As `read`, but what takes next to nothing is answered in the calling thread: the future is complete on return.
 
         That is one key at an LSN that is applied. Where that took long, because the disk was asked, threads answer for a while.
         """
         began_s = time.monotonic()
-        if (
-            kind != "get"
-            or "pending" in arguments
-            or began_s < self._slow_until_s
-            or min_lsn > self._store.applied().lsn
-        ):
+        if kind != "get" or "pending" in arguments or began_s < self._slow_until_s or min_lsn > self._store.applied().lsn:
             return self.read(kind, name, arguments, min_lsn, timeout_ms)
         with self._lock:
             job = Job(kind, name, arguments, min_lsn, began_s + timeout_ms / 1000, opening=self._book.opening)
@@ -271,9 +262,7 @@ class ReadPool:
         for piece in answer.pieces:
             size_bytes += len(piece)
             if size_bytes > self._limits.result_bytes:
-                raise TooLarge(
-                    f"the result is over {self._limits.result_bytes} bytes: ask for less at a time (LIMIT and OFFSET)"
-                )
+                raise TooLarge(f"the result is over {self._limits.result_bytes} bytes: ask for less at a time (LIMIT and OFFSET)")
             if job.is_settled:
                 raise TimedOut("the read did not finish in its time: ask for less, or give it more time")
             pieces.append(piece)

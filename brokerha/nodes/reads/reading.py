@@ -58,9 +58,7 @@ class Reads:
         self._open: dict[int, tuple[Read, Future[ReadOutcome]]] = {}
         self._parts: dict[int, _Parts] = {}
 
-    def ask(
-        self, read: Read, workers: Sequence[WorkerFacts], mono_ms: int, future: Future[ReadOutcome]
-    ) -> list[Outgoing]:
+    def ask(self, read: Read, workers: Sequence[WorkerFacts], mono_ms: int, future: Future[ReadOutcome]) -> list[Outgoing]:
         """Take a read in; ``workers`` are those that may be asked now."""
         self.routing.update(workers, mono_ms)
         self.asked += 1
@@ -106,9 +104,7 @@ class Reads:
     def metrics(self) -> Numbers:
         """Numbers for /metrics."""
         counts = self.routing.counts
-        numbers: Numbers = {
-            f"reads_{name}_total": counts[name] for name in ("retried", "hedged", "hedges_won", "failed", "late")
-        }
+        numbers: Numbers = {f"reads_{name}_total": counts[name] for name in ("retried", "hedged", "hedges_won", "failed", "late")}
         return {
             **numbers,
             "reads_total": self.asked,

@@ -324,9 +324,7 @@ class Routing:
         self._set_due(read, mono_ms)
         return True
 
-    def _attempt(
-        self, read: int, worker: NodeId, timeout_ms: int, mono_ms: int, *, is_second: bool = False
-    ) -> _Attempt:
+    def _attempt(self, read: int, worker: NodeId, timeout_ms: int, mono_ms: int, *, is_second: bool = False) -> _Attempt:
         ends_ms = mono_ms + timeout_ms + self.limits.grace_ms
         attempt = _Attempt(next(self._numbers), read, worker, mono_ms, ends_ms, is_second, mono_ms)
         self._attempts[attempt.number] = attempt

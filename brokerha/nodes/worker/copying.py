@@ -51,9 +51,7 @@ def state_of(copy: WorkerCopy) -> CopyState:
     )
 
 
-def carry_out_copy(
-    copy: WorkerCopy, decision: CopyDecision, tell: Callable[[CopyAnswer], None]
-) -> CopyAnswer | Damaged | None:
+def carry_out_copy(copy: WorkerCopy, decision: CopyDecision, tell: Callable[[CopyAnswer], None]) -> CopyAnswer | Damaged | None:
     """Do what a decision says; the answer for the core, None where there is none. ``tell`` gets what is to be known before it is done."""
     match decision:
         case ReadRange():
@@ -143,9 +141,7 @@ def _keep(copy: WorkerCopy, decision: KeepCopy, tell: Callable[[CopyAnswer], Non
     return CopyKept(kept.number, kept.lsn, kept.lineage)
 
 
-def _load(
-    copy: WorkerCopy, decision: BeginLoad | KeepChunk | OpenLoad | RestoreKept
-) -> LoadBegun | ChunkKept | LoadOpened:
+def _load(copy: WorkerCopy, decision: BeginLoad | KeepChunk | OpenLoad | RestoreKept) -> LoadBegun | ChunkKept | LoadOpened:
     if isinstance(decision, BeginLoad | KeepChunk):
         return load_chunks(copy, decision)
     if isinstance(decision, RestoreKept):

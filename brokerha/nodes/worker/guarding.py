@@ -134,7 +134,9 @@ class Guard:
         if self._left_since_s is None:
             self._left_since_s = now_s
         if now_s - self._left_since_s >= self.limits.grace_s:
-            self._endless = f"{seen.reads_left} reads go on although damage was found {self.limits.grace_s:g} s ago: they may never end"
+            self._endless = (
+                f"{seen.reads_left} reads go on although damage was found {self.limits.grace_s:g} s ago: they may never end"
+            )
 
     def _mind_store(self, seen: Seen) -> None:
         is_slow = seen.store_busy_s > self.limits.store_patience_s
@@ -142,9 +144,7 @@ class Guard:
         if seen.idle_s > self.limits.store_patience_s:
             self._endless = f"{said}, and does nothing"
         elif is_slow and (seen.is_damaged or self._is_half):
-            self._endless = (
-                f"{said}, and the copy is damaged" if seen.is_damaged else f"{said}, and takes more and more memory"
-            )
+            self._endless = f"{said}, and the copy is damaged" if seen.is_damaged else f"{said}, and takes more and more memory"
         elif is_slow and not self._is_slow:
             log.warning("a write goes on and on", node=self._name, reason=said)
         self._is_slow = is_slow

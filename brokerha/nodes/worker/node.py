@@ -87,9 +87,7 @@ class CopyThreads:
     Both hand their answers to the loop and wake it.
     """
 
-    def __init__(
-        self, copy: WorkerCopy, name: str, wake: Callable[[], None], on_given: Callable[[], None] = _nothing
-    ) -> None:
+    def __init__(self, copy: WorkerCopy, name: str, wake: Callable[[], None], on_given: Callable[[], None] = _nothing) -> None:
         """``on_given`` is called, from the copy thread, when a snapshot was made for somebody."""
         self._copy = copy
         self._on_given = on_given
@@ -140,9 +138,7 @@ class CopyThreads:
         except Exception as error:  # noqa: BLE001  (a fault in a load ends the load, not the worker)
             reason = f"{type(error).__name__}: {error}"
             # Writing waits while a copy that is kept is frozen.
-            answer = (
-                CopyKept(decision.number, -1, 0, reason) if isinstance(decision, KeepCopy) else LoadFailed(reason)
-            )
+            answer = CopyKept(decision.number, -1, 0, reason) if isinstance(decision, KeepCopy) else LoadFailed(reason)
         if answer is not None:
             self._answer(answer)
         if isinstance(answer, SnapshotMade) and answer.files:
@@ -188,9 +184,7 @@ class WorkerNode:
         self._scrubbing = scrubbing
         self._tasks = tasks
         self._answers = ReadAnswers(self.reads, transport.wake)
-        self._near = (
-            None if folder is None else AnsweringThread(folder, cluster, config.node, self, lambda: self.reads.opening)
-        )
+        self._near = None if folder is None else AnsweringThread(folder, cluster, config.node, self, lambda: self.reads.opening)
         self._gathering = StatusGathering(config.node, masters)
         self.loop = NodeLoop(f"{config.node} loop", self._turn, transport.wake)
         self._reported = ("", "")
@@ -337,9 +331,7 @@ class WorkerNode:
                 self._on_lines(message, now)
             return False
         if isinstance(message, Read):
-            future = self.reads.read(
-                message.kind, message.repository, dict(message.arguments), message.min_lsn, message.timeout_ms
-            )
+            future = self.reads.read(message.kind, message.repository, dict(message.arguments), message.min_lsn, message.timeout_ms)
             self._answers.when_done(envelope.sender, message.request, future)
             return True
         if isinstance(message, Task):
@@ -418,9 +410,7 @@ class WorkerNode:
             refused.set_exception(error)
             return refused
         if min_lsn == LATEST_LSN:
-            refused.set_exception(
-                NotReady(f"only a master knows what the latest LSN is: ask master {self.config.master}")
-            )
+            refused.set_exception(NotReady(f"only a master knows what the latest LSN is: ask master {self.config.master}"))
             return refused
         return self.reads.read_here(kind, name, arguments, min_lsn, timeout_ms)
 
@@ -431,16 +421,12 @@ class WorkerNode:
     def was_read(self) -> None:
         """Its reads are counted by their pool."""
 
-    def transact(
-        self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000
-    ) -> Future[dict[str, Any]]:
+    def transact(self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
         """Transactions live at masters."""
         del action, arguments, timeout_ms
         refused: Future[dict[str, Any]] = Future()
         refused.set_exception(
-            NotReady(
-                f"{self.config.node} is a worker: ask master {self.config.master} about transaction {txid or 'steps'}"
-            )
+            NotReady(f"{self.config.node} is a worker: ask master {self.config.master} about transaction {txid or 'steps'}")
         )
         return refused
 
@@ -467,9 +453,7 @@ class WorkerNode:
     def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
         """Commands are carried out by masters."""
         refused: Future[dict[str, Any]] = Future()
-        refused.set_exception(
-            NotReady(f"{self.config.node} is a worker: give the command {name} to master {self.config.master}")
-        )
+        refused.set_exception(NotReady(f"{self.config.node} is a worker: give the command {name} to master {self.config.master}"))
         return refused
 
     def writable(self) -> tuple[bool, str]:

@@ -40,9 +40,7 @@ class StoreDoor(Protocol):
 class WorkerRunner:
     """One worker: core, store and transport, a turn at a time."""
 
-    def __init__(
-        self, config: WorkerConfig, core: WorkerCore, door: StoreDoor, transport: Transport, clock: Clock
-    ) -> None:
+    def __init__(self, config: WorkerConfig, core: WorkerCore, door: StoreDoor, transport: Transport, clock: Clock) -> None:
         self.config = config
         self.core = core
         self.door = door

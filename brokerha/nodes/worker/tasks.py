@@ -94,15 +94,11 @@ class WorkerTasks:
     def _begun(self, sender: NodeId, task: Task) -> TaskReport:
         kind = self._kinds.get(task.kind)
         if kind is None:
-            return _failed(
-                task.request, f"{self._name} knows no task {task.kind!r}, only {', '.join(sorted(self._kinds))}"
-            )
+            return _failed(task.request, f"{self._name} knows no task {task.kind!r}, only {', '.join(sorted(self._kinds))}")
         if self._running or self._stopping.is_set():
             return _failed(task.request, f"{self._name} is busy with {self._running or 'stopping'}: try again later")
         self._running = task.request
-        self._thread = threading.Thread(
-            target=self._run, args=(sender, task, kind), name=f"{self._name} {task.kind}", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, args=(sender, task, kind), name=f"{self._name} {task.kind}", daemon=True)
         self._thread.start()
         return TaskReport(task.request, "running", 0, 0, "", {})
 
@@ -137,9 +133,7 @@ class WorkerTasks:
             answer = {"damaged": True} if isinstance(error, StoreDamaged) else {}
             report = TaskReport(task.request, "failed", last.done, last.total, str(error), answer)
         except Exception as error:  # noqa: BLE001  (told to the caller, and in the log)
-            log.error(
-                "a task failed by a fault of brokerha", node=self._name, request=task.request, **fault_fields(error)
-            )
+            log.error("a task failed by a fault of brokerha", node=self._name, request=task.request, **fault_fields(error))
             report = _failed(task.request, f"{type(error).__name__}: {error}; the log of {self._name} has the details")
         log.info("task ends", node=self._name, request=task.request, state=report.state, reason=report.reason)
         with self._lock:

@@ -163,5 +163,8 @@ class BackupFeed(Followed):
         if self.applied < self.guard:
             return CATCH_UP, f"{self.guard - self.applied} records are lacking up to its guard {self.guard}"
         if self.trackers:
-            return CATCH_UP, f"transactions that were open when it joined, and that it has not got: {', '.join(sorted(self.trackers)[:3])}"
+            return (
+                CATCH_UP,
+                f"transactions that were open when it joined, and that it has not got: {', '.join(sorted(self.trackers)[:3])}",
+            )
         return CATCH_UP, heard.reason or f"it is in {heard.follows}"

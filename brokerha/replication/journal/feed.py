@@ -479,9 +479,7 @@ class JournalFeed:
         number = backup.applied if backup.is_fed else backup.confirmed
         lag = max(0, self.last_number - number)
         free_bytes = heard.free_bytes if heard else 0
-        return BackupRow(
-            backup.node, state, reason, backup.confirmed, backup.guard, lag, len(backup.trackers), free_bytes
-        )
+        return BackupRow(backup.node, state, reason, backup.confirmed, backup.guard, lag, len(backup.trackers), free_bytes)
 
     def deadline_ms(self) -> int | None:
         """When the next heartbeat, resending or silence is due; None without backups."""

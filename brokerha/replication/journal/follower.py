@@ -73,9 +73,7 @@ class FollowerReady:
 class JournalFollower:
     """One backup. ``state`` is what its journal says at the start, ``log`` the journal itself."""
 
-    def __init__(
-        self, config: JournalFollowerConfig, log: NumberedLog, state: MasterState, pending_load: str = ""
-    ) -> None:
+    def __init__(self, config: JournalFollowerConfig, log: NumberedLog, state: MasterState, pending_load: str = "") -> None:
         self.config = config
         self.reason = WAITS
         """Why it does not simply follow; empty when it does."""

@@ -252,7 +252,5 @@ class WorkerFeed(Followed):
     @property
     def items_now(self) -> int:
         """At `applied`, as with the fingerprint; of an earlier LSN as long as it has said nothing newer."""
-        is_newer = self.executed_lsn == self.applied and (
-            self.progress is None or self.progress.applied_lsn != self.applied
-        )
+        is_newer = self.executed_lsn == self.applied and (self.progress is None or self.progress.applied_lsn != self.applied)
         return self.executed_items if is_newer else self.said.items

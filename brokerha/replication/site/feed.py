@@ -143,11 +143,7 @@ class Feed:
         skip = self.executed + 1 - lines.first_lsn
         fresh = lines.items[skip:] if skip >= 0 else ()
         ordered = self.history.ordered(self.executed + 1, min(len(fresh), self.lsn - self.executed))
-        if (
-            not fresh
-            or [(row[1], row[0]) for row in fresh[: len(ordered)]] != [row[:2] for row in ordered]
-            or not ordered
-        ):
+        if not fresh or [(row[1], row[0]) for row in fresh[: len(ordered)]] != [row[:2] for row in ordered] or not ordered:
             self.ignored += 1
             return None
         first = self.executed + 1
@@ -274,9 +270,7 @@ class Feed:
 
     def _may_execute(self, node: NodeId, mono_ms: int) -> bool:
         worker = self.workers.get(node)
-        return (
-            worker is not None and worker.is_following and not worker.condemned and self.site.is_alive(worker, mono_ms)
-        )
+        return worker is not None and worker.is_following and not worker.condemned and self.site.is_alive(worker, mono_ms)
 
     def _is_its_turn(self, mono_ms: int) -> bool:
         """Whether the probe goes on: a turn ends when it is used up and a worker that is in sync waits for its own."""
@@ -383,9 +377,7 @@ class Feed:
         ordered = self.history.ordered(first, last - first + 1)
         names = [(origin, txid) for _, txid, origin in ordered]
         # A few at a time: large ones fill the message soon.
-        bodies = chain.from_iterable(
-            self.history.bodies(names[at : at + BODIES_READ]) for at in range(0, len(names), BODIES_READ)
-        )
+        bodies = chain.from_iterable(self.history.bodies(names[at : at + BODIES_READ]) for at in range(0, len(names), BODIES_READ))
         for (timestamp, txid, _), body in zip(ordered, bodies, strict=True):
             if body is None:
                 break

@@ -43,9 +43,7 @@ def foreign_sources(site: Site, mono_ms: int) -> tuple[NodeId, ...]:
 class Site:
     """All workers of one master."""
 
-    def __init__(
-        self, config: FeedConfig, history: History, workers: Named, view: int = 1, rewinds: Rewinds = ()
-    ) -> None:
+    def __init__(self, config: FeedConfig, history: History, workers: Named, view: int = 1, rewinds: Rewinds = ()) -> None:
         """``rewinds`` are those from before this master started."""
         self.config = config
         self.history = history
@@ -167,9 +165,7 @@ class Site:
         if self.adopted is None and (first := cut_off(self.history, self.executed)):
             at = f"it is at LSN {progress.applied_lsn}, "
             is_before = progress.applied_lsn + 1 < first
-            reason = at + (
-                f"the log begins after {first - 1}" if is_before else "and there are no results here to compare it with"
-            )
+            reason = at + (f"the log begins after {first - 1}" if is_before else "and there are no results here to compare it with")
             found = Verdict.NOT_IN_LOG
         void = self.splits.void(worker) if worker.trust is Trust.NONE else ""
         reason = void or reason
@@ -346,8 +342,7 @@ class Site:
         if mono_ms - worker.load_begun_ms >= self.config.dead_after_ms:
             return False
         return any(
-            each.is_on and self.is_alive(each, mono_ms) and each.applied < progress.differs_lsn
-            for each in self.workers.values()
+            each.is_on and self.is_alive(each, mono_ms) and each.applied < progress.differs_lsn for each in self.workers.values()
         )
 
     def settle_overruled(self) -> Votes | None:

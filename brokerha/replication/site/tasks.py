@@ -84,9 +84,7 @@ class Tasks:
         free = [worker for worker in self._site.in_sync(mono_ms) if worker.is_following and not worker.task]
         able = [worker for worker in free if not node or worker.node == node]
         if not able:
-            raise NotReady(
-                f"worker {node} is not in sync, or busy" if node else "no worker of this site is in sync and free"
-            )
+            raise NotReady(f"worker {node} is not in sync, or busy" if node else "no worker of this site is in sync and free")
         return min(able, key=lambda worker: (worker.is_readable, worker.said.running_reads, worker.node))
 
     def on_report(self, sender: NodeId, report: TaskReport, now: Instant) -> None:

@@ -172,9 +172,7 @@ class ReplyChecks:
         check(ticket is not None, "replies", "a ticket is answered once", node=node, reply=reply)
         if ticket is None or reply.status == UNKNOWN:
             return
-        check(
-            clients.world.owner[ticket.node] == node, "replies", "answered where it was asked", node=node, reply=reply
-        )
+        check(clients.world.owner[ticket.node] == node, "replies", "answered where it was asked", node=node, reply=reply)
         check(reply.txid == ticket.txid, "replies", "names the transaction", node=node, reply=reply)
         if reply.status == REFUSED:
             self._refused(node, reply, ticket.body)
@@ -226,9 +224,7 @@ class ReplyChecks:
 class Checkers:
     """All checks of one world."""
 
-    def __init__(
-        self, world: Cluster, truth: Truth, members: Members, clients: Clients, tx_clients: TxClients
-    ) -> None:
+    def __init__(self, world: Cluster, truth: Truth, members: Members, clients: Clients, tx_clients: TxClients) -> None:
         self.truth = truth
         self._members = members
         self._clients = clients

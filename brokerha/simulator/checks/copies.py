@@ -123,9 +123,7 @@ class CopyChecks:
         if isinstance(decision, OpenLoad):
             self._opening.discard(node)
         is_there = (copy.journal, copy.applied().lsn) == (self._journals[node], self._truth.applied[node])
-        check(
-            is_there, "F9", "the old copy is there until the new one is open", node=node, after=type(decision).__name__
-        )
+        check(is_there, "F9", "the old copy is there until the new one is open", node=node, after=type(decision).__name__)
 
     def on_loaded(self, process: SimWorker, copy: SimCopy) -> None:
         """A worker replaced its copy: the new one is the content at its LSN, whatever the old one was."""

@@ -303,6 +303,4 @@ class DurableChecks:
         check(held == truth.canon[first - 1 : first - 1 + len(held)], "S1", "one order, in full", node=node)
         for lsn, (_, txid, origin) in enumerate(held, first):
             check(journal.lsn_of(txid) == lsn, "S3", "an LSN is kept", node=node, txid=txid, lsn=lsn)
-            check(
-                journal.body(origin, txid) == truth.bodies[origin, txid], "S8", "a body is kept", node=node, txid=txid
-            )
+            check(journal.body(origin, txid) == truth.bodies[origin, txid], "S8", "a body is kept", node=node, txid=txid)

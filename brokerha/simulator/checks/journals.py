@@ -222,9 +222,7 @@ class JournalChecks:
         check(state.promised_view == promised, "P3", "a promise outlives its process", node=process.node,
               found=state.promised_view, promised=promised)  # fmt: skip
         held = len(line.held[process.node])
-        check(
-            state.last_number == held, "J1", "records are kept", node=process.node, found=state.last_number, held=held
-        )
+        check(state.last_number == held, "J1", "records are kept", node=process.node, found=state.last_number, held=held)
 
     def on_promise(self, process: SimProcess, view: int) -> None:
         """A process promised to a view."""
@@ -283,9 +281,7 @@ class JournalChecks:
                 check(message.view <= promised, "P3", "a vote is a promise", node=node, view=message.view)
             case Candidate():
                 last = line.held[node][-1] if line.held[node] else 0
-                check(
-                    message.last[0] <= max(last, 1), "J1", "stands with what is durable", node=node, last=message.last
-                )
+                check(message.last[0] <= max(last, 1), "J1", "stands with what is durable", node=node, last=message.last)
             case TxAnswer(answer="prepared"):
                 is_there = message.txid in line.prepared[node]
                 check(is_there, "T1", "prepared is said of what is durable", node=node, txid=message.txid)

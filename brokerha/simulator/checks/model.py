@@ -148,8 +148,7 @@ class Model:
     def _disturbs(self, operations: list[Checked], *, is_branch: bool = False) -> bool:
         """Whether they change what a prepared branch reads or writes; of a branch also whether they read what one writes."""
         return any(
-            _items(operations, writes=True) & _items(kept)
-            or (is_branch and _items(operations) & _items(kept, writes=True))
+            _items(operations, writes=True) & _items(kept) or (is_branch and _items(operations) & _items(kept, writes=True))
             for kept in self.prepared.values()
         )
 

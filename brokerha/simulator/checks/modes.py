@@ -43,9 +43,7 @@ from brokerha.sync.modes import NONE, QUORUM
 class ModeCheckers(Checkers):
     """The checks of a world whose strategy is not quorum; masters have no backups."""
 
-    def __init__(
-        self, world: Cluster, truth: Truth, members: Members, clients: Clients, tx_clients: TxClients
-    ) -> None:
+    def __init__(self, world: Cluster, truth: Truth, members: Members, clients: Clients, tx_clients: TxClients) -> None:
         super().__init__(world, truth, members, clients, tx_clients)
         self.queues: dict[NodeId, list[Ordered]] = {node: [] for node in self.truth.members}
         self.lineages: dict[NodeId, int] = dict.fromkeys(self.truth.members, 0)
@@ -178,9 +176,7 @@ class ModeCheckers(Checkers):
         self.in_full()
         for worker in self._world.workers:
             found = worker.copy.recompute()
-            check(
-                found.fingerprint == worker.copy.applied().fingerprint, "S7", "a copy is what it says", node=worker.node
-            )
+            check(found.fingerprint == worker.copy.applied().fingerprint, "S7", "a copy is what it says", node=worker.node)
         if NONE not in {self._mode, *self._world.options.modes}:
             self._contents_follow()
         else:

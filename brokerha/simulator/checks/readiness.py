@@ -136,7 +136,10 @@ class ReadinessChecks:
         good = [
             name
             for name, worker in site.workers.items()
-            if name in heard and now_us - heard[name].at_us < young_us and worker.is_on and heard[name].life == self._life(name) != 0
+            if name in heard
+            and now_us - heard[name].at_us < young_us
+            and worker.is_on
+            and heard[name].life == self._life(name) != 0
         ]
         needed = self._needed(master)
         check(len(good) < needed, "F13", "writes are refused for a reason", node=node, good=good, needed=needed)

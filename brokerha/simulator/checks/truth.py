@@ -238,9 +238,7 @@ class Truth:
                 self.past[node].append(self.before_wipe.pop(node))
                 start = epoch.starts.get(node, 0)
                 stream = self.streams[node]
-                self.lost_entries.update(
-                    (node, number, entry) for number, entry in enumerate(stream) if number >= start
-                )
+                self.lost_entries.update((node, number, entry) for number, entry in enumerate(stream) if number >= start)
                 # A disk that is new begins well after what the old one may have stamped.
                 stream[start:] = []
                 stream.extend([(0, "")] * (start - len(stream)))

@@ -8,9 +8,7 @@ from brokerha.nodes.master.runner import MasterRunner
 from brokerha.simulator.processes import Process
 
 
-def command(
-    process: Process, runner: MasterRunner, name: str, arguments: dict[str, object]
-) -> dict[str, object] | None:
+def command(process: Process, runner: MasterRunner, name: str, arguments: dict[str, object]) -> dict[str, object] | None:
     """An operator's command to a master; None when it is refused or cannot be taken now."""
     if runner.failure:
         return None

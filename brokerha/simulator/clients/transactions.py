@@ -80,9 +80,7 @@ class TxClients:
         """Whether a body is exactly what the client of a transaction put together, or a step of it as a branch."""
         run, branch = self.by_txid.get(branches.branch_id(txid)), branches.branch_of(body)
         if branch is not None:
-            is_its_step = (
-                branch.txid == branches.branch_id(txid) and branches.named_ids(branch.txid)[branch.step] == txid
-            )
+            is_its_step = branch.txid == branches.branch_id(txid) and branches.named_ids(branch.txid)[branch.step] == txid
             return is_its_step and (branch.step != branches.PREPARE or self.is_body_of(branch.txid, branch.body))
         return run is not None and run.txid == txid and run.is_body(body)
 
@@ -159,7 +157,13 @@ class TxClients:
         run.xid = f"1:{run.number:04x}{run.tries:02x}:" if run.is_two_phase else ""
         run.at = process.node
         self.by_txid[run.txid] = run
-        arguments = {"xid": run.xid, "timeout_ms": run.timeout_ms, "session": run.session, "user": run.user, "isolation": run.isolation}
+        arguments = {
+            "xid": run.xid,
+            "timeout_ms": run.timeout_ms,
+            "session": run.session,
+            "user": run.user,
+            "isolation": run.isolation,
+        }
         self._send(run, process, "begin", arguments)
 
     def _send(self, run: Run, process: SimMaster | SimProcess, action: str, arguments: dict[str, Any]) -> None:
@@ -352,9 +356,7 @@ class TxClients:
         if run.is_asking and run.questions == question:
             self._ask(run)
 
-    def _on_outcome(
-        self, run: Run, process: SimMaster | SimProcess, question: int, answer: dict[str, Any] | None
-    ) -> None:
+    def _on_outcome(self, run: Run, process: SimMaster | SimProcess, question: int, answer: dict[str, Any] | None) -> None:
         """What the process says, as its front does."""
         world = self.world
         world.trace.note(world.now_us, process.node, "tells", f"outcome of {run.txid}: {answer}")

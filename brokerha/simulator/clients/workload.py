@@ -106,13 +106,15 @@ class Clients:
             for _ in range(rng.randint(1, 3)):
                 value = b"%s.%d" % (name.encode(), rng.randrange(5))
                 operations.append(
-                    rng.choice([
-                        ("put", "each", value, b"x" * rng.choice((1, 100))),
-                        ("put", "last", b"k%d" % rng.randrange(self.world.options.load.keys), value),
-                        ("delete", "last", b"k%d" % rng.randrange(self.world.options.load.keys)),
-                        ("add", "main", f'<urn:s> <urn:p> "{rng.randrange(9)}" .\n'),
-                        ("publish", "large", "text/plain", value),
-                    ])
+                    rng.choice(
+                        [
+                            ("put", "each", value, b"x" * rng.choice((1, 100))),
+                            ("put", "last", b"k%d" % rng.randrange(self.world.options.load.keys), value),
+                            ("delete", "last", b"k%d" % rng.randrange(self.world.options.load.keys)),
+                            ("add", "main", f'<urn:s> <urn:p> "{rng.randrange(9)}" .\n'),
+                            ("publish", "large", "text/plain", value),
+                        ]
+                    )
                 )
             planned.append((begin + rng.random() * 0.2, f"{name}.{part}", operations))
         if rng.random() < 0.5:

@@ -313,9 +313,7 @@ class Faults(Luck):
         singles = [master for master in world.masters if isinstance(master, SimMaster)]
         if any(master.is_wiped for master in singles):
             return
-        known = [
-            m for m in singles if m.is_up and any(m.node in o.journal.state().peer_journals for o in world.masters)
-        ]
+        known = [m for m in singles if m.is_up and any(m.node in o.journal.state().peer_journals for o in world.masters)]
         if known:
             master = world.rng.choice(known)
             self.note("data directory lost", master.node)

@@ -53,9 +53,7 @@ LOAD_QUADS: Final = 250_000
 class CopyBuilder:
     """One copy in the making. Each store is given once, in any order of the stores; `finish` or `close` ends it."""
 
-    def __init__(
-        self, directory: Path, *, cluster: str, node: str, lsn: Lsn, map_size_bytes: int = MAP_SIZE_BYTES
-    ) -> None:
+    def __init__(self, directory: Path, *, cluster: str, node: str, lsn: Lsn, map_size_bytes: int = MAP_SIZE_BYTES) -> None:
         """``directory`` is not there yet, or empty. Raises StoreError."""
         if directory.exists() and any(directory.iterdir()):
             raise StoreError(f"{directory} is not empty: a copy is built in a directory of its own")
@@ -148,9 +146,7 @@ class CopyBuilder:
         ``paced`` is called with the number of items that were read, now and then. Raises StoreDiffers when the content has another
         fingerprint, StoreDamaged, StoreError.
         """
-        state = StoreState(
-            self._lsn, int.from_bytes(fingerprint[1:], "big"), self._items, self._repositories, self._suite
-        )
+        state = StoreState(self._lsn, int.from_bytes(fingerprint[1:], "big"), self._items, self._repositories, self._suite)
         environment = self._environment
         with store_errors("cannot end the building"), environment.lmdb.begin(write=True) as writing:
             write_state(writing, environment.meta, state)

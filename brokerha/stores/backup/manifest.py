@@ -43,9 +43,7 @@ def check_name(name: str) -> str:
     """Return a name that a backup may have. Raises InvalidRequest."""
     if not _NAME.match(name) or name in RESERVED_NAMES:
         reserved = ", ".join(sorted(RESERVED_NAMES))
-        message = (
-            f"{name!r} is no name for a backup: 1 to 64 of A-Z a-z 0-9 _ - . without a dot first, and not {reserved}"
-        )
+        message = f"{name!r} is no name for a backup: 1 to 64 of A-Z a-z 0-9 _ - . without a dot first, and not {reserved}"
         raise InvalidRequest(message)
     return name
 
@@ -177,9 +175,7 @@ def read_manifest(data: bytes, where: str) -> Manifest:
         written = fields.pop("checksum")
         fields.pop("made")
         if fields["format"] != FORMAT:
-            raise StoreError(
-                f"{where} has format {fields['format']}, this program knows {FORMAT}: use a later brokerha"
-            )
+            raise StoreError(f"{where} has format {fields['format']}, this program knows {FORMAT}: use a later brokerha")
         if written != _checksum(fields):
             raise StoreDamaged(f"{where} is damaged or was edited: its checksum differs; use another backup")
         manifest = _of_fields(fields)

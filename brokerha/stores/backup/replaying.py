@@ -36,9 +36,7 @@ def replay(
     """
     applied = store.applied()
     if applied.lsn + 1 < first_lsn:
-        raise InvalidRequest(
-            f"the data is at LSN {applied.lsn}, so lines from {applied.lsn + 1} on come next, not {first_lsn}"
-        )
+        raise InvalidRequest(f"the data is at LSN {applied.lsn}, so lines from {applied.lsn + 1} on come next, not {first_lsn}")
     batch: list[LoggedRow] = []
     size_bytes = 0
     following = first_lsn

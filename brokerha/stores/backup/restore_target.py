@@ -111,9 +111,7 @@ def obstacle_in(directory: Path) -> Obstacle:
             return Obstacle(is_locked=True, text=f"process {holder} has {directory} open: stop that node first")
     held = sorted(path.name for path in directory.iterdir() if path.name not in LOCKS)
     if held:
-        return Obstacle(
-            is_locked=False, text=f"{directory} holds data: {', '.join(held[:5])}{' …' if held[5:] else ''}"
-        )
+        return Obstacle(is_locked=False, text=f"{directory} holds data: {', '.join(held[:5])}{' …' if held[5:] else ''}")
     return Obstacle(is_locked=False, text="")
 
 

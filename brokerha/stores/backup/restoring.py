@@ -38,8 +38,7 @@ def check_backup(backup: BackupDirectory, manifest: Manifest, note: Progress = n
     """Read a whole backup and compare it with its manifest; returns its copy as a snapshot. Raises StoreDamaged."""
     with store_errors(f"cannot read the backup {manifest.name}"):
         files = tuple(
-            (file.path, file.size_bytes, _checked_sums(backup, file, manifest.chunk_bytes, note))
-            for file in manifest.files
+            (file.path, file.size_bytes, _checked_sums(backup, file, manifest.chunk_bytes, note)) for file in manifest.files
         )
         for segment in manifest.segments:
             for problem in backup.verify_segment(backup.path / segment.path, segment, note):
@@ -55,9 +54,7 @@ def _checked_sums(backup: BackupDirectory, file: CopyFile, chunk_bytes: int, not
         size_bytes += len(chunk)
         note(len(chunk))
     if (size_bytes, digest.hexdigest()) != (file.size_bytes, file.sha256):
-        raise StoreDamaged(
-            f"{file.path} of the backup is damaged: its SHA-256 is not that of the manifest; use another backup"
-        )
+        raise StoreDamaged(f"{file.path} of the backup is damaged: its SHA-256 is not that of the manifest; use another backup")
     return b"".join(sums)
 
 
@@ -89,9 +86,7 @@ class Restore:
         self._node = node
         self._crash_point = crash_point
 
-    def prepare(
-        self, snapshot: Snapshot, note_bytes: Progress = no_progress, note_lines: Progress = no_progress
-    ) -> Applied:
+    def prepare(self, snapshot: Snapshot, note_bytes: Progress = no_progress, note_lines: Progress = no_progress) -> Applied:
         """Make everything, beside its place; returns where it stands. What was made before by a run that was killed is kept.
 
         Raises StoreError (no space, another run makes the same), StoreDiffers (a line led to another content), StoreDamaged.
@@ -137,9 +132,7 @@ class Restore:
             with store_errors(f"cannot read the backup {self._manifest.name}"):
                 for chunk in _chunks(self._backup, file, self._manifest.chunk_bytes):
                     if number not in there and not copy.keep_chunk(number, chunk):
-                        raise StoreDamaged(
-                            f"{file.path} of the backup has changed since it was checked: use another backup"
-                        )
+                        raise StoreDamaged(f"{file.path} of the backup has changed since it was checked: use another backup")
                     self._crash_point("chunk kept")
                     number += 1
                     note(len(chunk))

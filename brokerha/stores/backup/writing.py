@@ -115,9 +115,7 @@ def _made_before(backup: BackupDirectory, work: Work) -> Manifest | None:
     return manifest if made_by == work.request else None
 
 
-def _write_backup(
-    directory: Path, name: str, copy: WorkerCopy, snapshot_name: str, snapshot: Snapshot, work: Work
-) -> Manifest:
+def _write_backup(directory: Path, name: str, copy: WorkerCopy, snapshot_name: str, snapshot: Snapshot, work: Work) -> Manifest:
     size_bytes = sum(size for _, size, _ in snapshot.files)
     lineage = copy.lineage
     check_space(directory.parent, size_bytes)
@@ -160,9 +158,7 @@ def finish_backup(folder: BackupFolder, name: str, manifest: Manifest, work: Wor
     folder.place(name, work.crash_point)
 
 
-def _write_files(
-    target: Path, copy: WorkerCopy, snapshot_name: str, snapshot: Snapshot, work: Work
-) -> tuple[CopyFile, ...]:
+def _write_files(target: Path, copy: WorkerCopy, snapshot_name: str, snapshot: Snapshot, work: Work) -> tuple[CopyFile, ...]:
     """Write all files of a snapshot, each chunk checked."""
     files = []
     number = 0
@@ -242,9 +238,7 @@ def _check_chain(manifest: Manifest, copy: Store, applied_lsn: Lsn, about: About
     """The worker's history goes on from the end of the backup."""
     name, end = manifest.name, manifest.last_lsn
     if manifest.cluster != about.cluster:
-        raise StoreError(
-            f"the backup {name} is of cluster {manifest.cluster}, this is {about.cluster}: use another name"
-        )
+        raise StoreError(f"the backup {name} is of cluster {manifest.cluster}, this is {about.cluster}: use another name")
     went_back = (
         f"the backup {name} reaches to LSN {end} of the log of lineage {manifest.lineage}, {about.node} follows lineage {copy.lineage}, and "
         "the log went back between them (a split): make a full backup (without --incremental, under a new name or with --replace)"

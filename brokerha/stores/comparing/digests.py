@@ -85,9 +85,7 @@ class Walk(Protocol):
     def checks(self, checks: Iterable[Check]) -> None:
         """The control suite."""
 
-    def body(
-        self, lsn: Lsn, fingerprint: int, items: int, queues: Mapping[str, Counts], repositories: Iterable[str]
-    ) -> bytes:
+    def body(self, lsn: Lsn, fingerprint: int, items: int, queues: Mapping[str, Counts], repositories: Iterable[str]) -> bytes:
         """The answer. Raises TooLarge."""
 
 
@@ -161,9 +159,7 @@ class Digests(_Paced):
         for check in checks:
             self._add(buckets, check_item(check.name), control_digest(check).to_bytes(DIGEST_BYTES, "big"))
 
-    def body(
-        self, lsn: Lsn, fingerprint: int, items: int, queues: Mapping[str, Counts], repositories: Iterable[str]
-    ) -> bytes:
+    def body(self, lsn: Lsn, fingerprint: int, items: int, queues: Mapping[str, Counts], repositories: Iterable[str]) -> bytes:
         """The answer."""
         rows = [
             (store, name, bucket, held >> 8 * DIGEST_BYTES, (held % _ONE).to_bytes(DIGEST_BYTES, "big"))
@@ -241,9 +237,7 @@ class BucketItems(_Paced):
                 digest = control_digest(check).to_bytes(DIGEST_BYTES, "big")
                 self._keep(CONTROL, "", item, digest, check.name.encode(), json.dumps(check[1:]).encode())
 
-    def body(
-        self, lsn: Lsn, _fingerprint: int, _items: int, _queues: Mapping[str, Counts], _repositories: Iterable[str]
-    ) -> bytes:
+    def body(self, lsn: Lsn, _fingerprint: int, _items: int, _queues: Mapping[str, Counts], _repositories: Iterable[str]) -> bytes:
         """The answer."""
         self._rows.sort()
         found = {"lsn": lsn, "rows": self._rows[: self._limit], "more": len(self._rows) > self._limit}
@@ -279,11 +273,7 @@ def _wanted(packed: Iterable[bytes], bits: int) -> dict[Place, set[int]]:
             store, name, bucket = unpack_foreign(each)
         except BROKEN:
             store, name, bucket = "", "", -1
-        if not (
-            type(store) is type(name) is str and store in STORES and type(bucket) is int and 0 <= bucket < 1 << bits
-        ):
-            raise InvalidRequest(
-                f"a bucket is a packed (store, name, number): {', '.join(STORES)}, a name, 0 to {(1 << bits) - 1}"
-            )
+        if not (type(store) is type(name) is str and store in STORES and type(bucket) is int and 0 <= bucket < 1 << bits):
+            raise InvalidRequest(f"a bucket is a packed (store, name, number): {', '.join(STORES)}, a name, 0 to {(1 << bits) - 1}")
         wanted.setdefault((store, name), set()).add(bucket)
     return wanted

@@ -84,6 +84,4 @@ def text_of(fingerprint: int) -> str:
 def report(lsn: int, fingerprint: int, items: int, counts: Mapping[str, int]) -> bytes:
     """The answer to a read of kind ``fingerprint``, as JSON; ``counts`` are the quads of each repository."""
     text = text_of(fingerprint)
-    return json.dumps(
-        {"lsn": lsn, "fingerprint": text, "items": items, "repositories": dict(sorted(counts.items()))}
-    ).encode()
+    return json.dumps({"lsn": lsn, "fingerprint": text, "items": items, "repositories": dict(sorted(counts.items()))}).encode()

@@ -125,9 +125,7 @@ def _variables(tokens: Tokens, index: int) -> tuple[tuple[str, ...], int]:
     while True:
         sign = tokens.text_of(index)
         if sign == "*":
-            raise tokens.malformed(
-                index, "name the variables of the check instead of *: its rows need an order of columns"
-            )
+            raise tokens.malformed(index, "name the variables of the check instead of *: its rows need an order of columns")
         if sign == "(":
             depth = 1
             while depth:
@@ -159,9 +157,7 @@ def _expected(check: Check, width: int) -> tuple[Row, ...]:
         raise InvalidRequest("a select check expects a JSON list of rows, each a list of N-Triples terms or null")
     for number, row in enumerate(rows, 1):
         if len(row) != width:
-            raise InvalidRequest(
-                f"row {number} of the expectation has {len(row)} terms, the query has {width} variables"
-            )
+            raise InvalidRequest(f"row {number} of the expectation has {len(row)} terms, the query has {width} variables")
     return tuple(canonical_rows([tuple(None if cell is None else _term(cell) for cell in row) for row in rows]))
 
 

@@ -117,6 +117,8 @@ class ControlChange:
         if self._now is None:
             return []
         before, now = self._before.checks, self._now
-        added: list[OnControl] = [ControlAdd("control-add", *check) for name, check in sorted(now.items()) if before.get(name) != check]
+        added: list[OnControl] = [
+            ControlAdd("control-add", *check) for name, check in sorted(now.items()) if before.get(name) != check
+        ]
         removed: list[OnControl] = [ControlRemove("control-remove", name) for name in before if name not in now]
         return added + removed

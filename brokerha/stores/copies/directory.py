@@ -173,9 +173,7 @@ class CopyDirectory:
             self.delete_aside()
         free = free_bytes(self.home)
         if free < needed_bytes:
-            raise StoreError(
-                f"no space for {what}: it needs {needed_bytes:,} bytes beside the present copy, {free:,} are free"
-            )
+            raise StoreError(f"no space for {what}: it needs {needed_bytes:,} bytes beside the present copy, {free:,} are free")
 
     def check_room(self) -> None:
         """Raise StoreError when no file can grow here. What the system says of free space does not tell quotas and limits of a process."""
@@ -225,7 +223,9 @@ class CopyDirectory:
         except (ValueError, TypeError, KeyError):
             raise StoreDamaged(f"{self.home.name} does not say which of its copies is the present one") from None
         if known != FORMAT:
-            raise StoreError(f"the directory {self.home.name} has format {known}, this program knows {FORMAT}: use a later brokerha")
+            raise StoreError(
+                f"the directory {self.home.name} has format {known}, this program knows {FORMAT}: use a later brokerha"
+            )
         if (cluster, node) != (self._cluster, self._node):
             raise StoreError(
                 f"the store belongs to node {node} of cluster {cluster}, not to {self._node} of {self._cluster}: "

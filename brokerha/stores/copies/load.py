@@ -34,9 +34,7 @@ class Load:
         """Raises StoreError for a snapshot that contradicts itself or leads out of its directory."""
         self.name = name
         self.generation = generation
-        self.snapshot = snapshot._replace(
-            files=tuple((path, size_bytes, sums) for path, size_bytes, sums in snapshot.files)
-        )
+        self.snapshot = snapshot._replace(files=tuple((path, size_bytes, sums) for path, size_bytes, sums in snapshot.files))
         self.chunks = Chunks(self.snapshot)
         self.kept: set[int] = set()
         """Numbers of the chunks that are there and right."""

@@ -126,9 +126,7 @@ class Snapshots:
             files.append((path.relative_to(directory).as_posix(), path.stat().st_size, sums))
         return Snapshot(state.lsn, text_of(packed(state.fingerprint)), state.items, self._chunk_bytes, tuple(files))
 
-    def _written(
-        self, store: WorkerStore, directory: Path, doing: str, begun: Callable[[], None]
-    ) -> tuple[StoreState, int]:
+    def _written(self, store: WorkerStore, directory: Path, doing: str, begun: Callable[[], None]) -> tuple[StoreState, int]:
         with store.frozen(directory / "repositories") as frozen:
             begun()
             self._crash_point(f"{doing}: engines backed up")

@@ -272,9 +272,7 @@ class WorkerCopy:
         """Where the copy stands. Any thread."""
         return self._generation.store.applied()
 
-    def read(
-        self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True
-    ) -> ReadAnswer:
+    def read(self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True) -> ReadAnswer:
         """Answer a read (reads/reading.py lists the kinds), all of it from the copy that is present now. Raises NotReady, StoreError."""
         generation = self._taken()
         try:

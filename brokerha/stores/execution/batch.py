@@ -462,9 +462,7 @@ class Batch:
                 change.add(number, operation)
         changes = change.changes()
         made = {each.queue for each in changes if isinstance(each, Published)}
-        check_room(
-            sum(not self._queues.is_known(transaction, queue) for queue in made), self._queues.number(transaction)
-        )
+        check_room(sum(not self._queues.is_known(transaction, queue) for queue in made), self._queues.number(transaction))
         return changes
 
     def _keep_keys(self, keys: dict[bytes, OnKey]) -> list[OnKey]:

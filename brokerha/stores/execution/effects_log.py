@@ -148,8 +148,6 @@ class EffectsLog:
 def _checked(key: bytes, row: bytes) -> list[Logged]:
     body = row[4:]
     if crc32(body, crc32(key)) != int.from_bytes(row[:4], "big"):
-        message = (
-            f"the effects log is damaged at LSN {int.from_bytes(key, 'big')}; take the content from another worker"
-        )
+        message = f"the effects log is damaged at LSN {int.from_bytes(key, 'big')}; take the content from another worker"
         raise StoreDamaged(message)
     return [Logged(*line) for line in msgpack.unpackb(body)]

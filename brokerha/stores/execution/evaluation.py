@@ -125,9 +125,7 @@ class Evaluation:
     def touched(self) -> list[str]:
         """Repositories that come, go, or have other content after the transaction."""
         return [
-            change.repository
-            for change in self.changes
-            if isinstance(change, (QuadsChanged, CreateRepository, RemoveRepository))
+            change.repository for change in self.changes if isinstance(change, (QuadsChanged, CreateRepository, RemoveRepository))
         ]
 
     def problems(self, name: str, checks: list[Check]) -> dict[str, str]:

@@ -52,9 +52,7 @@ def judge_expectations(operations: Iterable[Checked], before: Before) -> None:
                         f"{CONFLICT}keys of table {operation.table!r} from {_named(operation.first)} on were changed: read them again"
                     )
             case ExpectFingerprint() if from_text(operation.fingerprint) != before.fingerprint:
-                raise Rejected(
-                    f"{CONFLICT}expected fingerprint {operation.fingerprint}, found {text_of(before.fingerprint)}"
-                )
+                raise Rejected(f"{CONFLICT}expected fingerprint {operation.fingerprint}, found {text_of(before.fingerprint)}")
 
 
 def range_digest(digests: Iterable[bytes]) -> bytes:

@@ -132,9 +132,7 @@ class Prepared:
         if len(self.branches) >= COUNT_LIMIT:
             raise Rejected(f"{COUNT_LIMIT} transactions are prepared, which is the limit: finish some")
         if self._size_bytes + branch.size_bytes > SUM_LIMIT_BYTES:
-            raise Rejected(
-                f"prepared transactions keep {self._size_bytes} bytes, and {SUM_LIMIT_BYTES} is the limit: finish some"
-            )
+            raise Rejected(f"prepared transactions keep {self._size_bytes} bytes, and {SUM_LIMIT_BYTES} is the limit: finish some")
 
     @staticmethod
     def _refuse(held: Mapping[Mark, set[TxId]], marks: Iterable[Mark]) -> None:

@@ -201,9 +201,7 @@ class Parts:
             raise Rejected(f"large transaction {name} was staged by somebody else")
         return [parts[number].lsn for number in range(1, operation.parts + 1)]
 
-    def _stage(
-        self, stage: Stage, operations: Sequence[Checked], lsn: Lsn, timestamp: Timestamp, user: str
-    ) -> list[Change]:
+    def _stage(self, stage: Stage, operations: Sequence[Checked], lsn: Lsn, timestamp: Timestamp, user: str) -> list[Change]:
         name = stage.name
         kept = [_canonical(operation) for operation in operations]
         items = sum(operation[2].count("\n") if isinstance(operation, (Add, Remove)) else 1 for operation in kept)
@@ -216,7 +214,9 @@ class Parts:
         if stage.part in known.parts:
             raise Rejected(f"part {stage.part} of large transaction {name} is staged already")
         if len(value) > _ROW_LIMIT_BYTES:
-            raise Rejected(f"a part has {len(value)} bytes when quads are written out; the limit is {_ROW_LIMIT_BYTES}: make parts smaller")
+            raise Rejected(
+                f"a part has {len(value)} bytes when quads are written out; the limit is {_ROW_LIMIT_BYTES}: make parts smaller"
+            )
         size_bytes = len(value) + known.size_bytes
         items += known.items
         if size_bytes > SIZE_LIMIT_BYTES or items > ITEMS_LIMIT:
@@ -225,7 +225,9 @@ class Parts:
                 f"and {ITEMS_LIMIT}: load the data instead (brokerha load, brokerha pipeline load)"
             )
         if not known.parts and len(self.names) - len(old) >= COUNT_LIMIT:
-            raise Rejected(f"{COUNT_LIMIT} large transactions are staged, which is the limit: commit or drop one ({', '.join(sorted(self.names))})")
+            raise Rejected(
+                f"{COUNT_LIMIT} large transactions are staged, which is the limit: commit or drop one ({', '.join(sorted(self.names))})"
+            )
         for operation in kept:
             if isinstance(operation, PublishPieces):
                 _check_pieces(operation, known)
@@ -340,7 +342,9 @@ def _check_pieces(message: PublishPieces, known: _Large) -> None:
     found = [known.parts.get(number) for number in range(message.first, message.last + 1)]
     sizes = [0 if part is None else part.piece_bytes for part in found]
     if not all(sizes) or sum(sizes) != message.size_bytes:
-        raise Rejected(f"parts {message.first} to {message.last} are no pieces of {message.size_bytes} bytes that are staged: stage all pieces first")
+        raise Rejected(
+            f"parts {message.first} to {message.last} are no pieces of {message.size_bytes} bytes that are staged: stage all pieces first"
+        )
 
 
 def _canonical(operation: Checked) -> Checked:

@@ -229,9 +229,7 @@ class WorkerStore:
         view = self._view
         return Applied(view.lsn, text_of(view.fingerprint), view.items)
 
-    def read(
-        self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True
-    ) -> ReadAnswer:
+    def read(self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True) -> ReadAnswer:
         """Answer a read (reads/reading.py lists the kinds). Take the pieces in the thread that asked."""
         self._reading.check()
         if kind == "together":
@@ -396,9 +394,7 @@ class WorkerStore:
             stored = partial(stored_value, transaction, self._environment.keys)
             for name in sorted(batch.staged.intersection(parts)):
                 try:
-                    self._drafts.stage(
-                        name, parts_of(stored, name), partial(self._log.effects_from, transaction), self._state.lsn
-                    )
+                    self._drafts.stage(name, parts_of(stored, name), partial(self._log.effects_from, transaction), self._state.lsn)
                 except StoreError:
                     # For want of space, perhaps: who commits it needs it, and not who stages.
                     self._drafts.drop(name)

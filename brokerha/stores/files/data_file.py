@@ -115,9 +115,7 @@ def _free_pages(descriptor: int, meta: Head) -> Iterator[int]:
             if flags & BRANCH:
                 waiting.append((low | high << 16 | node_flags << 32, depth + 1))
             elif flags & LEAF:
-                yield from _numbers(
-                    descriptor, meta, page[offset + NODE.size + key_bytes :], low | high << 16, node_flags
-                )
+                yield from _numbers(descriptor, meta, page[offset + NODE.size + key_bytes :], low | high << 16, node_flags)
             else:
                 raise Damaged(f"page {number} is not part of its list of free pages")
 

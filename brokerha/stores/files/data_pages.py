@@ -105,9 +105,7 @@ class HeldPages:
         try:
             yield
         except (Damaged, error) as problem:
-            raise StoreDamaged(
-                f"{self._path.name} has a damaged page: {problem}; take the content from another worker"
-            ) from None
+            raise StoreDamaged(f"{self._path.name} has a damaged page: {problem}; take the content from another worker") from None
 
 
 class _Walk:
@@ -164,8 +162,7 @@ class _Walk:
             return []
         highs = [*keys[1:], place.high]
         return [
-            _Place(_child(page, offset), place.depth + 1, low, high)
-            for offset, low, high in zip(offsets, keys, highs, strict=True)
+            _Place(_child(page, offset), place.depth + 1, low, high) for offset, low, high in zip(offsets, keys, highs, strict=True)
         ]
 
     def _key(self, page: bytes, offset: int) -> bytes:

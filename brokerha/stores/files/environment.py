@@ -164,25 +164,19 @@ def locked(directory: Path) -> IO[str]:
         lock.seek(0)
         holder = lock.read(20).strip() or "unknown"
         lock.close()
-        raise StoreError(
-            f"the store in {directory.name} is open in process {holder}; one process may have it"
-        ) from None
+        raise StoreError(f"the store in {directory.name} is open in process {holder}; one process may have it") from None
     lock.truncate(0)
     lock.write(f"{os.getpid()}\n")
     lock.flush()
     return lock
 
 
-def _open(
-    directory: Path, cluster: str, node: str, map_size_bytes: int, new_name: Callable[[], str], lock: IO[str]
-) -> Environment:
+def _open(directory: Path, cluster: str, node: str, map_size_bytes: int, new_name: Callable[[], str], lock: IO[str]) -> Environment:
     data, repositories = directory / "data", directory / "repositories"
     file = data / "data.mdb"
     is_empty = not file.exists() or file.stat().st_size == 0
     if is_empty and repositories.exists() and any(repositories.iterdir()):
-        raise StoreDamaged(
-            f"{directory.name} has repositories but no record of them: move it away, the node starts from a copy"
-        )
+        raise StoreDamaged(f"{directory.name} has repositories but no record of them: move it away, the node starts from a copy")
     check_data_file(file)
     data.mkdir(exist_ok=True)
     repositories.mkdir(exist_ok=True)
@@ -205,14 +199,10 @@ def _open(
     except BaseException:
         environment.close()
         raise
-    return Environment(
-        lmdb=environment, meta=meta, identity=identity, repositories=repositories, file=file, lock=lock, **tables
-    )
+    return Environment(lmdb=environment, meta=meta, identity=identity, repositories=repositories, file=file, lock=lock, **tables)
 
 
-def _identity(
-    environment: Any, meta: Any, cluster: str, node: str, new_name: Callable[[], str]
-) -> tuple[Identity, bool]:
+def _identity(environment: Any, meta: Any, cluster: str, node: str, new_name: Callable[[], str]) -> tuple[Identity, bool]:
     """Read whose store it is, or write it into a new one. Returns it, and whether it is new."""
     with environment.begin(db=meta, write=True) as transaction:
         found = transaction.get(_FORMAT_KEY)

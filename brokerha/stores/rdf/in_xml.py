@@ -1,5 +1,7 @@
 """What XML cannot say is refused before anything of it is sent: the engine writes it all the same, and nobody can read the document.
 
+In each format:
+
     RDF/XML            predicates, and classes that become elements, whose IRI does not end in a name of XML; names that RDF/XML
                        keeps for its own syntax; characters that no XML document may hold
     results in XML     such characters
@@ -65,9 +67,7 @@ def _check(triple: Any, *, is_first: bool) -> None:
     name = value.value if is_class else predicate
     if not names_an_element(name) or predicate in _SYNTAX:
         # A predicate becomes the name of an element, cut off from its IRI at the end; http://example.org/1 leaves none.
-        raise NotAcceptable(
-            f"RDF/XML cannot name the {'class' if is_class else 'predicate'} {name[:200]!r} by an element: {_ELSE}"
-        )
+        raise NotAcceptable(f"RDF/XML cannot name the {'class' if is_class else 'predicate'} {name[:200]!r} by an element: {_ELSE}")
     text = getattr(value, "value", "")
     if isinstance(text, str) and _NOT_IN_XML.search(text):
         raise NotAcceptable(f"a literal of {predicate[:200]!r} has a character that no XML may hold: {_ELSE}")
@@ -76,6 +76,4 @@ def _check(triple: Any, *, is_first: bool) -> None:
 def check_results(document: memoryview) -> None:
     """Raise NotAcceptable for results in XML that no reader of XML takes."""
     if _NOT_IN_UTF8.search(document):
-        raise NotAcceptable(
-            "a literal of the result has a character that no XML may hold: ask for application/sparql-results+json"
-        )
+        raise NotAcceptable("a literal of the result has a character that no XML may hold: ask for application/sparql-results+json")

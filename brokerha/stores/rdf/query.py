@@ -221,9 +221,7 @@ class _Output(BytesIO):
 
     def write(self, data: Buffer, /) -> int:
         if self.tell() + len(memoryview(data)) > self._limit_bytes:
-            raise TooLarge(
-                f"the result is larger than {self._limit_bytes} bytes: ask for less, or use LIMIT and OFFSET"
-            )
+            raise TooLarge(f"the result is larger than {self._limit_bytes} bytes: ask for less, or use LIMIT and OFFSET")
         if not self._may_go_on():
             raise TimedOut("the query did not finish in its time")
         return super().write(data)

@@ -43,9 +43,7 @@ Finish = Callable[[list[Row]], Answer]
 class Question:
     """One read, and the rows that the engine reported for it."""
 
-    def __init__(
-        self, query: str, names: Sequence[str], finish: Finish, using: str = "", facts: QueryFacts | None = None
-    ) -> None:
+    def __init__(self, query: str, names: Sequence[str], finish: Finish, using: str = "", facts: QueryFacts | None = None) -> None:
         """``query`` is a SELECT with these variables; ``finish`` makes the answer of its rows; ``using`` says which graphs.
 
         ``facts`` are those of the text that asks, if any does.
@@ -99,17 +97,13 @@ class Question:
         return None
 
 
-def query_question(
-    text: str, accept: str | None, default_graphs: Sequence[str], named_graphs: Sequence[str]
-) -> Question:
+def query_question(text: str, accept: str | None, default_graphs: Sequence[str], named_graphs: Sequence[str]) -> Question:
     """A read of kind ``query``. Raises InvalidRequest, NotAcceptable."""
     check_query(text)
     facts = read_query(text)
     kind = facts.kind
     if kind == "DESCRIBE":
-        raise InvalidRequest(
-            "DESCRIBE cannot be evaluated within a transaction or in a read of kind together: use CONSTRUCT"
-        )
+        raise InvalidRequest("DESCRIBE cannot be evaluated within a transaction or in a read of kind together: use CONSTRUCT")
     tokens = tokenize(in_full(text))
     edits, using = _without_dataset(tokens)
     if default_graphs or named_graphs:
@@ -169,9 +163,7 @@ def contexts_question(as_json: Callable[[list[str]], Answer]) -> Question:
     return Question("SELECT DISTINCT ?g { GRAPH ?g { } FILTER EXISTS { GRAPH ?g { ?s ?p ?o } } }", ["g"], finish)
 
 
-def _construct(
-    tokens: Tokens, edits: list[tuple[int, str]], using: str, accept: str | None, facts: QueryFacts
-) -> Question:
+def _construct(tokens: Tokens, edits: list[tuple[int, str]], using: str, accept: str | None, facts: QueryFacts) -> Question:
     chosen = choose(TRIPLES, accept)
     first = next(index for index in range(len(tokens)) if tokens.text_of(index) == "{")
     last, depth = first, 0

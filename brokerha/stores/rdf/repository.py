@@ -272,9 +272,7 @@ class RdfRepository:
         text; else, with `union`, the default graph is all graphs. Raises InvalidRequest, NotAcceptable, TooLarge, TimedOut when `may_go_on` says no, StoreError.
         """
         dataset = rdf_query.Dataset(tuple(default_graphs), tuple(named_graphs), union_default_graph=union)
-        return rdf_query.query(
-            self._engine(), list(self._graphs), text, accept, dataset, may_go_on, self._result_limit_bytes
-        )
+        return rdf_query.query(self._engine(), list(self._graphs), text, accept, dataset, may_go_on, self._result_limit_bytes)
 
     def statements(
         self,

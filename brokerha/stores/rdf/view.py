@@ -102,11 +102,7 @@ class QuadView:
         own = self._own
         for quad in self._engine.quads_for_pattern(None, None, None, graph):
             line = str(quad)
-            if (
-                quad.graph_name != SYSTEM_GRAPH
-                and line not in own.removed
-                and (line not in removed or line in own.added)
-            ):
+            if quad.graph_name != SYSTEM_GRAPH and line not in own.removed and (line not in removed or line in own.added):
                 yield line, quad
         waiting = [line for line in added if line not in own.removed]
         waiting += [line for line in own.added if line not in removed]
@@ -118,9 +114,7 @@ def _of_graph(quads: Iterable[Quad], graph: Graph | None) -> Iterator[Quad]:
     return (quad for quad in quads if graph is None or quad.graph_name == graph)
 
 
-def undone(
-    engine: Store, text: str, functions: dict[NamedNode, Function], refused: Callable[[Exception], Exception]
-) -> None:
+def undone(engine: Store, text: str, functions: dict[NamedNode, Function], refused: Callable[[Exception], Exception]) -> None:
     """Have the engine run operations, each ended by ``;``, and undo them. Raises what ``refused`` makes of an error, StoreError."""
     try:
         engine.update(text + _END, custom_functions=functions)
@@ -146,6 +140,5 @@ def _emptied(engine: Store, removed: list[Quad], added: list[Quad]) -> list[Name
     return [
         name
         for name in sorted(names, key=str)
-        if isinstance(name, NamedNode)
-        and all(str(quad) in gone for quad in engine.quads_for_pattern(None, None, None, name))
+        if isinstance(name, NamedNode) and all(str(quad) in gone for quad in engine.quads_for_pattern(None, None, None, name))
     ]

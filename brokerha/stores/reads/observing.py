@@ -81,9 +81,7 @@ def observed(
             demands[demand] = None
     size_bytes = sum(len(body) for _, body in answers)
     if size_bytes > RESULT_LIMIT_BYTES:
-        raise TooLarge(
-            f"the result has {size_bytes} bytes, {RESULT_LIMIT_BYTES} is the limit in a transaction: ask for less"
-        )
+        raise TooLarge(f"the result has {size_bytes} bytes, {RESULT_LIMIT_BYTES} is the limit in a transaction: ask for less")
     return ReadAnswer(MSGPACK, lsn, in_pieces(msgpack.packb((name, text, answers, msgpack.packb(list(demands))))))
 
 

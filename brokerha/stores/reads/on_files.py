@@ -27,9 +27,7 @@ from brokerha.stores.sparql.scratch import ScratchText
 class TogetherRun:
     """Several reads, understood before anybody waits for them. Raises InvalidRequest and what is below it."""
 
-    def __init__(
-        self, tables: TablesReading, reads: Sequence[Wanted], pending: Pending, may_go_on: Callable[[], bool]
-    ) -> None:
+    def __init__(self, tables: TablesReading, reads: Sequence[Wanted], pending: Pending, may_go_on: Callable[[], bool]) -> None:
         self._tables = tables
         self._reads = reads
         self._pending = pending
@@ -40,9 +38,7 @@ class TogetherRun:
                 if wanted.kind in RDF_KINDS:
                     self._asked.setdefault(wanted.name, []).append((number, question_of(wanted)))
         if len(self._asked) > REPOSITORIES_LIMIT:
-            raise InvalidRequest(
-                f"the reads are about {len(self._asked)} repositories; {REPOSITORIES_LIMIT} is the limit"
-            )
+            raise InvalidRequest(f"the reads are about {len(self._asked)} repositories; {REPOSITORIES_LIMIT} is the limit")
         self._unions: set[str] = set()
         self._scratch = {name: scratch_of(pending, name) for name in self._asked}
 

@@ -86,9 +86,7 @@ class Pending:
         kept = (row for row in held if row[0] not in self.keys)
         return islice(merge(kept, own, key=itemgetter(0), reverse=wanted.is_reverse), wanted.limit)
 
-    def messages(
-        self, queue: str, after: str | None, held: Callable[[str | None], Iterator[Message]]
-    ) -> Iterator[Message]:
+    def messages(self, queue: str, after: str | None, held: Callable[[str | None], Iterator[Message]]) -> Iterator[Message]:
         """Messages of a queue in their order; ``held`` gives those of the store after an id."""
         own, gone = self._published.get(queue, {}), self._accepted.get(queue, set())
         if after is not None and after in own:

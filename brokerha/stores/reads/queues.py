@@ -58,9 +58,7 @@ class QueueRange:
         left_out = taken()
         holders = {each: master for master, claim in claims.items() if master not in self.expired for each in claim.ids}
         own = {
-            each
-            for each, master in holders.items()
-            if master == self.holder and (self.queue, each) not in left_out and holds(each)
+            each for each, master in holders.items() if master == self.holder and (self.queue, each) not in left_out and holds(each)
         }
         ids: list[str] = []
         found: list[tuple[str, str, bytes, bool]] = []

@@ -105,9 +105,7 @@ class Reader:
         self._reading = reading
         self.tables = TablesReading(environment)
 
-    def read(
-        self, view: View, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool]
-    ) -> ReadAnswer:
+    def read(self, view: View, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool]) -> ReadAnswer:
         """Answer one read. Raises InvalidRequest and what is below it, TimedOut, StoreError."""
         check_arguments(kind, name, arguments)
         pending, wanted = Pending.of(arguments), Wanted(kind, name, arguments)
@@ -137,9 +135,7 @@ class Reader:
                 yield from in_pieces(piece)
                 self._reading.check()
 
-    def _rdf(
-        self, view: View, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool]
-    ) -> ReadAnswer:
+    def _rdf(self, view: View, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool]) -> ReadAnswer:
         repository = view.repositories.get(name)
         if repository is None:
             raise UnknownRepository(f"repository {name!r} does not exist")

@@ -70,7 +70,9 @@ class TablesReading:
                 return MSGPACK, self.queue(transaction, QueueRange(name, arguments), pending, may_go_on)
             case "message":
                 message = self._queues.message(transaction, name, str(arguments["id"]))
-                return MSGPACK, piece_of(message, int(str(arguments.get("number") or 0)), partial(stored_value, transaction, self._keys))
+                return MSGPACK, piece_of(
+                    message, int(str(arguments.get("number") or 0)), partial(stored_value, transaction, self._keys)
+                )
             case "about":
                 beginning = about_beginning(name, view.repositories)
                 return JSON, about_answer(name, view.repositories, self.rows(transaction, about.TABLE, beginning))
@@ -109,7 +111,9 @@ class TablesReading:
         row_key = wanted_row_key(table, arguments)
         if arguments.get("snapshot") is not None:
             numbers = snapshots_in(transaction, self._keys).from_on(arguments["snapshot"], table)
-            return past_value(numbers, table, row_key[len(row_key_of(table, b"")) :], partial(stored_value, transaction, self._keys))
+            return past_value(
+                numbers, table, row_key[len(row_key_of(table, b"")) :], partial(stored_value, transaction, self._keys)
+            )
         is_pending = row_key in pending.keys
         value = pending.keys[row_key] if is_pending else stored_value(transaction, self._keys, row_key)
         if value is None:
@@ -126,9 +130,7 @@ class TablesReading:
         for row_key, value in checked_rows(transaction, self._keys, row_key_of(table, beginning)):
             yield row_key[skip:], value
 
-    def range(
-        self, transaction: Any, wanted: KeyRange, pending: Pending, may_go_on: Callable[[], bool]
-    ) -> Iterator[bytes]:
+    def range(self, transaction: Any, wanted: KeyRange, pending: Pending, may_go_on: Callable[[], bool]) -> Iterator[bytes]:
         """A range as a msgpack list of (key, value), in pieces. Raises TimedOut, TooLarge, UnknownSnapshot, StoreDamaged."""
         if wanted.snapshot is None and not pending.keys:
             yield from range_pieces(transaction, self._keys, wanted, may_go_on)
@@ -169,7 +171,9 @@ class TablesReading:
             found: Any = wanted.take(pending, held)
         else:
             row = stored_value(transaction, self._keys, row_key_of(claims.TABLE, wanted.queue.encode()))
-            found = wanted.claims(row, held, partial(self._taken, transaction), partial(self._queues.holds, transaction, wanted.queue))
+            found = wanted.claims(
+                row, held, partial(self._taken, transaction), partial(self._queues.holds, transaction, wanted.queue)
+            )
         body: bytes = msgpack.packb(found)
         return body
 

@@ -43,8 +43,7 @@ class Modify:
         self.prologue = part.prologue
         tokens = request.tokens
         self.names_graphs = any(
-            tokens.word_of(index).endswith("GRAPH") and tokens.kind_of(index + 1) == VARIABLE
-            for index in range(*part.where)
+            tokens.word_of(index).endswith("GRAPH") and tokens.kind_of(index + 1) == VARIABLE for index in range(*part.where)
         ) or ("BASE" in part.prologue.upper())
         """Whether the clause asks for the names of graphs, or may name one in a way that only the engine can tell."""
         self._fresh = fresh
@@ -90,8 +89,7 @@ class Modify:
         if with_templates:
             names = {f"_:{name}": f"?brokerha_{name}" for name in self._templates.blanks}
             binds += [
-                f'BIND(<{self._blank_name}>(?brokerha_solution, "{name}") AS ?brokerha_{name})'
-                for name in self._templates.blanks
+                f'BIND(<{self._blank_name}>(?brokerha_solution, "{name}") AS ?brokerha_{name})' for name in self._templates.blanks
             ]
             if self._fresh.makes_blanks:
                 names |= {name: f"?brokerha_value_{name}" for name in self._templates.variables}
@@ -155,9 +153,7 @@ class Modify:
     def _solution(self, terms: tuple[Term, ...]) -> int:
         self._count += 1
         if self._count > SOLUTIONS_LIMIT:
-            raise Rejected(
-                f"the operation has more than {SOLUTIONS_LIMIT} solutions: split it, or SELECT DISTINCT what it needs"
-            )
+            raise Rejected(f"the operation has more than {SOLUTIONS_LIMIT} solutions: split it, or SELECT DISTINCT what it needs")
         names = self._templates.variables
         # As `terms.bound`, without a call: there may be millions.
         bound = [None if isinstance(term, Literal) and term.datatype == UNBOUND else term for term in terms]
@@ -190,9 +186,7 @@ class Modify:
         if replaced:
             for placeholder, neutral in replaced.items():
                 label = solution.blank(f"bnode {neutral.value}")
-                replaced[placeholder] = (
-                    label if self._fresh.is_keyed(placeholder) else self._labels.setdefault(placeholder, label)
-                )
+                replaced[placeholder] = label if self._fresh.is_keyed(placeholder) else self._labels.setdefault(placeholder, label)
             solution.values = {name: _replace(value, replaced) for name, value in values.items()}
             solution.replaced = replaced
         return solution

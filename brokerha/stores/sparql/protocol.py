@@ -108,9 +108,7 @@ def is_graph_query(text: str) -> bool:
     return read_query(text).kind in _GRAPH_FORMS
 
 
-def update_with(
-    text: str, bindings: Mapping[str, str], using: Sequence[str] = (), using_named: Sequence[str] = ()
-) -> str:
+def update_with(text: str, bindings: Mapping[str, str], using: Sequence[str] = (), using_named: Sequence[str] = ()) -> str:
     """An update with bindings, and with the dataset of all its WHERE clauses (IRIs). Raises InvalidRequest."""
     if not (bindings or using or using_named):
         return text

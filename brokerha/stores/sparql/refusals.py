@@ -49,9 +49,7 @@ def _refuse_word(tokens: Tokens, index: int) -> None:
         name = "SERVICE" if "SERVICE" in word else "LOAD"
         raise _refused(tokens, index, name)
     if word == "DISTINCT" and tokens.text_of(index - 1) == "(" and tokens.kind_of(index - 2) in {IRI, PREFIXED}:
-        raise tokens.malformed(
-            index, "there is no aggregate that an IRI names: only COUNT, SUM and the like take DISTINCT"
-        )
+        raise tokens.malformed(index, "there is no aggregate that an IRI names: only COUNT, SUM and the like take DISTINCT")
     if word not in FRESH_FUNCTIONS and _TOUCHING.search(word) and tokens.text_of(index + 1) == "(":
         raise tokens.malformed(index, f"put a space before the name of the function in {word}")
 

@@ -213,9 +213,7 @@ def _check_size(tokens: Tokens, span: Span) -> None:
                 index += 1
         index += 1
     if counted > CLAUSE_LIMIT_TOKENS:
-        raise tokens.malformed(
-            first, f"the clause has more than {CLAUSE_LIMIT_TOKENS} words and signs: split the request"
-        )
+        raise tokens.malformed(first, f"the clause has more than {CLAUSE_LIMIT_TOKENS} words and signs: split the request")
 
 
 def prologue_end(tokens: Tokens, index: int) -> int:
@@ -224,9 +222,7 @@ def prologue_end(tokens: Tokens, index: int) -> int:
         word = tokens.word_of(index)
         if word == "PREFIX" and tokens.kind_of(index + 1) == PREFIXED and tokens.kind_of(index + 2) == IRI:
             index += 3
-        elif (word == "BASE" and tokens.kind_of(index + 1) == IRI) or (
-            word == "VERSION" and tokens.kind_of(index + 1) == STRING
-        ):
+        elif (word == "BASE" and tokens.kind_of(index + 1) == IRI) or (word == "VERSION" and tokens.kind_of(index + 1) == STRING):
             index += 2
         else:
             return index
@@ -327,9 +323,7 @@ class _Reader:
         self._take_word("WHERE")
         where = self._braces()
         _check_size(self._tokens, where)
-        return self._done(
-            start, "MODIFY", delete=delete, insert=insert, where=where, with_graph=with_graph, using=using_span
-        )
+        return self._done(start, "MODIFY", delete=delete, insert=insert, where=where, with_graph=with_graph, using=using_span)
 
     def _graph_operation(self, start: int, word: str) -> Part:
         silent = self._tokens.word_of(self._index) == "SILENT"

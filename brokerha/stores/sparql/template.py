@@ -118,9 +118,7 @@ class QuadTemplate:
         """Names of the variables in it."""
         return _variables(tuple(self.quad))
 
-    def fill(
-        self, values: Mapping[str, Term | None], blank: Callable[[str], BlankNode], default_graph: Graph
-    ) -> Quad | None:
+    def fill(self, values: Mapping[str, Term | None], blank: Callable[[str], BlankNode], default_graph: Graph) -> Quad | None:
         """The quad for these values; None when a variable is unbound or a term may not stand where it is."""
         quad = self.quad
         subject = _fill(quad.subject, values, blank)

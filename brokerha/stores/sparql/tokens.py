@@ -56,9 +56,7 @@ _CODEPOINTS: Final = re.compile(_CODEPOINT)
 _LOOKS_LIKE_COMPARISON: Final = re.compile(r"<[?$]|\(\)|&&")
 CONSTANTS: Final = frozenset({IRI, STRING, BLANK, LANGUAGE, PREFIXED, NUMBER})
 _OPERANDS: Final = frozenset({STRING, VARIABLE, LANGUAGE, PREFIXED, NUMBER})
-_NESTING: Final = dict.fromkeys(("(", "[", "{", "<<(", "<<", "{|"), 1) | dict.fromkeys(
-    (")", "]", "}", ")>>", ">>", "|}"), -1
-)
+_NESTING: Final = dict.fromkeys(("(", "[", "{", "<<(", "<<", "{|"), 1) | dict.fromkeys((")", "]", "}", ")>>", ">>", "|}"), -1)
 MESSAGE_LIMIT: Final = 300
 
 

@@ -81,9 +81,7 @@ def evaluate_on_union(engine: Store, graphs: Iterable[Graph], view: QuadView, mo
 def _query(engine: Store, graphs: list[Graph], modify: Modify, functions: dict[NamedNode, Function]) -> None:
     named = [graph for graph in graphs if not isinstance(graph, DefaultGraph)]
     try:
-        found = engine.query(
-            modify.query(), default_graph=[DefaultGraph(), *named], named_graphs=named, custom_functions=functions
-        )
+        found = engine.query(modify.query(), default_graph=[DefaultGraph(), *named], named_graphs=named, custom_functions=functions)
         if isinstance(found, QuerySolutions):
             for _ in found:
                 pass

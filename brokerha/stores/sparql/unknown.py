@@ -27,9 +27,7 @@ def unknown_functions(tokens: Tokens, span: tuple[int, int], prologue: str) -> t
     ``prologue`` is what is declared there. A name before a list of RDF stands in such a place too; nothing calls it.
     """
     called = dict.fromkeys(
-        tokens.text_of(index)
-        for index in range(*span)
-        if tokens.kinds[index] in _NAMES and tokens.text_of(index + 1) == "("
+        tokens.text_of(index) for index in range(*span) if tokens.kinds[index] in _NAMES and tokens.text_of(index + 1) == "("
     )
     return tuple(name for name in _named(prologue, called) if not _is_known(str(name)))
 

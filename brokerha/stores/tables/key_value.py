@@ -129,9 +129,7 @@ def table_names(transaction: Any, keys: Any) -> Iterator[str]:
             try:
                 name = table.decode()
             except UnicodeDecodeError:
-                raise StoreDamaged(
-                    f"the name of table {table!r} is damaged; take the content from another worker"
-                ) from None
+                raise StoreDamaged(f"the name of table {table!r} is damaged; take the content from another worker") from None
             yield name
             is_there = cursor.set_range(table + b"\1")
 
@@ -151,9 +149,7 @@ def range_pieces(transaction: Any, keys: Any, wanted: KeyRange, may_go_on: Calla
         yield bytes(buffer)
 
 
-def range_rows(
-    transaction: Any, keys: Any, wanted: KeyRange, may_go_on: Callable[[], bool]
-) -> Iterator[tuple[bytes, bytes]]:
+def range_rows(transaction: Any, keys: Any, wanted: KeyRange, may_go_on: Callable[[], bool]) -> Iterator[tuple[bytes, bytes]]:
     """Row keys and values of a range in its order, without its limit. Raises TimedOut, StoreDamaged."""
     with transaction.cursor(keys) as cursor:
         for row_key, row in _rows(cursor, wanted, may_go_on, values=True, limit=sys.maxsize):

@@ -117,10 +117,7 @@ class Snapshots:
     def report(self) -> bytes:
         """All of them by name, as JSON."""
         return json.dumps(
-            [
-                {"name": name, "tables": sorted(found.numbers), "lsn": found.lsn}
-                for name, found in sorted(self.named.items())
-            ]
+            [{"name": name, "tables": sorted(found.numbers), "lsn": found.lsn} for name, found in sorted(self.named.items())]
         ).encode()
 
     def _put(self, key: bytes, value: bytes) -> None:
@@ -156,9 +153,7 @@ def changes_of(
 def copies_of(before: Snapshots, changes: Iterable[Change], value_of: ValueOf) -> list[OnKey]:
     """What the changes of a prepared transaction add to the reserved table when it is committed; its prepare was refused if that is too much."""
     change = _SnapshotChange(before, Content(value_of, lambda _: (), lambda: ()))
-    change.keep(
-        {row_key_of(each.table, each.key): each for each in changes if isinstance(each, ON_KEYS)}, is_limited=False
-    )
+    change.keep({row_key_of(each.table, each.key): each for each in changes if isinstance(each, ON_KEYS)}, is_limited=False)
     return change.changes()
 
 
@@ -264,9 +259,7 @@ class _SnapshotChange:
                     f"table {table!r} has {rows.A_TABLE_LIMIT} snapshots, which is the limit "
                     "(dropped ones count until they are cleared away): drop some"
                 )
-        last = max(
-            (*after.gone, *(number for each in after.named.values() for number in each.numbers.values())), default=0
-        )
+        last = max((*after.gone, *(number for each in after.named.values() for number in each.numbers.values())), default=0)
         self._put(
             rows.snapshot_key(name),
             rows.packed_snapshot(lsn, {table: last + place for place, table in enumerate(tables, 1)}),

@@ -136,7 +136,5 @@ def _entries_of(reports: list[EpochReport], held: set[tuple[NodeId, TxId]]) -> l
     """What the reporters of one epoch know and anybody holds, in the order in which that epoch adds it."""
     known = [row for report in reports for row in (*report.recovered, *report.lacking)]
     listed = {place: (timestamp, txid, origin) for place, timestamp, txid, origin in known if (origin, txid) in held}
-    streamed = {
-        (timestamp, txid, origin) for r in reports for origin, _, entries in r.streams for timestamp, txid in entries
-    }
+    streamed = {(timestamp, txid, origin) for r in reports for origin, _, entries in r.streams for timestamp, txid in entries}
     return [listed[place] for place in sorted(listed)] + sorted(streamed)

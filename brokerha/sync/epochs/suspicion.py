@@ -229,9 +229,7 @@ class Suspicion:
         missed = {node: self.missed_at_ms(peer) for node, peer in peers.peers.items()}
         return [node for node, at_ms in missed.items() if at_ms is not None and mono_ms >= at_ms]
 
-    def missing(
-        self, peers: PeerTable, culprits: list[NodeId], beyond: Iterable[NodeId], mono_ms: int
-    ) -> list[NodeId]:
+    def missing(self, peers: PeerTable, culprits: list[NodeId], beyond: Iterable[NodeId], mono_ms: int) -> list[NodeId]:
         """Members to go on without: silent, what the queue has waited for all the time (``culprits``), and what no log reaches (``beyond``)."""
         missing = self.silent(peers, mono_ms)
         for node in self._holding.intersection(missing):

@@ -139,7 +139,9 @@ def obstacle(sync: SyncState, mono_ms: int) -> str:
     masters = epoch.configuration.masters
     others = [node for node in masters if node != sync.node]
     if not peers.is_known_before():
-        return f"the last change of the masters is not established yet: of {', '.join(epoch.configuration.before)} too few are heard"
+        return (
+            f"the last change of the masters is not established yet: of {', '.join(epoch.configuration.before)} too few are heard"
+        )
     if silent := [node for node in others if not peers.is_heard(node, mono_ms)]:
         return f"not heard: {', '.join(silent)}"
     if left := sorted({*masters}.difference(epoch.members)):

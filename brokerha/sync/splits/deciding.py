@@ -103,7 +103,9 @@ def way_to(reports: Iterable[EpochReport], base_lsn: Lsn) -> Path:
     """The path of an epoch that a majority decides from these, in quorum: by it somebody who left for a step finds what both have (R19)."""
     reports = list(reports)
     latest = max(report.row.epoch for report in reports)
-    longest = max((report for report in reports if report.row.epoch == latest), key=lambda report: (report.row.lsn, report.row.node))
+    longest = max(
+        (report for report in reports if report.row.epoch == latest), key=lambda report: (report.row.lsn, report.row.node)
+    )
     return tuple((epoch, min(lsn, base_lsn)) for epoch, lsn in path_of(longest, ENDLESS))
 
 
@@ -193,9 +195,7 @@ def decide_split(
         return lsn is not None and lsn <= base_lsn
 
     order = {head.epoch: place for place, head in enumerate(heads)}
-    later = sorted(
-        reports, key=lambda r: (order.get(r.row.epoch, len(order)), [-n for n in r.row.epoch[:1]], r.row.epoch)
-    )
+    later = sorted(reports, key=lambda r: (order.get(r.row.epoch, len(order)), [-n for n in r.row.epoch[:1]], r.row.epoch))
     groups = [list(group) for _, group in groupby(later, lambda report: report.row.epoch)]
     base = (base_lsn, last[1] if last else "")
     epoch = epoch_of(number, groups, base, is_synchronised, last[0] if last else 0, configuration or configuration_of(reports))

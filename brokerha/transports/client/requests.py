@@ -179,9 +179,7 @@ class Question:
 
     def expire(self, reason: str) -> None:
         """What the last master said that could not answer, else TimedOut when one may be at it, else Unreachable."""
-        problem = self._refusal or (
-            TimedOut("no answer within the deadline") if self.attempts else Unreachable(reason)
-        )
+        problem = self._refusal or (TimedOut("no answer within the deadline") if self.attempts else Unreachable(reason))
         self._future.set_exception(problem)
 
 

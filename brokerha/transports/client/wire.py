@@ -159,9 +159,7 @@ class AmqpWire:
         self._hand_in(waiting, futures, [len(body) for _, body in writes])
         return futures
 
-    def read(
-        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int
-    ) -> Future[ReadOutcome]:
+    def read(self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int) -> Future[ReadOutcome]:
         """Ask for a read; see ports.Wire."""
         arguments = dict(arguments)
         to = str(arguments.pop("node", ""))
@@ -225,9 +223,7 @@ class AmqpWire:
         self._hand_in([question], [future], [len(body)])
         return future
 
-    def _hand_in(
-        self, items: Sequence[_Waiting | Request], futures: Sequence[Future[Any]], sizes_bytes: Sequence[int]
-    ) -> None:
+    def _hand_in(self, items: Sequence[_Waiting | Request], futures: Sequence[Future[Any]], sizes_bytes: Sequence[int]) -> None:
         for future in futures:
             # Running futures cannot be cancelled: what was sent cannot be called back.
             future.set_running_or_notify_cancel()
@@ -368,13 +364,8 @@ class AmqpWire:
             # Nobody waits for the answer to a read that is older than its deadline, nor wants a write done that should not wait.
             expiration=None if request.may_wait else str(max(1, int((request.deadline_s - now_s) * 1000))),
         )
-        self._channel.basic_publish(
-            request.exchange, request.to or self._to, request.body(), properties, mandatory=True
-        )
-        if request.is_persistent:
-            first_s = self._patience.first_s
-        else:
-            first_s = RESEND_FIRST_S if self._has_answered else RESEND_WRITES_S
+        self._channel.basic_publish(request.exchange, request.to or self._to, request.body(), properties, mandatory=True)
+        first_s = self._patience.first_s if request.is_persistent else RESEND_FIRST_S if self._has_answered else RESEND_WRITES_S
         times = request.attempts if self._has_answered else self._silent
         pause_s = min(RESEND_MOST_S, first_s * 2 ** min(times, 10))
         request.attempts += 1

@@ -47,9 +47,7 @@ from brokerha.transports.topology import (
 class DirectLink:
     """Fulfils `link.Link` for ``embedded://``."""
 
-    def __init__(
-        self, url: str, node: NodeId, role: str, config: TransportConfig, counters: Counters, master: NodeId = ""
-    ) -> None:
+    def __init__(self, url: str, node: NodeId, role: str, config: TransportConfig, counters: Counters, master: NodeId = "") -> None:
         self._counters = counters
         self._config = config
         self._topology = topology_of(node, role, master)

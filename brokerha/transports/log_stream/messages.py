@@ -99,7 +99,12 @@ def groups_of(batch: LogBatch, node: NodeId, cluster: str, journal: str) -> list
             {
                 "content_type": CHANGE_TYPE,
                 "delivery_mode": _PERSISTENT,
-                "application_headers": {"lsn": change.lsn, "txid": change.txid, **({"user": change.user} if change.user else {}), **about},
+                "application_headers": {
+                    "lsn": change.lsn,
+                    "txid": change.txid,
+                    **({"user": change.user} if change.user else {}),
+                    **about,
+                },
             },
         )
         for change in batch.changes

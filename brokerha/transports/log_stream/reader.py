@@ -93,9 +93,7 @@ class LogReader:
 
     def lines(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[tuple[Lsn, LoggedRow]]:
         """Lines of a range in order, without repeats, as far as the stream has them. Raises Unreachable."""
-        for lsn, txid, _origin, timestamp, outcome, reason, effect, fingerprint, _epoch in self.rows(
-            first_lsn, last_lsn
-        ):
+        for lsn, txid, _origin, timestamp, outcome, reason, effect, fingerprint, _epoch in self.rows(first_lsn, last_lsn):
             yield lsn, (txid, timestamp, outcome, reason, effect, fingerprint)
 
     def rows(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[tuple[Any, ...]]:
@@ -207,9 +205,7 @@ class LogReader:
                 except TimeoutError:
                     break
         except AMQPNotFound as error:
-            raise NotFound(
-                f"{self.stream} cannot be read ({error.reply_text}): which master? write its node id"
-            ) from error
+            raise NotFound(f"{self.stream} cannot be read ({error.reply_text}): which master? write its node id") from error
         except troubles as error:
             raise Unreachable(f"{self.stream}: {error or type(error).__name__}") from error
         finally:

@@ -86,9 +86,7 @@ def _parse(url: str) -> Address:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(options.keys() - set(_TLS_FILES))
     if unknown:
-        raise ConfigurationError(
-            f"broker URL {_shown(url)!r}: unknown {unknown[0]!r}; known are {', '.join(_TLS_FILES)}"
-        )
+        raise ConfigurationError(f"broker URL {_shown(url)!r}: unknown {unknown[0]!r}; known are {', '.join(_TLS_FILES)}")
     return Address(
         parts.scheme,
         parts.hostname,

@@ -183,9 +183,7 @@ class Lookout:
     connection counts once the connection is as old as the others may need to come back (`TransportConfig.look_after_s`).
     """
 
-    def __init__(
-        self, open_channel: OpenChannel, arrived: list[Arrival], sightings: Sightings, from_s: float
-    ) -> None:
+    def __init__(self, open_channel: OpenChannel, arrived: list[Arrival], sightings: Sightings, from_s: float) -> None:
         """``arrived`` takes the absences; that of a node that was not seen through this connection is not believed before the monotonic time ``from_s``."""
         self._open_channel = open_channel
         self._arrived = arrived
@@ -453,9 +451,7 @@ class ReaderSession:
             config.prefetch_clients,
             waits=is_first,
         )
-        self._tx = TxReader(
-            partial(QuietChannel, connection.connection), node, followed, inbox, self._arrived, config, counters
-        )
+        self._tx = TxReader(partial(QuietChannel, connection.connection), node, followed, inbox, self._arrived, config, counters)
         self._pulse = Pulse(self._nodes[SYNC_LANE].channel.ask, config.answer_within_s)
         self._heard_s = self._declared_s = time.monotonic()
         self._looks_s = [] if is_first else [self._declared_s + after_s for after_s in LOOKS_S]
@@ -490,9 +486,7 @@ class ReaderSession:
 
     def _declare_again(self, now_s: float) -> float:
         quiet_s = self._config.redeclare_quiet_ms / 1000
-        due_s = min(
-            self._declared_s + self._config.redeclare_every_ms / 1000, max(self._heard_s, self._declared_s) + quiet_s
-        )
+        due_s = min(self._declared_s + self._config.redeclare_every_ms / 1000, max(self._heard_s, self._declared_s) + quiet_s)
         if is_due := now_s >= due_s:
             declare(self._control, self._topology, nowait=True)
             self._declared_s = now_s

@@ -150,9 +150,7 @@ def _queue(connection: Any, row: QueueRow) -> tuple[str, str, int, int]:
     try:
         with _channel(connection) as channel:
             _, messages, consumers = channel.queue_declare(queue=row.name, passive=True)
-            channel.queue_declare(
-                queue=row.name, durable=True, exclusive=False, auto_delete=False, arguments=dict(row.arguments)
-            )
+            channel.queue_declare(queue=row.name, durable=True, exclusive=False, auto_delete=False, arguments=dict(row.arguments))
     except NotFound:
         return row.name, MISSING, 0, 0
     except (AccessRefused, PreconditionFailed, ChannelError) as error:

@@ -131,9 +131,7 @@ class Quarantine:
                 content, message.exchange, message.key or ANY_MASTER, mandatory=True, timeout=_CONFIRM_S
             )
         except MessageNacked:
-            raise InvalidRequest(
-                f"{message.id} cannot be retried now: the queue of {message.exchange} is full"
-            ) from None
+            raise InvalidRequest(f"{message.id} cannot be retried now: the queue of {message.exchange} is full") from None
         except (AMQPError, OSError) as error:
             raise no_broker(explain(error, self._address)) from None
         if self._returned:
@@ -161,9 +159,7 @@ def _quarantined(raw: Any) -> Quarantined:
     body = raw.body if isinstance(raw.body, bytes) else str(raw.body or "").encode()
     about = [node, reason, exchange, key, str(seen_ms), _text(properties.get("message_id"))]
     digest = hashlib.blake2b("\0".join(about).encode() + b"\0" + body, digest_size=6).hexdigest()
-    return Quarantined(
-        digest, node, reason, exchange, key, seen_ms, body, properties, raw.delivery_info["delivery_tag"]
-    )
+    return Quarantined(digest, node, reason, exchange, key, seen_ms, body, properties, raw.delivery_info["delivery_tag"])
 
 
 def _text(value: object) -> str:

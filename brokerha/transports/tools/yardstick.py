@@ -99,9 +99,7 @@ def round_trip(url: str, count: int = 300) -> Rate:
     def echo() -> None:
         with _connect(address) as connection:
             channel = connection.channel()
-            channel.basic_consume(
-                there, callback=lambda m: channel.basic_publish(amqp.Message(m.body), "", back), no_ack=True
-            )
+            channel.basic_consume(there, callback=lambda m: channel.basic_publish(amqp.Message(m.body), "", back), no_ack=True)
             while not stopping.is_set():
                 try:
                     connection.drain_events(timeout=0.5)

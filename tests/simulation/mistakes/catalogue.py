@@ -139,9 +139,7 @@ def _take_with_gap(self: Feed, sender: NodeId, report: Executed, mono_ms: int) -
 _on_executed = Feed.on_executed
 
 
-def _execute_again(
-    self: WorkerCore, is_execute: bool, first: int, items: tuple[Any, ...], view: int, now: Instant
-) -> None:
+def _execute_again(self: WorkerCore, is_execute: bool, first: int, items: tuple[Any, ...], view: int, now: Instant) -> None:
     if is_execute and items and first <= self.applied:
         self._line.pieces.append(piece(first, items, kind=True))
     else:

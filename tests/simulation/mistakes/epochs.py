@@ -125,9 +125,7 @@ def _low_above(*arguments: Any) -> Epoch:
     return replace(decide(*arguments), above=0)
 
 
-def _again_what_is_synchronised(
-    number: EpochId, reports: Iterable[EpochReport], _is_synchronised: object, *more: Any
-) -> Epoch:
+def _again_what_is_synchronised(number: EpochId, reports: Iterable[EpochReport], _is_synchronised: object, *more: Any) -> Epoch:
     return decide(number, reports, never, *more)
 
 

@@ -160,7 +160,10 @@ CHOOSING_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
         (epochs_module, "keeps_sides", _of_side),
         (proposing_module, "keeps_sides", _of_side),
     ],
-    "a strategy of some of the masters": lambda: [(choosing_module, "obstacle", lambda *_: ""), (proposing_module, "allowed", _of_some)],
+    "a strategy of some of the masters": lambda: [
+        (choosing_module, "obstacle", lambda *_: ""),
+        (proposing_module, "allowed", _of_some),
+    ],
     "held by a majority where sides may part": lambda: [(PeerTable, "choose", _as_the_file_says)],
     "strategy of the first reporter": lambda: [(proposing_module, "mode_of", _of_the_first)],
     "the step is left before all have what came before it": lambda: [(choosing_module, "JOINT", _Unfinished(JOINT))],

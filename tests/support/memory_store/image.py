@@ -115,9 +115,7 @@ class MemoryImage:
         def between(low: bytes, high: bytes) -> bytes:
             return range_digest(key_digest(key, value) for key, value in self.keys.items() if low <= key < high)
 
-        return Before(
-            self.keys.get, lambda kind, name: self.changed.get((kind, name), 0), packed(self.fingerprint), between
-        )
+        return Before(self.keys.get, lambda kind, name: self.changed.get((kind, name), 0), packed(self.fingerprint), between)
 
     def content(self) -> Content:
         """This state, for snapshots."""

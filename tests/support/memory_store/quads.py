@@ -49,9 +49,7 @@ class LineChange:
                 come.add(line)
 
 
-def changes_of_repositories(
-    repositories: dict[str, set[str]], operations: list[Checked], control: ControlChange
-) -> list[Change]:
+def changes_of_repositories(repositories: dict[str, set[str]], operations: list[Checked], control: ControlChange) -> list[Change]:
     """What operations on repositories and on the control suite would change. Raises Rejected."""
     quads: dict[str, LineChange] = {}
     presence = Presence(repositories)

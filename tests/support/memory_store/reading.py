@@ -38,9 +38,7 @@ from tests.support.memory_store.quads import NO_SPARQL, LineChange, lines_of
 _TEXT, _JSON, _MSGPACK = "text/plain", "application/json", "application/x-msgpack"
 
 
-def read_image(
-    image: MemoryImage, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool]
-) -> ReadAnswer:
+def read_image(image: MemoryImage, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool]) -> ReadAnswer:
     """Answer one read. Raises InvalidRequest and what is below it; TimedOut for a walk that may not go on."""
     check_arguments(kind, name, arguments)
     if kind in WALKS:
@@ -74,9 +72,7 @@ def _walked(image: MemoryImage, walk: Walk) -> bytes:
     return walk.body(image.lsn, image.fingerprint, image.items, counts, image.repositories)
 
 
-def _answer(
-    image: MemoryImage, kind: str, name: str, arguments: dict[str, object], pending: Pending
-) -> tuple[str, bytes]:
+def _answer(image: MemoryImage, kind: str, name: str, arguments: dict[str, object], pending: Pending) -> tuple[str, bytes]:
     if kind == "fingerprint":
         counts = {repository: len(lines) for repository, lines in image.repositories.items()}
         return _JSON, report(image.lsn, image.fingerprint, image.items, counts)
@@ -100,9 +96,7 @@ def _answer(
     return "application/n-quads", "".join(f"{line} .\n" for line in sorted(lines)).encode()
 
 
-def _answer_of_keys(
-    image: MemoryImage, kind: str, name: str, arguments: dict[str, object], pending: Pending
-) -> tuple[str, bytes]:
+def _answer_of_keys(image: MemoryImage, kind: str, name: str, arguments: dict[str, object], pending: Pending) -> tuple[str, bytes]:
     if kind == "get":
         row_key = wanted_row_key(name, arguments)
         if (snapshot := text_argument(arguments, "snapshot")) is not None:

@@ -145,9 +145,7 @@ class MemoryStore:
         """Where the store stands."""
         return Applied(self._image.lsn, text_of(self._image.fingerprint), self._image.items)
 
-    def read(
-        self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True
-    ) -> ReadAnswer:
+    def read(self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True) -> ReadAnswer:
         """Answer a read of any kind but those that need SPARQL."""
         return read_image(self._image, kind, name, arguments, may_go_on)
 
@@ -175,7 +173,9 @@ class MemoryStore:
         queues: dict[str, MemoryQueue] = {}
         made = {change.repository for change in changes if isinstance(change, CreateRepository)}
         for change in changes:
-            is_known = not isinstance(change, (QuadsChanged, RemoveRepository)) or change.repository in made | image.repositories.keys()
+            is_known = (
+                not isinstance(change, (QuadsChanged, RemoveRepository)) or change.repository in made | image.repositories.keys()
+            )
             if not is_known:
                 raise StoreDiffers(f"LSN {lsn} changes repository {change[1]!r}, which is not here", lsn, UNKNOWN)
             if isinstance(change, (Published, Accept)):
@@ -252,9 +252,7 @@ class MemoryStore:
         left = self._parts().left_by(kept)
         return [*sorted([*kept, *copies, *left, Delete("delete", branches.TABLE, key)], key=order_of), *by]
 
-    def _changes_on_staged(
-        self, txid: TxId, timestamp: Timestamp, operations: list[Checked], by: list[By]
-    ) -> list[Change]:
+    def _changes_on_staged(self, txid: TxId, timestamp: Timestamp, operations: list[Checked], by: list[By]) -> list[Change]:
         """What becomes of a large transaction; nothing is changed yet. Raises Rejected, InvalidRequest."""
         image, last = self._image, operations[-1]
         parts = self._parts()
@@ -319,9 +317,7 @@ class MemoryStore:
         """Judge the expectations, then what becomes of queues; return their changes. Raises Rejected."""
         image = self._image
         judge_expectations(operations, image.before())
-        change = QueueChange(
-            txid, lambda queue, message_id: queue in image.queues and message_id in image.queues[queue].messages
-        )
+        change = QueueChange(txid, lambda queue, message_id: queue in image.queues and message_id in image.queues[queue].messages)
         for number, operation in enumerate(operations, 1):
             if isinstance(operation, ON_QUEUES):
                 change.add(number, operation)

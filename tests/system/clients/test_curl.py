@@ -17,9 +17,7 @@ def curl(*arguments: str) -> tuple[int, str]:
     """Status and body."""
     found = shutil.which("curl")
     assert found is not None, "there is no curl on this machine: install it (apt-get install curl)"
-    done = subprocess.run(
-        [found, "-sS", "-w", "\n%{http_code}", *arguments], capture_output=True, check=True, timeout=60
-    )
+    done = subprocess.run([found, "-sS", "-w", "\n%{http_code}", *arguments], capture_output=True, check=True, timeout=60)
     body, _, status = done.stdout.decode().rpartition("\n")
     return int(status), body
 
@@ -44,9 +42,7 @@ def test_statements_queries_and_updates(made: Door, tmp_path: Path) -> None:
     query = ("-G", "--data-urlencode", "query=SELECT ?o { <urn:a> ?p ?o } ORDER BY ?o")
     assert curl(*query, "-H", "Accept: text/csv", made.address) == (200, 'o\r\nsüß\r\n"x,y"\r\n')
     assert curl(*query, "-H", "Accept: text/tab-separated-values", made.address) == (200, '?o\n"süß"\n"x,y"\n')
-    assert (
-        '"süß"' in curl(*query, "-H", "Accept: application/sparql-results+json;q=0.9, text/csv;q=0.5", made.address)[1]
-    )
+    assert '"süß"' in curl(*query, "-H", "Accept: application/sparql-results+json;q=0.9, text/csv;q=0.5", made.address)[1]
     assert "<literal>süß</literal>" in curl(*query, "-H", "Accept: application/sparql-results+xml", made.address)[1]
     assert curl(*query, "-H", "Accept: image/png", made.address)[0] == 406
     ask = ("-G", "--data-urlencode", "query=ASK { ?s ?p 1 }", "-H", "Accept: text/boolean")
@@ -98,10 +94,7 @@ def test_a_transaction_by_hand(made: Door, tmp_path: Path, newer: bool) -> None:
         return curl("-X", "PUT", *arguments, where)
 
     assert action("ADD", *TURTLE, "-d", "<urn:a> <urn:p> 1, 2 .")[0] == 200
-    assert (
-        action("UPDATE", "-H", "Content-Type: application/sparql-update", "-d", "DELETE DATA { <urn:a> <urn:p> 2 }")[0]
-        == 200
-    )
+    assert action("UPDATE", "-H", "Content-Type: application/sparql-update", "-d", "DELETE DATA { <urn:a> <urn:p> 2 }")[0] == 200
     assert action("SIZE") == (200, "1")
     assert action(
         "QUERY", "-H", "Content-Type: application/sparql-query", "-d", "ASK { ?s ?p 2 }", "-H", "Accept: text/boolean"

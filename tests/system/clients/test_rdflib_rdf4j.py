@@ -69,9 +69,7 @@ def test_repositories_are_created_listed_found_and_deleted(client: RDF4JClient, 
 
 
 def test_statements_are_uploaded_counted_read_overwritten_and_deleted(repository: Repository, door: Door) -> None:
-    repository.upload(
-        quads("<urn:a> <urn:p> <urn:b>", "<urn:a> <urn:p> <urn:b> <urn:g>", "<urn:b> <urn:p> <urn:a> <urn:h>")
-    )
+    repository.upload(quads("<urn:a> <urn:p> <urn:b>", "<urn:a> <urn:p> <urn:b> <urn:g>", "<urn:b> <urn:p> <urn:a> <urn:h>"))
     data = Graph()
     data.add((A, P, TEXT))
     repository.upload(data.serialize(format="turtle"), content_type="text/turtle")
@@ -105,9 +103,7 @@ def test_statements_are_uploaded_counted_read_overwritten_and_deleted(repository
 
 
 def test_queries_and_updates_of_all_kinds(repository: Repository) -> None:
-    repository.update(
-        f"INSERT DATA {{ <urn:a> <urn:p> {TEXT.n3()} , 7 . GRAPH <urn:g> {{ <urn:a> <urn:p> <urn:b> }} }}"
-    )
+    repository.update(f"INSERT DATA {{ <urn:a> <urn:p> {TEXT.n3()} , 7 . GRAPH <urn:g> {{ <urn:a> <urn:p> <urn:b> }} }}")
 
     rows = repository.query("SELECT ?o { <urn:a> <urn:p> ?o } ORDER BY STR(?o)")
     # As in RDF4J, the default graph of such a store is the union of all graphs.
@@ -205,9 +201,7 @@ def test_a_commit_that_fails_leaves_nothing_and_can_be_rolled_back(repository: R
 
 def test_the_default_graph_is_the_union_where_the_configuration_says_so(client: RDF4JClient, door: Door) -> None:
     config = CONFIG.format(id=door.repository) + "[] config:rep.id '" + door.repository + "' ."
-    union = CONFIG.format(id=door.repository).replace(
-        "rdfs:label", "<urn:brokerha:config#union-default-graph> true ; rdfs:label"
-    )
+    union = CONFIG.format(id=door.repository).replace("rdfs:label", "<urn:brokerha:config#union-default-graph> true ; rdfs:label")
     with pytest.raises(httpx.HTTPStatusError):
         client.repositories.create(door.repository, config)
     repository = client.repositories.create(door.repository, union)

@@ -79,9 +79,7 @@ def test_updates_are_seen_by_the_next_query_and_by_the_others(filled: Door, send
     update.query()
     found = answer(wrapper(filled, SELECT))
     assert [row["o"]["value"] for row in found["results"]["bindings"]] == ["1"]
-    filled.everywhere(
-        "/sparql?query=ASK%7B%3Curn:a%3E%20%3Curn:p%3E%201%7D", lambda text: text == "true", Accept="text/boolean"
-    )
+    filled.everywhere("/sparql?query=ASK%7B%3Curn:a%3E%20%3Curn:p%3E%201%7D", lambda text: text == "true", Accept="text/boolean")
 
 
 def test_the_dataset_of_a_query_and_of_an_update_can_be_chosen(filled: Door) -> None:

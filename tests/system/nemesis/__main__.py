@@ -16,8 +16,12 @@ RESULTS = Path(__file__).resolve().parents[3] / "build" / "nemesis"
 
 def main() -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="nemesis", description="Everything happens to a cluster while everything is done with it.")
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(10_000), help="what the schedule is drawn from; a fresh one without it")
+    parser = argparse.ArgumentParser(
+        prog="nemesis", description="Everything happens to a cluster while everything is done with it."
+    )
+    parser.add_argument(
+        "--seed", type=int, default=secrets.randbelow(10_000), help="what the schedule is drawn from; a fresh one without it"
+    )
     parser.add_argument("--hours", type=float, default=0.1, help="how long; all families come once at least")
     parser.add_argument("--only", action="append", choices=sorted(FAULTS), help="these families of faults only")
     options = parser.parse_args()

@@ -45,10 +45,7 @@ class Teller(Endless):
                 transfer = self._draw.choice(TRANSFERS)
                 tries = 0
                 # An aborted one is run again from its reads on, as a user would.
-                while (
-                    not self._stop.is_set()
-                    and self._attempt(db, transfer, f"{self.name}-{number}-{tries}") != COMMITTED
-                ):
+                while not self._stop.is_set() and self._attempt(db, transfer, f"{self.name}-{number}-{tries}") != COMMITTED:
                     tries += 1
                     self._stop.wait(PAUSE_S * self._draw.random() * min(tries, 10))
 

@@ -64,9 +64,15 @@ def main() -> int:
         return 1
     load = os.getloadavg()
     lines = [f"## RabbitMQ {version}", ""]
-    lines += [f"{rounds} rounds, {writers} writers, load average {load[2]:.0f} to {load[0]:.0f} on {os.cpu_count()} processors. {page.summary()}.", ""]
+    lines += [
+        f"{rounds} rounds, {writers} writers, load average {load[2]:.0f} to {load[0]:.0f} on {os.cpu_count()} processors. {page.summary()}.",
+        "",
+    ]
     lines += ["| a node is | times | median s | worst s |", "|---|---|---|---|"]
-    lines += [f"| {FAULTS[family]} | {len(found)} | {statistics.median(found):.1f} | {max(found):.1f} |" for family, found in pauses.items()]
+    lines += [
+        f"| {FAULTS[family]} | {len(found)} | {statistics.median(found):.1f} | {max(found):.1f} |"
+        for family, found in pauses.items()
+    ]
     before = PAGE.read_text(encoding="utf-8")
     kept = re.sub(rf"\n## RabbitMQ {re.escape(version)}\n.*?(?=\n## |\Z)", "", before, flags=re.DOTALL).rstrip()
     PAGE.write_text(kept + "\n\n" + "\n".join(lines) + "\n", encoding="utf-8")

@@ -1,5 +1,7 @@
 """Clients of a cluster that suffers: each notes what it was told, and says afterwards what of that is not so.
 
+They are:
+
     Publisher      a key and a message beside it at once: every second one until it is answered, the others once and with ``apart="refuse"``
     Taker          takes these messages, at most once or at least once
     Coordinator    two-phase transactions, some of which it leaves prepared for another one to end
@@ -35,9 +37,7 @@ OK, REFUSED, UNKNOWN, READ = "ok", "refused", "unknown", "read"
 NOWHERE: Final = (errors.InvalidRequest, errors.NotReady, errors.Unreachable, errors.Aborted, errors.Rejected)
 """What says that nothing happened and nothing will (docs/guarantees.md)."""
 COMMITTED_SHARE: Final = 0.7
-COUNT: Final = (
-    "DELETE WHERE { <urn:%(name)s> <urn:counter> ?v } ; INSERT DATA { <urn:%(name)s> <urn:counter> %(value)d }"
-)
+COUNT: Final = "DELETE WHERE { <urn:%(name)s> <urn:counter> ?v } ; INSERT DATA { <urn:%(name)s> <urn:counter> %(value)d }"
 AGAIN: Final = (errors.OutcomeUnknown, errors.NotReady, errors.Unreachable)
 
 
@@ -231,10 +231,14 @@ class Coordinator(Telling):
             with contextlib.suppress(errors.NotReady, errors.Unreachable, errors.OutcomeUnknown):
                 became = decided(db.outcome(txid, timeout=5))
                 if became and (became == COMMITTED) != self.committed[key]:
-                    self.wrong.append(f"{key} ({txid}) was prepared, decided to be committed: {self.committed[key]}, and is {became}")
+                    self.wrong.append(
+                        f"{key} ({txid}) was prepared, decided to be committed: {self.committed[key]}, and is {became}"
+                    )
                 return bool(became)
         except (errors.Aborted, errors.Rejected) as error:
-            self.wrong.append(f"{key} ({txid}) was prepared, decided to be committed: {self.committed[key]}, and its end says {error}")
+            self.wrong.append(
+                f"{key} ({txid}) was prepared, decided to be committed: {self.committed[key]}, and its end says {error}"
+            )
             return True
         except errors.BrokerhaError as error:
             self.tell(UNKNOWN if isinstance(error, errors.OutcomeUnknown) else REFUSED)
@@ -253,9 +257,15 @@ def judge_two_phase(db: Session, place: str, coordinators: Sequence[Coordinator]
             db.end_transaction("commit" if decided_so[key] else "rollback", row["node"], row["txid"])
     keys = {key.decode() for key, _ in db.export(place).rows}
     bodies = bodies_in(db, place)
-    wrong = [f"{key} was decided to be committed: {is_so}, and is {'there' if key in keys else 'not there'}" for key, is_so in decided_so.items() if is_so != (key in keys)]
+    wrong = [
+        f"{key} was decided to be committed: {is_so}, and is {'there' if key in keys else 'not there'}"
+        for key, is_so in decided_so.items()
+        if is_so != (key in keys)
+    ]
     if sorted(keys) != sorted(bodies):
-        wrong.append(f"keys and messages of two-phase transactions differ: {sorted(keys ^ set(bodies))[:5]}, {len(bodies)} messages")
+        wrong.append(
+            f"keys and messages of two-phase transactions differ: {sorted(keys ^ set(bodies))[:5]}, {len(bodies)} messages"
+        )
     return wrong
 
 
@@ -290,7 +300,11 @@ class Counting(Telling):
 
     def _run_reads(self) -> None:
         try:
-            ways: list[Callable[[int], int | None]] = [self._as_key, self._as_rdf, *(partial(self._at, door) for door in self.doors)]
+            ways: list[Callable[[int], int | None]] = [
+                self._as_key,
+                self._as_rdf,
+                *(partial(self._at, door) for door in self.doors),
+            ]
             for read in itertools.cycle(ways):
                 if self._stop.wait(PAUSE_S):
                     return
@@ -301,7 +315,9 @@ class Counting(Telling):
                 elif least <= value <= self.tried:
                     self.told[READ] += 1
                 else:
-                    self.wrong.append(f"{self.name} read {value} by {read} after it knew {least} at LSN {lsn}, and had tried {self.tried}")
+                    self.wrong.append(
+                        f"{self.name} read {value} by {read} after it knew {least} at LSN {lsn}, and had tried {self.tried}"
+                    )
         except BaseException as fault:  # noqa: BLE001  (told by join)
             self.fault = fault
 

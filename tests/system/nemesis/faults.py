@@ -227,7 +227,11 @@ def storm(site: NemesisSite, _draw: random.Random) -> Iterator[str]:
                 with contextlib.suppress(OSError):
                     # Begun and never ended, as a client does that hangs.
                     connection = opened.enter_context(socket.create_connection(place, timeout=1))
-                    connection.sendall(b"AMQP\0\0\x09\x01" if place[1] in {b.amqp_port for b in site.brokers.nodes} else b"GET /kv/x HTTP/1.1\r\nHost")
+                    connection.sendall(
+                        b"AMQP\0\0\x09\x01"
+                        if place[1] in {b.amqp_port for b in site.brokers.nodes}
+                        else b"GET /kv/x HTTP/1.1\r\nHost"
+                    )
         yield f"{STORM} connections to each of {len(places)} doors"
 
 
@@ -297,7 +301,11 @@ def roles(site: NemesisSite, draw: random.Random) -> Iterator[str]:
         site.do("node", "pause", node)
         yield f"{node} paused"
         # The coin is of the primary of that moment: another one asks for another coin.
-        site.until(lambda: not (site.typed("node", "coin", node).returncode or site.typed("node", "continue", node).returncode), f"{node} goes on", 90)
+        site.until(
+            lambda: not (site.typed("node", "coin", node).returncode or site.typed("node", "continue", node).returncode),
+            f"{node} goes on",
+            90,
+        )
     else:
         node = draw.choice(site.workers[:2])
         site.do("worker", "off", node, "--force")

@@ -91,13 +91,20 @@ class Page:
     def text(self) -> str:
         """The page, as Markdown."""
         workloads = sorted({workload for row in self._told.values() for workload in row})
-        lines = [f"# {self.summary()}", "", "Acknowledged / refused / unknown, and reads where there are any; pauses are of the slowest writer, in seconds.", ""]
+        lines = [
+            f"# {self.summary()}",
+            "",
+            "Acknowledged / refused / unknown, and reads where there are any; pauses are of the slowest writer, in seconds.",
+            "",
+        ]
         lines.append("| fault | times | " + " | ".join(workloads) + " | median pause | longest |")
         lines.append("|---|" + "---|" * (len(workloads) + 3))
         for family, row in sorted(self._told.items()):
             pauses = self._pauses[family]
             cells = [_cell(row[workload]) for workload in workloads]
-            lines.append(f"| {family} | {self.faults[family]} | {' | '.join(cells)} | {statistics.median(pauses):.1f} | {max(pauses):.1f} |")
+            lines.append(
+                f"| {family} | {self.faults[family]} | {' | '.join(cells)} | {statistics.median(pauses):.1f} | {max(pauses):.1f} |"
+            )
         lines += ["", *(f"- {violation}" for violation in self.violations[:VIOLATIONS_SHOWN])]
         return "\n".join(lines).rstrip() + "\n"
 

@@ -67,12 +67,19 @@ class Nemesis:
         # Of two answers the second is to what was begun after the first.
         before, deadline = self._done(), time.monotonic() + ANSWERS_WITHIN_S
         while slow := [name for name, count in self._done().items() if count < before.get(name, 0) + 2]:
-            assert time.monotonic() < deadline, f"no answers for {slow} within {ANSWERS_WITHIN_S:.0f} s: {self._errors(slow)}\n{self.site.log_tail()}"
+            assert time.monotonic() < deadline, (
+                f"no answers for {slow} within {ANSWERS_WITHIN_S:.0f} s: {self._errors(slow)}\n{self.site.log_tail()}"
+            )
             time.sleep(0.02)
 
     def _errors(self, clients: Sequence[str]) -> list[str]:
         """What these were told last, as far as they keep it."""
-        return [f"{name}: {dict(errors)}" for workload in self.workloads for name, errors in workload.errors().items() if name in clients]
+        return [
+            f"{name}: {dict(errors)}"
+            for workload in self.workloads
+            for name, errors in workload.errors().items()
+            if name in clients
+        ]
 
     def _step(self, step: Step, pauses: Pauses) -> None:
         time.sleep(step.rest_s)
@@ -94,7 +101,9 @@ class Nemesis:
         longest = self.longest = pauses.longest()
         self.page.step(step.family, step.also, fresh, longest)
         slowest = max(longest, key=longest.__getitem__, default="nobody")
-        self._say(f"{step.number:4} {', '.join(what)}: {time.monotonic() - began_s:.1f} s, {slowest} waited for {longest.get(slowest, 0.0):.1f} s")
+        self._say(
+            f"{step.number:4} {', '.join(what)}: {time.monotonic() - began_s:.1f} s, {slowest} waited for {longest.get(slowest, 0.0):.1f} s"
+        )
 
     def _ended(self) -> list[str]:
         """Processes that ended by themselves since the last time; they are started again."""
@@ -154,7 +163,9 @@ def opened(folder: Path, title: str, seed: int, say: Callable[[str], None]) -> I
             site.close()
 
 
-def run(folder: Path, seed: int, seconds: float, families: Sequence[str] = tuple(FAULTS), say: Callable[[str], None] = print) -> Page:
+def run(
+    folder: Path, seed: int, seconds: float, families: Sequence[str] = tuple(FAULTS), say: Callable[[str], None] = print
+) -> Page:
     """Run a seed for so long, and for all families once at least."""
     steps = schedule(seed, families)
     with opened(folder, f"Nemesis, seed {seed}", seed, say) as nemesis:

@@ -39,7 +39,9 @@ class NemesisSite(TxSite):
 
     def __init__(self, folder: Path, brokers: BrokerCluster, url: str) -> None:
         node = brokers.nodes[0]
-        super().__init__(folder, BrokerSource(node.amqp_url, node.management_url, "a cluster", node), url, others=2, settings=SETTINGS)
+        super().__init__(
+            folder, BrokerSource(node.amqp_url, node.management_url, "a cluster", node), url, others=2, settings=SETTINGS
+        )
         self.brokers = brokers
         self.vhost = unquote(urlsplit(url.partition(";")[0]).path[1:])
         self.ended: list[str] = []

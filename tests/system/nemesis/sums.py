@@ -24,7 +24,13 @@ def number(text: str) -> float:
 
 def summed(pages: Sequence[str]) -> str:
     """All pages as one. Raises ValueError for what is none."""
-    rows, sums, times, acknowledged, longest = [], dict.fromkeys(FIGURES, 0.0), defaultdict[str, int](int), defaultdict[str, dict[str, int]](dict), defaultdict[str, float](float)
+    rows, sums, times, acknowledged, longest = (
+        [],
+        dict.fromkeys(FIGURES, 0.0),
+        defaultdict[str, int](int),
+        defaultdict[str, dict[str, int]](dict),
+        defaultdict[str, float](float),
+    )
     workloads: list[str] = []
     for page in pages:
         head, *lines = page.splitlines()
@@ -43,7 +49,13 @@ def summed(pages: Sequence[str]) -> str:
                 of_family = acknowledged[family]
                 of_family[workload] = of_family.get(workload, 0) + int(number(cell.partition(" ")[0]))
     total = " | ".join(f"{sums[figure]:,.1f}" if figure == "minutes" else f"{int(sums[figure]):,}" for figure in FIGURES)
-    written = [f"| seed | broker | {COLUMNS} |", "|---|" + "---|" * (len(FIGURES) + 1), *sorted(rows), f"| **all** | | {total} |", ""]
+    written = [
+        f"| seed | broker | {COLUMNS} |",
+        "|---|" + "---|" * (len(FIGURES) + 1),
+        *sorted(rows),
+        f"| **all** | | {total} |",
+        "",
+    ]
     written += ["| fault | times | " + " | ".join(workloads) + " | longest pause, s |", "|---|" + "---|" * (len(workloads) + 2)]
     for family in sorted(times):
         cells = " | ".join(f"{acknowledged[family][workload]:,}" for workload in workloads)

@@ -62,9 +62,7 @@ def test_two_nodes_that_differ_at_one_lsn_are_a_fault_although_the_totals_agree(
         ({"a": {"east/1": -7, "west/1": 7}}, ABORTED, "a changed {'east/1': -7, 'west/1': 7}, and was to change"),
     ],
 )
-def test_each_broken_promise_is_a_fault(
-    books: BankBooks, ledger: dict[str, Changes], resolved: str, fault: str
-) -> None:
+def test_each_broken_promise_is_a_fault(books: BankBooks, ledger: dict[str, Changes], resolved: str, fault: str) -> None:
     books.resolve("d", resolved)
     expected = {place: OPENING.places[place] for place in OPENING.places}
     for changes in ledger.values():

@@ -20,7 +20,21 @@ from tests.system.nemesis.schedule import schedule
 from tests.system.nemesis.site import NemesisSite
 
 SEED = 15
-SHORT = ("kill primary", "kill", "kill", "stop", "pause primary", "clock", "disk full", "broker restart", "broker kill", "broker drain", "connections", "purge", "delete")
+SHORT = (
+    "kill primary",
+    "kill",
+    "kill",
+    "stop",
+    "pause primary",
+    "clock",
+    "disk full",
+    "broker restart",
+    "broker kill",
+    "broker drain",
+    "connections",
+    "purge",
+    "delete",
+)
 
 
 def test_a_seed_repeats_its_schedule_and_each_family_comes_before_one_comes_again() -> None:

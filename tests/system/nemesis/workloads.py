@@ -1,5 +1,7 @@
 """What is done on a cluster that suffers, all at once, in laps: each with names of its own, judged when it is over.
 
+They are:
+
     keys         one writer for each door that insists on an answer, one over a pipeline: keys, and counters in a graph    (writers.py)
     queues       keys with messages beside them, sent once or until they are answered; messages are taken
     bank         transfers between tables, a graph and queues by transactions; all nodes are read at one LSN               (bank.py)

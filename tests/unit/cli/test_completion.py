@@ -38,7 +38,7 @@ def offered(program: Path, *words: str) -> list[str]:
     # Typer asks which shell its parent is: bash must not make way for the only command.
     script = bash("brokerha --show-completion; true")
     found = bash(
-        f'{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words)}; '
+        f"{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words)}; "
         '[[ "$(complete -p brokerha)" == *"-o default -F _brokerha_completion "* ]] || exit 9; _brokerha_completion brokerha; '
         'printf "%s\\n" "${COMPREPLY[@]}"'
     )

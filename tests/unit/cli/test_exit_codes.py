@@ -60,9 +60,7 @@ WITHOUT = (
     (exits.CONFIGURATION, "init supervisord -c wrong.toml"),
     (exits.CONFIGURATION, "up -c wrong.toml"),
 )
-GONE = (
-    '[cluster]\nname = "gone"\nbroker = "amqp://127.0.0.1:{port}/x"\n[[master]]\nid = "m1"\nhttp = "127.0.0.1:{next}"\n'
-)
+GONE = '[cluster]\nname = "gone"\nbroker = "amqp://127.0.0.1:{port}/x"\n[[master]]\nid = "m1"\nhttp = "127.0.0.1:{next}"\n'
 
 
 @pytest.fixture(scope="module")

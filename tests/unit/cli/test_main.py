@@ -90,9 +90,7 @@ def test_a_cluster_that_nobody_serves_is_exit_code_3_and_one_line(run, cluster, 
     (tmp_path / "data.nt").write_text("<a:a> <a:a> <a:a> .\n")
     (tmp_path / "orders.toml").write_text(FILE)
     away = Unreachable("no answer from 127.0.0.1:1")
-    cluster(
-        **dict.fromkeys(("status", "update", "query", "load", "get", "put", "delete", "log", "outcome", "wait"), away)
-    )
+    cluster(**dict.fromkeys(("status", "update", "query", "load", "get", "put", "delete", "log", "outcome", "wait"), away))
     ran = run(*command.split(), *CLUSTER_COMMANDS[command], "-c", "orders.toml")
     assert (ran.code, ran.out) == (3, "")
     assert ran.err.startswith("brokerha: ")
@@ -212,9 +210,7 @@ def test_a_cluster_file_without_http_is_reached_through_its_broker(tmp_path):
 
 def test_an_embedded_cluster_without_http_cannot_be_reached(tmp_path):
     path = tmp_path / "orders.toml"
-    path.write_text(
-        FILE.replace('http = "127.0.0.1:1"\n', "").replace("amqp://guest:geheim@127.0.0.1:1/orders", "embedded://")
-    )
+    path.write_text(FILE.replace('http = "127.0.0.1:1"\n', "").replace("amqp://guest:geheim@127.0.0.1:1/orders", "embedded://"))
     with pytest.raises(errors.ConfigurationError, match="no master has an http address"):
         _ = Cluster(path).addresses
 
@@ -247,9 +243,7 @@ def test_help_loads_nothing_heavy(tmp_path):
         "print(sorted({name.split('.')[0] for name in sys.modules} & "
         "{'rich', 'kombu', 'pika', 'httpx2', 'starlette', 'pyoxigraph', 'lmdb', 'structlog', 'email', 'ssl'}), file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=False, cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stdout.startswith("Usage: brokerha [OPTIONS] COMMAND")
     assert done.stderr == "[]\n"
 

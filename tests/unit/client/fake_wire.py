@@ -54,9 +54,7 @@ class FakeWire:
         with self.changed:
             assert self.changed.wait_for(lambda: len(self.open) >= count, 5)
 
-    def read(
-        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: int, timeout_ms: int
-    ) -> Future[ReadOutcome]:
+    def read(self, kind: str, name: str, arguments: dict[str, Any], min_lsn: int, timeout_ms: int) -> Future[ReadOutcome]:
         self.reads.append((kind, name, arguments, min_lsn, timeout_ms))
         future: Future[ReadOutcome] = Future()
         if isinstance(self.read_answer, Exception):

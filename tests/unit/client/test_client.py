@@ -124,9 +124,7 @@ def test_checks_are_added_listed_and_removed(db: Session) -> None:
     db.put("items", "sku-1", "7")
     db.control_add("stock", "key", "items", "sku-1", ">= 0")
 
-    assert db.control_list() == [
-        {"name": "stock", "kind": "key", "target": "items", "text": "sku-1", "expected": ">= 0"}
-    ]
+    assert db.control_list() == [{"name": "stock", "kind": "key", "target": "items", "text": "sku-1", "expected": ">= 0"}]
     db.control_remove("stock")
     assert db.control_list() == []
     with pytest.raises(errors.Rejected, match="does not exist"):

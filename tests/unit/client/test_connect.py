@@ -60,12 +60,7 @@ def test_the_public_names_are_there() -> None:
 
 
 def test_every_type_of_the_page_has_a_name_for_annotations() -> None:
-    types = {
-        each
-        for part in api_page.PARTS
-        for each in part.types
-        if each.__module__ not in {aio.__name__, embedded.__name__}
-    }
+    types = {each for part in api_page.PARTS for each in part.types if each.__module__ not in {aio.__name__, embedded.__name__}}
 
     assert {getattr(brokerha, each.__name__) for each in types} == types
     assert {each.__name__ for each in types} | {

@@ -65,7 +65,9 @@ def test_before_the_first_write_all_are_asked_and_who_does_not_take_any_gets_non
     bench.well = {B, C}
     bench.nodes.greet()
     assert bench.nodes.current in {B, C}
-    wait_until(lambda: bench.nodes._standing[A].failures and not any(bench.nodes._standing[url].ask_at_s is not None for url in (B, C)))
+    wait_until(
+        lambda: bench.nodes._standing[A].failures and not any(bench.nodes._standing[url].ask_at_s is not None for url in (B, C))
+    )
     assert bench.write({B: 0.01, C: 0.01}, 50).keys() == {B, C}
     # And once only
     bench.nodes.greet()

@@ -91,9 +91,7 @@ def whole(connections: Connections, url: str) -> bytes:
 
 
 @pytest.mark.parametrize("answer", [WHOLE, CHUNKED, b"HTTP/1.1 204 No Content\r\n\r\n"])
-def test_a_connection_is_used_again_after_an_answer_that_was_read_to_its_end(
-    connections: Connections, answer: bytes
-) -> None:
+def test_a_connection_is_used_again_after_an_answer_that_was_read_to_its_end(connections: Connections, answer: bytes) -> None:
     node = Node(answer)
     for _ in range(3):
         assert whole(connections, node.url) == (b"" if b"204" in answer else b"body")
@@ -136,9 +134,7 @@ def test_a_connection_that_the_node_has_closed_meanwhile_is_not_used(connections
     node.close()
 
 
-def test_a_connection_that_was_kept_for_long_is_not_used(
-    connections: Connections, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_that_was_kept_for_long_is_not_used(connections: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connections, "KEEP_ALIVE_S", 0.0)
     node = Node(WHOLE)
     assert [whole(connections, node.url) for _ in range(2)] == [b"body"] * 2
@@ -258,9 +254,7 @@ def test_secrets_may_stand_in_files(tmp_path: Path) -> None:
     secret.write_text("p\n")
 
     assert identity_headers({"BROKERHA_TOKEN_FILE": str(secret)}) == {"Authorization": "Bearer p"}
-    assert identity_headers({"BROKERHA_USER": "u", "BROKERHA_PASSWORD_FILE": str(secret)}) == {
-        "Authorization": "Basic dTpw"
-    }
+    assert identity_headers({"BROKERHA_USER": "u", "BROKERHA_PASSWORD_FILE": str(secret)}) == {"Authorization": "Basic dTpw"}
 
 
 def test_a_file_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:

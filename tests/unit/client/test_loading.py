@@ -64,9 +64,7 @@ def test_a_transaction_ends_at_its_size_too(monkeypatch) -> None:
 
 def test_a_load_with_a_key_may_be_started_again_and_writes_the_same_transactions(tmp_path) -> None:
     file = tmp_path / "people.ttl"
-    file.write_text(
-        "@prefix : <urn:> . " + " ".join(f":p{number} :knows [ :name '{number}' ] ." for number in range(3000))
-    )
+    file.write_text("@prefix : <urn:> . " + " ".join(f":p{number} :knows [ :name '{number}' ] ." for number in range(3000)))
     wires = [FakeWire(applied), FakeWire(applied)]
 
     for wire in wires:

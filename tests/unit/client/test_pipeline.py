@@ -183,7 +183,5 @@ def test_thousands_of_writes_over_http_arrive_once_each_and_in_order(db: Session
         futures = [pipeline.put("t", f"{number % 10}", str(number)) for number in range(3000)]
 
     assert [future.result().lsn for future in futures] == list(range(1, 3001))
-    assert [served.front.keys["t", str(digit).encode()] for digit in range(10)] == [
-        str(2990 + n).encode() for n in range(10)
-    ]
+    assert [served.front.keys["t", str(digit).encode()] for digit in range(10)] == [str(2990 + n).encode() for n in range(10)]
     wait_until(lambda: served.network.batches < 2000)

@@ -108,9 +108,7 @@ def test_a_failed_expectation_is_aborted_and_may_be_run_again(db: Session) -> No
 
 
 @pytest.mark.parametrize("step", ["flush", "accept", "ping", "read", "commit", "commit with operations"])
-def test_one_that_its_master_does_not_have_any_more_is_aborted_and_may_be_run_again(
-    db: Session, served: Served, step: str
-) -> None:
+def test_one_that_its_master_does_not_have_any_more_is_aborted_and_may_be_run_again(db: Session, served: Served, step: str) -> None:
     steps = {
         "flush": lambda tx: (tx.put("t", "k", "v"), tx.flush()),
         "accept": lambda tx: tx.accept("q"),

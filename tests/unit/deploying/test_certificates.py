@@ -77,7 +77,9 @@ def test_clients_come_in_by_the_names_that_were_given_and_by_no_others(tmp_path:
 def test_what_is_there_and_good_stays_without_the_key_of_the_authority_too(tmp_path: Path) -> None:
     one = server(tmp_path, "10.0.0.1")
     assert made(tmp_path, one) == {"new"}
-    assert {each.status for each in compare(certificates_plan("orders", [one], tmp_path, NOW + timedelta(days=200), 397), tmp_path)} == {SAME}
+    assert {
+        each.status for each in compare(certificates_plan("orders", [one], tmp_path, NOW + timedelta(days=200), 397), tmp_path)
+    } == {SAME}
     (tmp_path / "ca.key").unlink()
     assert {each.status for each in compare(certificates_plan("orders", [one], tmp_path, NOW, 30), tmp_path)} == {SAME}
     with pytest.raises(ConfigurationError, match=r"w1 needs a certificate, and .*ca.key is not there: bring it back"):
@@ -89,7 +91,9 @@ def spoilt(folder: Path, name: str) -> None:
     path.write_text(path.read_text().replace("B", "C").replace("d", "e"))
 
 
-@pytest.mark.parametrize("why", ["a third of its time is left", "another name", "another key", "another authority", "no certificate"])
+@pytest.mark.parametrize(
+    "why", ["a third of its time is left", "another name", "another key", "another authority", "no certificate"]
+)
 def test_what_is_not_good_any_more_is_made_anew(tmp_path: Path, why: str) -> None:
     now = datetime.now(UTC)
     began = now - timedelta(days=270) if why == "a third of its time is left" else now

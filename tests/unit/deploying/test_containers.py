@@ -145,9 +145,7 @@ class _Alive(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize(("status", "is_healthy"), [(200, True), (503, False), (None, False)])
-def test_the_health_check_asks_whether_the_node_lives(
-    status: int | None, is_healthy: bool, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_health_check_asks_whether_the_node_lives(status: int | None, is_healthy: bool, monkeypatch: pytest.MonkeyPatch):
     command = json.loads(the("HEALTHCHECK").split("CMD ", maxsplit=1)[1])
     assert command[0] == "python"
     monkeypatch.setattr(_Alive, "status", status)
@@ -158,9 +156,7 @@ def test_the_health_check_asks_whether_the_node_lives(
             server.shutdown()
             server.server_close()
         environment = {"BROKERHA_URL": f"http://127.0.0.1:{port}", "PATH": os.environ["PATH"]}
-        done = subprocess.run(
-            [sys.executable, *command[1:]], env=environment, capture_output=True, check=False, timeout=60
-        )
+        done = subprocess.run([sys.executable, *command[1:]], env=environment, capture_output=True, check=False, timeout=60)
         if status is not None:
             server.shutdown()
     assert (done.returncode == 0) is is_healthy
@@ -178,9 +174,7 @@ def test_the_examples_are_made_from_their_cluster_files(example: str, tmp_path: 
     assert main(["init", "compose", "--deploy", "."]) == 0
     for path in (DOCKER / example).iterdir():
         if path.name != "secrets" and not path.name.startswith("definitions"):
-            assert (folder / path.name).read_text() == path.read_text(), (
-                f"make {example}/{path.name} again: brokerha init compose"
-            )
+            assert (folder / path.name).read_text() == path.read_text(), f"make {example}/{path.name} again: brokerha init compose"
     compose = compose_of(example)
     mounted = [volume.split(":")[0] for service in compose["services"].values() for volume in service["volumes"]]
     files = [each["file"] for each in compose["secrets"].values()]
@@ -233,9 +227,7 @@ def test_sites_meet_at_their_brokers_only():
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "m1"])
 def test_a_broker_that_cannot_be_a_service_is_refused(host: str, tmp_path: Path):
     config = cluster(ONE_SITE.replace("rabbitmq:5672", f"{host}:5672"), tmp_path)
-    with pytest.raises(
-        ConfigurationError, match="becomes a service: write another name, such as amqp://rabbitmq/orders"
-    ):
+    with pytest.raises(ConfigurationError, match="becomes a service: write another name, such as amqp://rabbitmq/orders"):
         compose_plan(config, tmp_path, tmp_path / "secrets")
 
 

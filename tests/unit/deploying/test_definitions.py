@@ -39,9 +39,7 @@ def made(
 
 
 def passwords(plan: Plan) -> dict[str, str]:
-    return {
-        file.path.stem: file.text.split("@")[0].rpartition(":")[2] for file in plan.files if file.path.suffix == ".url"
-    }
+    return {file.path.stem: file.text.split("@")[0].rpartition(":")[2] for file in plan.files if file.path.suffix == ".url"}
 
 
 def fits(hashed: str, password: str) -> bool:

@@ -17,7 +17,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[3]
-IMAGE = {"python_version": "3.11", "python_full_version": "3.11.14", "sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
+IMAGE = {
+    "python_version": "3.11",
+    "python_full_version": "3.11.14",
+    "sys_platform": "linux",
+    "platform_system": "Linux",
+    "os_name": "posix",
+}
 """Where the locks are used."""
 PIN = re.compile(r"^([a-zA-Z0-9._-]+)==(\S+) \\\n((?: +--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
 AGAIN = "run make lock"

@@ -200,8 +200,6 @@ def test_systemd_takes_the_units(tmp_path: Path):
         # Who runs it need not exist here.
         (place / name).write_text(re.sub(r"^User=.*$", "User=daemon", text, flags=re.MULTILINE), encoding="utf-8")
     files = [str(path) for path in place.glob("brokerha-*")]
-    done = subprocess.run(
-        ["systemd-analyze", "verify", *files], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = subprocess.run(["systemd-analyze", "verify", *files], capture_output=True, text=True, check=False, timeout=60)
     complaints = [line for line in done.stderr.splitlines() if "brokerha-" in line]
     assert (done.returncode, complaints) == (0, [])

@@ -77,9 +77,7 @@ def test_the_management_interface_is_asked_at_addresses_of_both_kinds(
 @pytest.mark.parametrize("url", ["http://h:port", "h:15672", "http://"])
 def test_a_management_url_that_is_none_is_told_and_ends_nothing(url: str):
     environ = {"BROKERHA_MANAGEMENT_URL": url}
-    fact, problem = broker_facts._management(
-        parse_addresses("amqp://127.0.0.1/c")[0], "BROKERHA_MANAGEMENT_URL", environ
-    )
+    fact, problem = broker_facts._management(parse_addresses("amqp://127.0.0.1/c")[0], "BROKERHA_MANAGEMENT_URL", environ)
     assert (fact, "does not answer" in problem) == (None, True)
 
 

@@ -71,15 +71,11 @@ def told(**changes: Any) -> list[Finding]:
 
 def linked(links: dict[str, str] | None) -> list[Finding]:
     """At the broker of m1, which is to fetch from those of m2 and m3."""
-    return judging.of_broker(
-        replace(BROKER, management=replace(TOLD, links=links)), replace(WANTED, linked=("m2", "m3"))
-    )
+    return judging.of_broker(replace(BROKER, management=replace(TOLD, links=links)), replace(WANTED, linked=("m2", "m3")))
 
 
 LINKS = {
-    f"{master} {exchange} to {exchange}": "running"
-    for master in ("m2", "m3")
-    for exchange in ("brokerha.sync", "brokerha.data")
+    f"{master} {exchange} to {exchange}": "running" for master in ("m2", "m3") for exchange in ("brokerha.sync", "brokerha.data")
 }
 """All that there should be."""
 

@@ -62,9 +62,7 @@ class Node:
         self.front = front or FakeFront()
         self.app = create_app(self.front, limits, guard, origins, prefix)
 
-    def ask(
-        self, method: str, target: str, body: bytes | str = b"", headers: dict[str, str] | None = None, **more: str
-    ) -> Asked:
+    def ask(self, method: str, target: str, body: bytes | str = b"", headers: dict[str, str] | None = None, **more: str) -> Asked:
         """One request; ``more`` are headers with _ for -."""
         data = body.encode() if isinstance(body, str) else body
         return asyncio.run(self.asked(method, target, [data], {**(headers or {}), **_named(more)}))

@@ -111,7 +111,10 @@ class FakeFront:
     def repositories(self) -> dict[str, list[str]]:
         """The quads of each, as lines of N-Quads."""
         names = json.loads(self.found("repositories")[1])
-        return {name: self.found("statements", name, accept="application/n-quads", context=[])[1].decode().splitlines() for name in names}
+        return {
+            name: self.found("statements", name, accept="application/n-quads", context=[])[1].decode().splitlines()
+            for name in names
+        }
 
     @property
     def keys(self) -> dict[tuple[str, bytes], bytes]:
@@ -208,9 +211,7 @@ class FakeFront:
 
     # ---- transactions
 
-    def transact(
-        self, action: str, txid: str, arguments: dict[str, Any], timeout_ms: int = 30_000
-    ) -> Future[dict[str, Any]]:
+    def transact(self, action: str, txid: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
         """Steps are carried out as they come; a silent node does them and does not say so."""
         if self.fault:
             raise self.fault

@@ -48,9 +48,7 @@ class FakeTransactions:
         """One step."""
         self.calls.append((action, txid, arguments))
         if action == "list":
-            rows = [
-                {"txid": name, "xid": tx.xid, "state": tx.state, "node": self.node_id} for name, tx in self.open.items()
-            ]
+            rows = [{"txid": name, "xid": tx.xid, "state": tx.state, "node": self.node_id} for name, tx in self.open.items()]
             return {"transactions": rows}
         if action == "begin":
             return self._begin(txid, arguments)

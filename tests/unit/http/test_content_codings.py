@@ -87,9 +87,7 @@ def test_another_coding_is_refused_with_those_that_are_read(node: Node, coding: 
         ("deflate", b"\xff\xff", "is not deflate"),
     ],
 )
-def test_a_broken_stream_is_refused_and_nothing_of_it_is_stored(
-    node: Node, coding: str, body: bytes, words: str
-) -> None:
+def test_a_broken_stream_is_refused_and_nothing_of_it_is_stored(node: Node, coding: str, body: bytes, words: str) -> None:
     answer = node.ask("PUT", "/kv/t/k", body, Content_Encoding=coding)
 
     assert answer.status == 400, answer.text

@@ -54,9 +54,7 @@ def test_on_loopback_a_door_needs_nothing(tmp_path: Path, address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:7201", ":7201", "10.0.0.1:7201", "example.org:7201"])
-def test_elsewhere_it_is_refused_without_tls_and_users(
-    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_elsewhere_it_is_refused_without_tls_and_users(tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigurationError, match=r"has no TLS: write http-certificate and http-key .*, or http-plain = true"):
         opened(tmp_path, address)
     made = make_certificate(tmp_path, "localhost")
@@ -80,7 +78,12 @@ def test_an_origin_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("prefix", "words"),
-    [("rdf4j-server", "write it as /rdf4j-server"), ("/a/", "none after"), ("/a b", "write it as"), ("/repositories", "paths of the door itself")],
+    [
+        ("rdf4j-server", "write it as /rdf4j-server"),
+        ("/a/", "none after"),
+        ("/a b", "write it as"),
+        ("/repositories", "paths of the door itself"),
+    ],
 )
 def test_a_prefix_that_cannot_be_one_stops_the_node(tmp_path: Path, prefix: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=f'http-prefix = "{prefix}".*{words}'):
@@ -107,9 +110,7 @@ def test_the_id_of_the_node_may_stand_in_the_names(tmp_path: Path) -> None:
     assert opened(tmp_path, "127.0.0.1:1", http_certificate="{id}.pem", http_key="{id}.key") is not None
 
 
-def test_a_users_file_is_read_again_and_a_slip_of_the_pen_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_users_file_is_read_again_and_a_slip_of_the_pen_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_users(tmp_path, monkeypatch, ("app", "write"))
     now_s = [100.0]
     users = UsersFile(tmp_path / "users.toml", lambda: now_s[0])

@@ -73,7 +73,9 @@ def test_the_page_keeps_to_its_policy_by_itself(node: Node) -> None:
 def test_no_script_turns_data_into_markup() -> None:
     for file in page.FILES.glob("*.js"):
         text = file.read_text(encoding="utf-8")
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|\.style\b", text), file.name
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|\.style\b", text), (
+            file.name
+        )
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), file.name
 
 
@@ -103,7 +105,9 @@ def test_every_label_names_a_field_and_every_section_a_heading() -> None:
 
     assert len(ids) == len(set(ids))
     assert set(named) <= set(ids)
-    asked = re.findall(r'(?:by|getElementById)\("([^"]+)"\)', "".join(file.read_text(encoding="utf-8") for file in page.FILES.glob("*.js")))
+    asked = re.findall(
+        r'(?:by|getElementById)\("([^"]+)"\)', "".join(file.read_text(encoding="utf-8") for file in page.FILES.glob("*.js"))
+    )
     assert set(asked) <= set(ids)
 
 
@@ -113,7 +117,9 @@ def test_every_label_names_a_field_and_every_section_a_heading() -> None:
 def test_the_page_is_told_the_status_and_how_each_state_is_coloured(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     status = node.front.status()
     row = status["nodes"][0]
-    status["nodes"] = [{**row, "id": word, **states.describe(word, "<b>")} for word in (states.OK, states.NO_MAJORITY, states.HALTED)]
+    status["nodes"] = [
+        {**row, "id": word, **states.describe(word, "<b>")} for word in (states.OK, states.NO_MAJORITY, states.HALTED)
+    ]
     monkeypatch.setattr(node.front, "status", lambda timeout_ms: status)
 
     answer = node.get("/page/live")

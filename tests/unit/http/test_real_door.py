@@ -107,9 +107,7 @@ def test_what_is_compressed_is_executed_and_stored_as_what_it_means(door: httpx2
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 def test_json_ld_over_triple_terms_is_not_acceptable_and_names_what_is(door: httpx2.Client) -> None:
     door.put("/repositories/terms")
-    door.post(
-        "/repositories/terms/statements", content="<urn:a> <urn:b> <<( <urn:a> <urn:b> <urn:c> )>> .", headers=NQUADS
-    )
+    door.post("/repositories/terms/statements", content="<urn:a> <urn:b> <<( <urn:a> <urn:b> <urn:c> )>> .", headers=NQUADS)
 
     answer = door.get("/repositories/terms/statements", headers={"Accept": "application/ld+json"})
 
@@ -121,9 +119,7 @@ def test_json_ld_over_triple_terms_is_not_acceptable_and_names_what_is(door: htt
 def test_a_client_of_rdf4j_finds_below_its_prefix_what_it_loaded_into_graphs(door: httpx2.Client) -> None:
     books = "/rdf4j-server/repositories/books"
     assert door.put(books, content=STORE, headers=TURTLE).status_code == 204
-    assert (
-        door.post(f"{books}/statements", content="<urn:a> <urn:b> <urn:c> <urn:g> .", headers=NQUADS).status_code == 204
-    )
+    assert door.post(f"{books}/statements", content="<urn:a> <urn:b> <urn:c> <urn:g> .", headers=NQUADS).status_code == 204
     query = "query=SELECT+%2A+%7B%3Fs+%3Fp+%3Fo%7D"
 
     answer = door.post(f"{books}?{query}&timeout=-1", content=query, headers={**FORM, "Accept": "text/csv"})

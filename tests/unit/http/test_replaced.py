@@ -31,6 +31,4 @@ def test_a_file_that_could_not_be_read_is_tried_again_although_nobody_replaces_i
         is_readable = True
         now_s[0] += LOOK_EVERY_S
         assert current() == "another"
-    assert [each["log_level"] for each in logs] == ["warning", "info"], (
-        "a line for what changed, and not one each second"
-    )
+    assert [each["log_level"] for each in logs] == ["warning", "info"], "a line for what changed, and not one each second"

@@ -14,9 +14,13 @@ from tests.unit.http.asking import FORM, NQUADS, QUERY, UPDATE, Asked, Node
 SPARQL = "/repositories/main/sparql"
 DATA = "".join(f"<urn:s{n}> <urn:p> {n}0 <http://x/g{n}> .\n".replace(f"{n}0", f'"{n}"') for n in (1, 2, 3))
 BOTH = "ASK { <urn:s1> <urn:p> ?a . <urn:s2> <urn:p> ?b }"
-EACH_NAMED = "ASK { GRAPH ?g { <urn:s1> <urn:p> ?a } GRAPH ?h { <urn:s2> <urn:p> ?b } FILTER NOT EXISTS { GRAPH ?i { <urn:s3> ?p ?o } } }"
+EACH_NAMED = (
+    "ASK { GRAPH ?g { <urn:s1> <urn:p> ?a } GRAPH ?h { <urn:s2> <urn:p> ?b } FILTER NOT EXISTS { GRAPH ?i { <urn:s3> ?p ?o } } }"
+)
 FULL = "ASK { <urn:s3> <urn:p> ?c GRAPH ?g { <urn:s1> <urn:p> ?a } FILTER NOT EXISTS { <urn:s1> ?p ?o } }"
-COPY = "INSERT { GRAPH <urn:new> { ?s <urn:in> ?in } } WHERE { { GRAPH ?in { ?s ?p ?o } } UNION { ?s ?p ?o BIND('default' AS ?in) } }"
+COPY = (
+    "INSERT { GRAPH <urn:new> { ?s <urn:in> ?in } } WHERE { { GRAPH ?in { ?s ?p ?o } } UNION { ?s ?p ?o BIND('default' AS ?in) } }"
+)
 JSON = {"Accept": "application/sparql-results+json"}
 
 
@@ -102,9 +106,7 @@ def test_update_dataset_default_graph_default_graphs_named_graphs_and_full(
 ) -> None:
     text = f"INSERT DATA {{ GRAPH <urn:y> {{ <urn:s4> <urn:p> 4 }} }} ; {COPY}"
     assert filled.ask("POST", f"{SPARQL}?{more}", text, UPDATE).status == 204
-    rows = filled.get(
-        f"{SPARQL}?query={quote('SELECT * { GRAPH <urn:new> { ?s <urn:in> ?in } }')}", Accept="text/csv"
-    ).text
+    rows = filled.get(f"{SPARQL}?query={quote('SELECT * { GRAPH <urn:new> { ?s <urn:in> ?in } }')}", Accept="text/csv").text
     found = {tuple(row.split(",")) for row in rows.split()[1:]}
     assert {(s.removeprefix("urn:"), i.removeprefix("http://x/")) for i, s in found} == wanted
 
@@ -145,9 +147,7 @@ def test_update_base_uri(filled: Node) -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_must_be_refused(
-    filled: Node, name: str, method: str, more: str, body: bytes, headers: dict[str, str]
-) -> None:
+def test_what_must_be_refused(filled: Node, name: str, method: str, more: str, body: bytes, headers: dict[str, str]) -> None:
     answer = filled.ask(method, f"{SPARQL}?{more}", body, headers)
     assert 400 <= answer.status < 500, f"{name}: {answer.status}"
     assert filled.get("/repositories/main/size").text == "3"

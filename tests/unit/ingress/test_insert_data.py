@@ -40,8 +40,7 @@ def block(draw: st.DrawFn, least: int = 0) -> str:
     """Statements, the last one with its dot or without."""
     statements = draw(st.lists(statement, min_size=least, max_size=4))
     return "".join(
-        text + draw(between if left else last)
-        for left, text in zip(range(len(statements) - 1, -1, -1), statements, strict=True)
+        text + draw(between if left else last) for left, text in zip(range(len(statements) - 1, -1, -1), statements, strict=True)
     )
 
 

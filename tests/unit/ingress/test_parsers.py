@@ -40,9 +40,7 @@ def test_errors_are_those_of_the_function(parsers: Parsers) -> None:
 @pytest.mark.parametrize(
     ("number", "problem"), [(signal.SIGSEGV, "stack"), (signal.SIGABRT, "memory"), (signal.SIGXCPU, "processor time")]
 )
-def test_a_body_that_ends_its_parser_is_refused_and_the_next_one_is_parsed(
-    parsers: Parsers, number: int, problem: str
-) -> None:
+def test_a_body_that_ends_its_parser_is_refused_and_the_next_one_is_parsed(parsers: Parsers, number: int, problem: str) -> None:
     with pytest.raises(InvalidRequest, match=problem):
         parsers.run(hostile_work.end_by, int(number))
     assert parsers.ended == 1

@@ -195,9 +195,7 @@ def test_a_large_answer_comes_whole(data: Path, front: Front, worker: AnsweringT
     run(data, test, "w1")
 
 
-def test_rows_of_a_copy_that_was_distrusted_meanwhile_are_not_sent(
-    data: Path, front: Front, worker: AnsweringThread
-) -> None:
+def test_rows_of_a_copy_that_was_distrusted_meanwhile_are_not_sent(data: Path, front: Front, worker: AnsweringThread) -> None:
     async def test(reads: LocalReads) -> None:
         later = asyncio.ensure_future(reads.read(("w1",), wanted("later")))
         await held_by(front, 1)
@@ -319,9 +317,7 @@ def test_a_door_that_sends_what_is_no_read_is_cut_off_and_nobody_else(
     run(data, test, "w1")
 
 
-def test_of_two_near_workers_the_one_with_less_to_do_is_asked(
-    data: Path, front: Front, worker: AnsweringThread
-) -> None:
+def test_of_two_near_workers_the_one_with_less_to_do_is_asked(data: Path, front: Front, worker: AnsweringThread) -> None:
     other = Front()
     second = answering(data, other, "w2")
 
@@ -352,9 +348,7 @@ def test_a_near_worker_gets_no_more_than_a_few_at_once_while_there_are_others_el
     run(data, test, "w1")
 
 
-def test_a_door_that_does_not_take_its_answers_is_read_no_further(
-    data: Path, front: Front, worker: AnsweringThread
-) -> None:
+def test_a_door_that_does_not_take_its_answers_is_read_no_further(data: Path, front: Front, worker: AnsweringThread) -> None:
     with socket.socket(socket.AF_UNIX) as door:
         door.connect(str(data / "w1" / SOCKET))
         door.settimeout(1.0)
@@ -370,9 +364,7 @@ def test_a_door_that_does_not_take_its_answers_is_read_no_further(
     run(data, test, "w1")
 
 
-def test_only_the_user_of_the_worker_may_connect_and_what_a_killed_one_left_is_replaced(
-    data: Path, front: Front
-) -> None:
+def test_only_the_user_of_the_worker_may_connect_and_what_a_killed_one_left_is_replaced(data: Path, front: Front) -> None:
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(data / "w1" / SOCKET))
     worker = answering(data, front)
@@ -408,9 +400,7 @@ def test_a_worker_whose_socket_cannot_be_made_does_without(tmp_path: Path, front
 # ---- without an event loop
 
 
-def test_a_thread_without_an_event_loop_is_answered_by_futures(
-    data: Path, front: Front, worker: AnsweringThread
-) -> None:
+def test_a_thread_without_an_event_loop_is_answered_by_futures(data: Path, front: Front, worker: AnsweringThread) -> None:
     near = AskingThread(LocalReads("c", data, PATIENCE_S), "m1 near reads")
     while (found := near.read(("w1",), wanted()).result(WAIT_S)) is None:
         threading.Event().wait(0.01)

@@ -145,7 +145,9 @@ def held(tmp_path: Path) -> Iterator[Path]:
         "import sys, pathlib; from brokerha.log.disks import FileDisk; from brokerha.log.log import Log\n"
         "log = Log(FileDisk(pathlib.Path(sys.argv[1])), 'orders', 'm1'); print(flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "m1")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "m1")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         yield tmp_path / "m1"

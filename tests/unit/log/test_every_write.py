@@ -220,8 +220,6 @@ def test_a_crash_at_every_write_of_a_load_leaves_the_old_log_or_the_new_one(seed
     assert moment > 20
 
 
-
-
 def test_what_a_failed_sync_left_is_never_told_and_written_anew_by_the_next_start() -> None:
     # Given a turn whose sync failed: what a reader sees of it is on no platter, and no later sync would write it
     disk = SimDisk("failing")

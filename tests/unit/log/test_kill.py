@@ -43,9 +43,7 @@ while True:
 def acknowledged_before_kill(directory: Path, turns: int) -> int:
     """Let a process append, kill it after some turns, and return the last LSN that it was told is durable."""
     root = Path(__file__).resolve().parents[3]
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(directory)], stdout=subprocess.PIPE, text=True, cwd=root
-    ) as writer:
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(directory)], stdout=subprocess.PIPE, text=True, cwd=root) as writer:
         assert writer.stdout is not None
         for _ in range(turns):
             writer.stdout.readline()

@@ -120,9 +120,7 @@ class Author:
         self.used[origin] = len(self.streams[origin])
         return self.used[origin]
 
-    def install(
-        self, number: int, recovered: Sequence[Ordered], gaps: dict[str, int], proposer: str = "m2"
-    ) -> EpochInstalled:
+    def install(self, number: int, recovered: Sequence[Ordered], gaps: dict[str, int], proposer: str = "m2") -> EpochInstalled:
         starts = {origin: self.begin(origin, gaps.get(origin, 0)) for origin in {**self.streams, **gaps}}
         base = next((txid for txid, lsn in self.known.items() if lsn == self.lsn), "")
         members = tuple(sorted(starts))

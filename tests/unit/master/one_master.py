@@ -19,9 +19,7 @@ from tests.unit.replication.benches import results, text
 class OneMaster:
     """A master that has settled, with workers in sync at LSN 5, and its commands."""
 
-    def __init__(
-        self, workers: tuple[str, ...] = ("w1", "w2"), *, protect: bool = True, split_recovery: str = "quorum"
-    ) -> None:
+    def __init__(self, workers: tuple[str, ...] = ("w1", "w2"), *, protect: bool = True, split_recovery: str = "quorum") -> None:
         feed = FeedConfig(workers, others=("w8", "w9"), unreadable=tuple(w for w in workers if w == "w3"))
         self.config = MasterConfig(SyncConfig("m1", ("m1",), split_recovery=split_recovery), feed)
         self.journal = memory_log("m1", "journal-of-m1")

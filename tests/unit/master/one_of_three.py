@@ -23,9 +23,7 @@ ROW = Row("", "", 1, 1, FIRST, FIRST, 0, {}, 0, 0, (), known={"m1": "journal-of-
 class OneOfThree:
     """m1, whose file names all three unless told otherwise."""
 
-    def __init__(
-        self, members: tuple[NodeId, ...] = ("m1", *OTHERS), feed: FeedConfig | None = None, mode: str = "quorum"
-    ) -> None:
+    def __init__(self, members: tuple[NodeId, ...] = ("m1", *OTHERS), feed: FeedConfig | None = None, mode: str = "quorum") -> None:
         self.ms, self.number = 100_000, 0
         self.replies: list[Reply] = []
         self.sent: list[Outgoing] = []

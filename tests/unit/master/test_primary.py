@@ -43,9 +43,7 @@ class Bench:
             role.on_vote(sender, Vote(10, is_granted=True, promised=10, last=(1, 0)), self.now)
         assert role.take(self.now).change is not None
         self.journal.append([ViewStarted(10, "m1")])
-        self.primary = Primary(
-            role, self.journal, self.journal.state(), sync_timeout_ms=TIMEOUT_MS, goes_idle=goes_idle
-        )
+        self.primary = Primary(role, self.journal, self.journal.state(), sync_timeout_ms=TIMEOUT_MS, goes_idle=goes_idle)
         self.primary.role.moved((10, 1))
 
     @property
@@ -259,9 +257,7 @@ def test_a_backup_gets_a_snapshot_of_the_journal_when_it_asks_for_one() -> None:
     out = bench.primary.take(bench.now)
     assert out.decisions == (MakeSnapshot("s"),)
     bench.primary.answer(SnapshotMade("s", 1, "", 0, 64, (("journal", 1, b"x" * 32),), ""), bench.now)
-    offers = [
-        each.message for each in bench.primary.take(bench.now).messages if isinstance(each.message, SnapshotOffered)
-    ]
+    offers = [each.message for each in bench.primary.take(bench.now).messages if isinstance(each.message, SnapshotOffered)]
     assert [(offer.snapshot, offer.lsn) for offer in offers] == [("s", 1)]
 
 

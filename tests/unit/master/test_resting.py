@@ -81,9 +81,7 @@ def test_it_asks_for_nothing_loads_nothing_and_gives_nothing_away() -> None:
     ready = bench.turn()
     assert bench.said(ready, RecordsWanted) == []
     assert ready.decisions == ()
-    assert [type(each) for each in (out.message for out in ready.messages) if type(each) is not Confirmed] == [
-        RecordsMissing
-    ]
+    assert [type(each) for each in (out.message for out in ready.messages) if type(each) is not Confirmed] == [RecordsMissing]
 
 
 def test_it_votes_and_never_stands() -> None:

@@ -70,9 +70,7 @@ def test_none_is_kept_that_is_too_old(journal: Log) -> None:
         ({}, {}, 0, 1),
     ],
 )
-def test_nothing_goes_that_is_needed(
-    journal: Log, pins: dict[str, Lsn], peers: dict[str, Lsn], executed: Lsn, below: Lsn
-) -> None:
+def test_nothing_goes_that_is_needed(journal: Log, pins: dict[str, Lsn], peers: dict[str, Lsn], executed: Lsn, below: Lsn) -> None:
     config = RetentionConfig(max_size=30)
     assert decided(config, journal, pins, peers, executed_lsn=executed) == Step(below, 1, ())
 
@@ -144,9 +142,7 @@ def test_it_looks_once_in_a_while_and_in_each_turn_while_there_is_more(journal: 
     assert retention.step(journal, Instant(5 + 2 * LOOK_MS, 0), Facts(110, 110)) == Step(81, 1, ())
 
 
-def test_ids_stay_known_for_the_depth_whether_their_entries_are_held_or_not(
-    journal: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ids_stay_known_for_the_depth_whether_their_entries_are_held_or_not(journal: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("brokerha.log.content.MARK_LSNS", 10)
     config = RetentionConfig(max_size=30, max_depth_us=400)
     for below in range(11, 72, 10):

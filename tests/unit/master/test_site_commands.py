@@ -29,9 +29,7 @@ def test_commands_are_known_by_name() -> None:
         bench.do("promote", node="m1")
 
 
-@pytest.mark.parametrize(
-    "name", ["worker-add", "worker-remove", "worker-on", "worker-off", "worker-trust", "worker-copy"]
-)
+@pytest.mark.parametrize("name", ["worker-add", "worker-remove", "worker-on", "worker-off", "worker-trust", "worker-copy"])
 @pytest.mark.parametrize("arguments", [{}, {"worker": ""}, {"worker": 7}, {"worker": None}])
 def test_a_command_about_a_worker_needs_its_name(name: str, arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest, match=f"the command {name}.* a name"):

@@ -140,7 +140,9 @@ def test_each_going_back_is_one_line_and_counted() -> None:
             for _ in range(2):
                 told.note(one.core)
     # Then there is a line for each, a warning where something lost its place
-    assert [(line["event"], line["log_level"], line["lsn"], line["given_up"], line["epoch"], line["lineage"]) for line in lines] == [
+    assert [
+        (line["event"], line["log_level"], line["lsn"], line["given_up"], line["epoch"], line["lineage"]) for line in lines
+    ] == [
         ("goes back", "warning", 3, 2, 5, 7),
         ("goes back", "info", 3, 0, 7, 9),
     ]

@@ -37,9 +37,7 @@ def go_on(journal: Journal, places: str, outcomes: str) -> None:
     first = journal.state().lsn + 1
     entries = tuple((1000 + n, txid, "m1") for n, txid in enumerate(places))
     results = tuple(
-        ("applied", "", b"e", fingerprint_after(n))
-        if word == "A"
-        else ("rejected", "too late", b"", fingerprint_after(n))
+        ("applied", "", b"e", fingerprint_after(n)) if word == "A" else ("rejected", "too late", b"", fingerprint_after(n))
         for n, word in enumerate(outcomes)
     )
     journal.append([Added(first, entries, {}, 2)])
@@ -136,9 +134,7 @@ def test_pages_go_on_where_the_one_before_ended_and_only_the_first_counts(journa
     assert [page["effects"] is None for page in pages] == [False, True, True]
 
 
-def test_effects_are_counted_within_bounds_and_it_is_told_of_how_many(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_effects_are_counted_within_bounds_and_it_is_told_of_how_many(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     old = went_back(journal)
     go_on(journal, "cefdkjh", "ARRAAA")
     journal.append([Rewound(5, 2, 3)])

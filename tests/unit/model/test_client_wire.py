@@ -56,9 +56,7 @@ def test_bad_batches_are_named(data: bytes) -> None:
         client_wire.decode_writes(data)
 
 
-@pytest.mark.parametrize(
-    "data", [b"\xc1", msgpack.packb([1]), msgpack.packb({"kind": 1}), msgpack.packb({"arguments": 3})]
-)
+@pytest.mark.parametrize("data", [b"\xc1", msgpack.packb([1]), msgpack.packb({"kind": 1}), msgpack.packb({"arguments": 3})])
 def test_bad_reads_are_named(data: bytes) -> None:
     with pytest.raises(InvalidRequest):
         client_wire.decode_read(data)

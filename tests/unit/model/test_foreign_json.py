@@ -10,9 +10,7 @@ from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.outside.foreign_json import DEPTH_LIMIT, parse_foreign_json
 
 
-@pytest.mark.parametrize(
-    "value", [None, 1.5, 'a\\"[{,', ["[" * 99, {"}": "\\"}], {"a": [1, "\U0001f600"]}, "\\ud800", [[[{}]]]]
-)
+@pytest.mark.parametrize("value", [None, 1.5, 'a\\"[{,', ["[" * 99, {"}": "\\"}], {"a": [1, "\U0001f600"]}, "\\ud800", [[[{}]]]])
 def test_what_is_json_is_read_as_it_is(value: object):
     assert parse_foreign_json(json.dumps(value)) == value
     assert parse_foreign_json(json.dumps(value, ensure_ascii=False)) == value
@@ -41,9 +39,7 @@ def test_what_is_no_value_or_too_deep_is_refused_with_its_reason(text: str, word
         parse_foreign_json(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["[" + "1," * 100 + "1]", "[" + "[]," * 60 + "1]", '{"a":"b"' + ',"a":"b"' * 100 + "}", '"' * 500]
-)
+@pytest.mark.parametrize("text", ["[" + "1," * 100 + "1]", "[" + "[]," * 60 + "1]", '{"a":"b"' + ',"a":"b"' * 100 + "}", '"' * 500])
 def test_more_items_than_allowed_are_refused_before_they_are_made(text: str):
     with pytest.raises(TooLarge, match="more than 100 items"):
         parse_foreign_json(text, 100)

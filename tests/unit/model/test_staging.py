@@ -34,8 +34,14 @@ def test_what_a_large_transaction_is_made_of(operations: list[Operation]) -> Non
     ("operations", "problem"),
     [
         ([STAGE], "stage comes with what is to be staged"),
-        ([STAGE, PUT, ("accept", "q", "tx.1")], "a part of a large transaction has add, delete, piece, publish, publish-pieces, put, remove, and not accept"),
-        ([STAGE, ("put", about.TABLE, about.setting_key("main", about.TITLE), b"x")], "table urn:brokerha:repositories is brokerha's own, and no part"),
+        (
+            [STAGE, PUT, ("accept", "q", "tx.1")],
+            "a part of a large transaction has add, delete, piece, publish, publish-pieces, put, remove, and not accept",
+        ),
+        (
+            [STAGE, ("put", about.TABLE, about.setting_key("main", about.TITLE), b"x")],
+            "table urn:brokerha:repositories is brokerha's own, and no part",
+        ),
         ([STAGE, ("piece", b"x"), PUT], "a piece of a message is a part for itself"),
         ([STAGE, ("piece", b"")], "a piece of a message has 1 byte or more"),
         ([("piece", b"x")], "piece is an operation of a part of a large transaction"),

@@ -37,9 +37,7 @@ def test_what_is_nested_too_deep_is_refused_in_little_memory(data: bytes) -> Non
 @pytest.mark.parametrize(
     "read", [client_wire.decode_writes, client_wire.decode_read, client_wire.decode_replies, unpack_operations]
 )
-@pytest.mark.parametrize(
-    "data", [*DEEP.values(), b"\x91" * 900 + b"\x01", b"\x93\xa3put\xa1t" + b"\x91" * 900 + b"\x01"]
-)
+@pytest.mark.parametrize("data", [*DEEP.values(), b"\x91" * 900 + b"\x01", b"\x93\xa3put\xa1t" + b"\x91" * 900 + b"\x01"])
 def test_a_request_that_is_nested_deep_is_an_invalid_request(read: Callable[[bytes], object], data: bytes) -> None:
     with pytest.raises(InvalidRequest) as refused:
         read(data)

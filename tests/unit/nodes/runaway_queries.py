@@ -33,9 +33,7 @@ class OneRepository(MemoryStore):
         self.repository = RdfRepository(directory)
         self.repository.commit([], [f'<urn:s{number}> <urn:p> "{number}"' for number in range(QUADS)], 1)
 
-    def read(
-        self, kind: str, name: str, arguments: dict[str, Any], may_go_on: Callable[[], bool] = lambda: True
-    ) -> ReadAnswer:
+    def read(self, kind: str, name: str, arguments: dict[str, Any], may_go_on: Callable[[], bool] = lambda: True) -> ReadAnswer:
         content_type, pieces = self.repository.query(arguments["query"], None, (), (), may_go_on)
         return ReadAnswer(content_type, 1, pieces)
 

@@ -43,9 +43,7 @@ class Site:
             self.start_worker(name)
         config = MasterConfig(SyncConfig("m1", ("m1",)), FeedConfig(("w1", "w2"), dead_after_ms=1000))
         wire = KombuTransport(self.url, "operated", "m1", 1, "master")
-        self.master = MasterNode(
-            config, "operated", memory_log("m1", "journal"), wire, SystemClock(), self.settings("m1")
-        )
+        self.master = MasterNode(config, "operated", memory_log("m1", "journal"), wire, SystemClock(), self.settings("m1"))
         self.master.start()
 
     def start_worker(self, name: str) -> None:

@@ -37,9 +37,7 @@ _numbers = itertools.count()
 class Site:
     """Two masters with one worker each; the second master may be left out."""
 
-    def __init__(
-        self, name: str, masters: tuple[str, ...] = ("m1", "m2"), outcomes_wait_ms: int = 20, **feed: Any
-    ) -> None:
+    def __init__(self, name: str, masters: tuple[str, ...] = ("m1", "m2"), outcomes_wait_ms: int = 20, **feed: Any) -> None:
         self.feed = feed
         self.outcomes_wait_ms = outcomes_wait_ms
         self.url = f"embedded://{name}"
@@ -180,9 +178,7 @@ def test_status_shows_every_node_and_a_silent_master_as_unreachable(site: Site) 
     assert rows["m2"]["action"]
 
 
-def test_a_master_that_writes_while_its_answer_is_lost_is_not_to_be_started(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_master_that_writes_while_its_answer_is_lost_is_not_to_be_started(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where each site has a broker, and one of the links between them is down."""
     monkeypatch.setattr(StatusGathering, "on_report", lambda *_lost: None)
 

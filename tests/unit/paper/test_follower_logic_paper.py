@@ -123,11 +123,7 @@ def test_the_old_files_are_kept_until_the_new_ones_are_open() -> None:
         table.turn()
         if table.copies["w2"].pending_load:
             assert table.copies["w2"].recompute() == before
-        if (
-            table.sent_to("w1", SnapshotWanted)
-            and not table.copies["w2"].pending_load
-            and table.follows("w2") == "basic"
-        ):
+        if table.sent_to("w1", SnapshotWanted) and not table.copies["w2"].pending_load and table.follows("w2") == "basic":
             break
     table.settle(20)
     assert table.sent_to("w2", Chunk)

@@ -165,9 +165,7 @@ def test_other_holders_of_the_log_are_asked_before_anything_is_loaded() -> None:
     bench.take(Coin(1, ("w2",)))
     bench.take(lines(9, 9))
     ready = bench.take(RangeMissing(4, 8, 9))
-    assert [(out.to, out.message) for out in ready.messages if isinstance(out.message, Request)] == [
-        ("w2", Request(4, 8))
-    ]
+    assert [(out.to, out.message) for out in ready.messages if isinstance(out.message, Request)] == [("w2", Request(4, 8))]
     assert bench.progress().follows == "request"
     assert bench.take(lines(4, 8), sender="w2").decisions == (ApplyBatch(4, lines(4, 9).items),)
 

@@ -241,9 +241,7 @@ def test_being_coined_needs_no_order_because_the_view_names_the_master() -> None
 
 
 @pytest.mark.parametrize(("processes", "sync_n"), [(2, 1), (3, 2), (4, 3)])
-def test_after_a_simultaneous_cold_start_with_all_copies_required_there_is_a_primary(
-    processes: int, sync_n: int
-) -> None:
+def test_after_a_simultaneous_cold_start_with_all_copies_required_there_is_a_primary(processes: int, sync_n: int) -> None:
     """Earlier fault: no primary after a simultaneous cold start with all copies required."""
     scene = GroupScene(backups=processes - 1, sync_n=sync_n)
     scene.ready()

@@ -22,9 +22,7 @@ from brokerha.stores.backup.manifest import LOG, Manifest, Segment
 from tests.support.memory_store.store import MemoryStore
 
 
-def archive_of(
-    directory: Path, entries: Sequence[LogEntry], entries_each: int = 100, cluster: str = "orders"
-) -> LogTable:
+def archive_of(directory: Path, entries: Sequence[LogEntry], entries_each: int = 100, cluster: str = "orders") -> LogTable:
     """An archive of these entries, which begin anywhere and have no gap, in files of so many."""
     table = LogTable(str(directory))
     first_lsn = entries[0].lsn if entries else 1
@@ -69,9 +67,7 @@ def overwrite(table: LogTable, file: LogFile, rows: pa.Table) -> None:
 def lsn_with(entries: Sequence[LogEntry], kind: str, behind: int = 150) -> int:
     """The first LSN behind one with a change of a kind."""
     return next(
-        entry.lsn
-        for entry in entries
-        if entry.lsn > behind and any(change[0] == kind for change in unpack_effect(entry.effect))
+        entry.lsn for entry in entries if entry.lsn > behind and any(change[0] == kind for change in unpack_effect(entry.effect))
     )
 
 

@@ -91,9 +91,7 @@ class State:
         digest = repository_digest(MAIN)
         self._total = digest
         self.lsn: Lsn = 0
-        self.items: dict[bytes, Held] = {
-            digest.to_bytes(DIGEST_BYTES, "big"): Held(GRAPH, MAIN, b"", b"", "", 0, digest, 0)
-        }
+        self.items: dict[bytes, Held] = {digest.to_bytes(DIGEST_BYTES, "big"): Held(GRAPH, MAIN, b"", b"", "", 0, digest, 0)}
         """What lives, by item; repositories and checks included."""
         self.counts: dict[str, Counts] = {}
         """Counters of each queue that was ever used."""

@@ -58,7 +58,9 @@ def of_large(lsn: int, keys: int) -> tuple[str, list[Operation]] | None:
     if lsn % 9 != 4:
         return None
     some = [operation(chance, lsn, keys) for _ in range(40)]
-    written = [each for each in some if each[0] in {"put", "delete", "publish"} or (each[0] in {"add", "remove"} and each[1] == "main")]
+    written = [
+        each for each in some if each[0] in {"put", "delete", "publish"} or (each[0] in {"add", "remove"} and each[1] == "main")
+    ]
     part = lsn % 27 // 9 + 1
     if lsn // 27 % 2:
         # Every second one has a message in a piece, too.
@@ -76,10 +78,7 @@ def operation(chance: random.Random, lsn: int, keys: int) -> Operation:
     kind = chance.choices(list(KINDS), list(KINDS.values()))[0]
     if kind in {"add", "remove"}:
         graphs = ["", "", " <urn:g>"]
-        lines = (
-            f'<urn:s{chance.randrange(keys)}> <urn:p> "o {chance.randrange(3)}"{chance.choice(graphs)} .\n'
-            for _ in range(3)
-        )
+        lines = (f'<urn:s{chance.randrange(keys)}> <urn:p> "o {chance.randrange(3)}"{chance.choice(graphs)} .\n' for _ in range(3))
         return kind, chance.choice(["main", "main", "r", "s"]), "".join(sorted(set(lines)))
     if kind == "publish":
         return (

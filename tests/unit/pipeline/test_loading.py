@@ -101,9 +101,7 @@ def test_a_key_that_is_too_long_refuses_the_row():
 def test_labels_of_different_values_are_different():
     mapping = read_mapping('[quads]\nsubject = "_:{id}"\ntypes = ["urn:T"]\n', "m")
     assert mapping.quads is not None
-    labels = {
-        statements_of({"id": value}, mapping.quads)[0].split()[0] for value in ("a b", "a_20_b", "a_b", "a-b", "ä")
-    }
+    labels = {statements_of({"id": value}, mapping.quads)[0].split()[0] for value in ("a b", "a_20_b", "a_b", "a-b", "ä")}
     assert len(labels) == 5
 
 
@@ -112,9 +110,7 @@ def test_values_of_files_with_types_have_the_datatypes_that_they_have_by_nature(
         "id": [1, 2], "whole": [7, None], "real": [0.5, float("inf")], "truth": [True, False], "day": [dt.date(2024, 2, 29), None],
         "time": [dt.datetime(2024, 2, 29, 12, 30, tzinfo=dt.UTC), None], "exact": [Decimal("1.50"), None],
     }  # fmt: skip
-    properties = "".join(
-        f'[[quads.property]]\npredicate = "urn:{name}"\ncolumn = "{name}"\n' for name in list(columns)[1:]
-    )
+    properties = "".join(f'[[quads.property]]\npredicate = "urn:{name}"\ncolumn = "{name}"\n' for name in list(columns)[1:])
     mapping = f'[quads]\nsubject = "urn:{{id}}"\ngraph = "urn:g:{{id}}"\n{properties}'
     given = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     found = [line for row in rows(mapping, *given) for line in row["statement"].splitlines()]
@@ -131,7 +127,9 @@ def test_values_of_files_with_types_have_the_datatypes_that_they_have_by_nature(
 
 
 def test_a_value_that_is_no_single_one_refuses_the_row():
-    [row] = rows('[quads]\nsubject = "urn:{id}"\n[[quads.property]]\npredicate = "urn:n"\ncolumn = "name"\n', {"id": "1", "name": ["a"]})
+    [row] = rows(
+        '[quads]\nsubject = "urn:{id}"\n[[quads.property]]\npredicate = "urn:n"\ncolumn = "name"\n', {"id": "1", "name": ["a"]}
+    )
     assert row["reject"] == "column name: a value of type list cannot be a literal"
 
 

@@ -271,7 +271,9 @@ def test_patience_ends_with_the_last_error_and_pauses_grow_to_a_limit():
     assert (result.error, result.items, result.is_stopped) == ("NotReady", 2, True)
     assert max(desk.pauses) == LONGEST_PAUSE_S
     assert 50 < sum(desk.pauses) <= 60
-    with pytest.raises(NotReady, match=r"the journal is full \(2 keys in 1 transactions are written under id 'w'; the same rows .* twice\)"):
+    with pytest.raises(
+        NotReady, match=r"the journal is full \(2 keys in 1 transactions are written under id 'w'; the same rows .* twice\)"
+    ):
         result.check(SinkOptions.from_options(TABLE), "w")
 
 

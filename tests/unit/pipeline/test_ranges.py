@@ -41,9 +41,7 @@ def test_without_options_everything_that_is_there_is_read():
 
 
 def test_a_beginning_that_is_gone_is_an_error_that_names_the_first_one_and_what_to_do():
-    with pytest.raises(
-        LinesMissing, match="the first one that there is has LSN 30; with the option failOnDataLoss=false"
-    ):
+    with pytest.raises(LinesMissing, match="the first one that there is has LSN 30; with the option failOnDataLoss=false"):
         planned(Held(ENTRIES, 30), ReadOptions(starting_lsn=5))
     assert planned(Held(ENTRIES, 30), ReadOptions(starting_lsn=5, fail_on_data_loss=False)) == (30, 100)
 
@@ -54,9 +52,7 @@ def test_an_end_behind_the_last_entry_is_an_error_unless_data_may_be_lost():
     assert planned(Held(ENTRIES), ReadOptions(ending_lsn=120, fail_on_data_loss=False)) == (1, 100)
 
 
-@pytest.mark.parametrize(
-    ("count", "partitions"), [(1, None), (10, 3), (10, 20), (7_000, None), (1_000_003, None), (0, 4)]
-)
+@pytest.mark.parametrize(("count", "partitions"), [(1, None), (10, 3), (10, 20), (7_000, None), (1_000_003, None), (0, 4)])
 def test_pieces_are_the_range_without_gap_or_overlap(count, partitions):
     found = pieces(5, 4 + count, partitions)
     assert [lsn for first, last in found for lsn in range(first, last + 1)] == list(range(5, 5 + count))

@@ -139,9 +139,7 @@ def test_what_a_bin_holds_is_told_where_the_pointer_rests():
 def test_the_page_loads_nothing_and_runs_nothing():
     found = page(facts())
     assert "default-src &#x27;none&#x27;" in found or "default-src 'none'" in found
-    assert not re.search(
-        r"<script|<link|<img|<iframe|\bon[a-z]+=|url\(|@import|https?://", found.replace(_NAMESPACES, "")
-    )
+    assert not re.search(r"<script|<link|<img|<iframe|\bon[a-z]+=|url\(|@import|https?://", found.replace(_NAMESPACES, ""))
 
 
 def test_texts_of_data_are_escaped_wherever_they_stand():
@@ -163,9 +161,7 @@ def test_texts_of_data_are_escaped_wherever_they_stand():
 
 
 def test_a_part_with_nothing_to_show_says_why():
-    found = page(
-        facts(items=(), rejected=0, rejections=(), keys=(), predicates=(), stores=(), by_origin=(), by_store=())
-    )
+    found = page(facts(items=(), rejected=0, rejections=(), keys=(), predicates=(), stores=(), by_origin=(), by_store=()))
     for text in ("does not begin with LSN 1", "None.", "No key was changed", "No quad was changed", "Nobody observed"):
         assert text in found
 
@@ -174,9 +170,7 @@ def test_the_facts_are_json_as_they_are():
     assert json.loads(json.dumps(dataclasses.asdict(facts())))["bins"]["count"] == BINS.count
 
 
-def observation(
-    node: str, minute: float, lag_s: float | None, state: str = "on", epoch: int | None = None
-) -> Observation:
+def observation(node: str, minute: float, lag_s: float | None, state: str = "on", epoch: int | None = None) -> Observation:
     return Observation(int(minute * MINUTE), node, "worker", "m1", state, 1, 0, lag_s, 1, epoch, None)
 
 

@@ -155,9 +155,7 @@ def test_a_batch_ends_with_the_entry_that_makes_it_large(monkeypatch):
     assert [batch.num_rows for batch in batches_of(entries)] == [3, 3, 1]
 
 
-@pytest.mark.parametrize(
-    "effect", [b"\xc1", msgpack.packb([["merge", "t"]]), msgpack.packb([["put", "t"]]), b"\x91\x01", b"\x90"]
-)
+@pytest.mark.parametrize("effect", [b"\xc1", msgpack.packb([["merge", "t"]]), msgpack.packb([["put", "t"]]), b"\x91\x01", b"\x90"])
 def test_an_effect_of_another_version_is_an_error_that_names_its_lsn(effect):
     with pytest.raises(ProtocolError, match="the effect of LSN 9"):
         table_of([entry(9)._replace(effect=effect)])
@@ -166,9 +164,7 @@ def test_an_effect_of_another_version_is_an_error_that_names_its_lsn(effect):
 def changed(table: pa.Table, column: str, place: int, value: Any) -> pa.Table:
     values = table[column].to_pylist()
     values[place] = value
-    return table.set_column(
-        SCHEMA.names.index(column), SCHEMA.field(column), pa.array(values, SCHEMA.field(column).type)
-    )
+    return table.set_column(SCHEMA.names.index(column), SCHEMA.field(column), pa.array(values, SCHEMA.field(column).type))
 
 
 @pytest.mark.parametrize(

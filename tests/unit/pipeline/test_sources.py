@@ -103,9 +103,7 @@ def test_the_journal_of_a_stopped_master_gives_the_same_to_several_readers_at_on
             "from brokerha.pipeline.sources import *; import sys\n"
             "with open_source(SourceSpec(journal=sys.argv[1])) as s: print(len(list(s.read(1, s.last_lsn()))))"
         )
-        told = subprocess.run(
-            [sys.executable, "-c", other, str(place.journal)], capture_output=True, text=True, check=True
-        )
+        told = subprocess.run([sys.executable, "-c", other, str(place.journal)], capture_output=True, text=True, check=True)
         assert int(told.stdout) == WRITES + 1
 
 

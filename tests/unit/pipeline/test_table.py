@@ -76,9 +76,7 @@ def test_rows_out_of_order_are_not_written(archive: LogTable) -> None:
             file_of(archive, entries)
 
 
-def test_the_chain_is_the_same_however_entries_were_cut_into_commits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_chain_is_the_same_however_entries_were_cut_into_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "BLOCK", 64)
     at_once = archive_of(tmp_path / "a", ENTRIES, 300).state().head
     slowly = archive_of(tmp_path / "b", ENTRIES[:10])

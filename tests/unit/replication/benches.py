@@ -124,9 +124,7 @@ def ranges(messages: list[Message]) -> list[tuple[str, Lsn, Lsn]]:
 class SiteBench:
     """A site and its feed over a journal with so many synchronised transactions, and a master that has settled."""
 
-    def __init__(
-        self, lsn: Lsn = 0, executed: Lsn = 0, workers: tuple[str, ...] = ("w1", "w2"), **settings: Any
-    ) -> None:
+    def __init__(self, lsn: Lsn = 0, executed: Lsn = 0, workers: tuple[str, ...] = ("w1", "w2"), **settings: Any) -> None:
         self.config = FeedConfig(workers, **{"linger_ms": 0, **settings})
         self.journal = memory_log("m1", "journal-of-m1")
         self.journal.append([Started(1)])

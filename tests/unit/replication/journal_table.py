@@ -180,9 +180,7 @@ class JournalTable:
             data = process.log.packed()
             process.snapshots[decision.snapshot] = data
             digests = b"".join(sha256(piece).digest() for piece in pieces(data))
-            made = SnapshotMade(
-                decision.snapshot, process.log.last_number, "", 0, CHUNK_BYTES, (("f", len(data), digests),)
-            )
+            made = SnapshotMade(decision.snapshot, process.log.last_number, "", 0, CHUNK_BYTES, (("f", len(data), digests),))
             process.offering.on_answer(made, 0, self.now)
         elif isinstance(decision, ReadChunks):
             held = pieces(process.snapshots.get(decision.snapshot, b""))
@@ -281,9 +279,7 @@ class JournalTable:
             theirs = {number: data for number, data in right.items.items() if number >= first}
             if process.log.last_number != right.last_number or mine != theirs:
                 odd = sorted(number for number in mine.keys() | theirs.keys() if mine.get(number) != theirs.get(number))
-                found.append(
-                    f"{name}: ends at {process.log.last_number}, not {right.last_number}; differs at {odd[:5]}"
-                )
+                found.append(f"{name}: ends at {process.log.last_number}, not {right.last_number}; differs at {odd[:5]}")
         return found
 
     def are_equal(self) -> bool:

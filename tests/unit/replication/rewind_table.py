@@ -236,9 +236,7 @@ class RewindTable:
     def are_in_sync(self, *nodes: NodeId) -> bool:
         """Whether these are in sync, everything is executed, and they hold what the log says."""
         truth = self.truth()
-        return all(
-            self.feed_of(node).standing is Standing.ON and self.copies[node].recompute() == truth for node in nodes
-        )
+        return all(self.feed_of(node).standing is Standing.ON and self.copies[node].recompute() == truth for node in nodes)
 
     def are_followed(self, *nodes: NodeId) -> bool:
         """Whether these are in sync, everything is executed, and they hold the content that the results say."""

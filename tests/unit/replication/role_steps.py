@@ -44,9 +44,7 @@ def said_meanwhile(role: Role, until_ms: int, since_ms: int = 0, step_ms: int = 
     return [each for ms in range(since_ms, until_ms + 1, step_ms) for each in role.take(at(ms)).messages]
 
 
-def candidate(
-    view: int = 22, last: tuple[int, int] = LAST, journal: str = "journal", *, by_hand: bool = False
-) -> Candidate:
+def candidate(view: int = 22, last: tuple[int, int] = LAST, journal: str = "journal", *, by_hand: bool = False) -> Candidate:
     return Candidate(view, journal, last, by_hand)
 
 

@@ -56,9 +56,7 @@ class PlainCopy:
 
     def make_snapshot(self, name: str) -> Snapshot:
         self.snapshots.add(name)
-        files = [
-            (path, len(data), b"".join(sha256(c).digest() for c in _cut(data))) for path, data in self.files.items()
-        ]
+        files = [(path, len(data), b"".join(sha256(c).digest() for c in _cut(data))) for path, data in self.files.items()]
         return Snapshot(*self.applied(), CHUNK_BYTES, tuple(files))
 
     def read_chunk(self, name: str, number: int) -> bytes | None:
@@ -100,9 +98,7 @@ class Backups:
 
     def left_behind(self) -> list[str]:
         """What lies in the folder and is no backup."""
-        return sorted(
-            path.name for path in self.folder.path.iterdir() if path.name.startswith(".") and path.name != ".lock"
-        )
+        return sorted(path.name for path in self.folder.path.iterdir() if path.name.startswith(".") and path.name != ".lock")
 
 
 def killed_at(place: str, act: Callable[[Callable[[str], None]], object]) -> None:

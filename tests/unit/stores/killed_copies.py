@@ -44,9 +44,7 @@ def packed_snapshot(source: WorkerCopy, path: Path) -> Path:
     """Make a snapshot of the source and put it into a file, so that it outlives the source."""
     snapshot = source.make_snapshot("n")
     chunks = list(
-        itertools.takewhile(
-            lambda data: data is not None, map(source.read_chunk, itertools.repeat("n"), itertools.count())
-        )
+        itertools.takewhile(lambda data: data is not None, map(source.read_chunk, itertools.repeat("n"), itertools.count()))
     )
     path.write_bytes(msgpack.packb([list(snapshot), chunks]))
     return path

@@ -67,9 +67,7 @@ def operation(chance: random.Random, kinds: Mapping[str, float] = KINDS) -> Oper
         return kind, repository, lines
     if kind == "namespace":
         key = about.namespace_key(repository, chance.choice(["", "a", "b"]))
-        return chance.choice(
-            [("put", about.TABLE, key, b"urn:%d:" % chance.randrange(9)), ("delete", about.TABLE, key)]
-        )
+        return chance.choice([("put", about.TABLE, key, b"urn:%d:" % chance.randrange(9)), ("delete", about.TABLE, key)])
     if kind == "put":
         return kind, chance.choice("tu"), b"%d" % chance.randrange(40), chance.randbytes(chance.choice([0, 10, 5000]))
     if kind == "delete":
@@ -111,9 +109,7 @@ def killer(place: str, hits: int) -> Callable[[str], None]:
 
 
 def main(directory: str, seed: str, place: str = "", hits: str = "0") -> None:
-    store = WorkerStore(
-        Path(directory), cluster="orders", node="w1", options=OPTIONS, crash_point=killer(place, int(hits))
-    )
+    store = WorkerStore(Path(directory), cluster="orders", node="w1", options=OPTIONS, crash_point=killer(place, int(hits)))
     print(store.applied().lsn, flush=True)
     for first_lsn, batch in rest(int(seed), store.applied().lsn):
         store.execute(first_lsn, batch)

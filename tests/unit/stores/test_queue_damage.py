@@ -85,9 +85,7 @@ def test_a_row_that_is_lost_is_damage_to_the_scrub(damaged: Callable[..., Worker
 
 
 @pytest.mark.parametrize(("table", "kind"), [(b"kv", "tables"), (b"counts", "queues"), (b"queues", "")])
-def test_a_name_that_is_no_text_any_more_is_damage(
-    damaged: Callable[..., WorkerStore], table: bytes, kind: str
-) -> None:
+def test_a_name_that_is_no_text_any_more_is_damage(damaged: Callable[..., WorkerStore], table: bytes, kind: str) -> None:
     store = damaged(table, lambda row: row, lambda key: bytes([key[0] ^ 0x80]) + key[1:])
     with pytest.raises(StoreDamaged, match="another worker"):
         store.recompute()
@@ -104,9 +102,7 @@ def test_a_place_that_leads_elsewhere_is_damage(damaged: Callable[..., WorkerSto
         run(store, [accept("tx.1")])
 
 
-def test_a_batch_that_failed_leaves_nothing_in_queues(
-    opened: Callable[[], WorkerStore], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_failed_leaves_nothing_in_queues(opened: Callable[[], WorkerStore], monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened()
     execute(store, "a", publish(b"1"))
     before = store.applied()

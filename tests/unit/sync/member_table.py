@@ -88,9 +88,7 @@ class MemberTable(EpochTable):
         """The configuration as one master knows it."""
         return self.cores[at].epoch.configuration.masters
 
-    def live_until(
-        self, is_over: Callable[[], bool], choice: Choice = lambda _s, _o: True, most_ms: int = 20_000
-    ) -> None:
+    def live_until(self, is_over: Callable[[], bool], choice: Choice = lambda _s, _o: True, most_ms: int = 20_000) -> None:
         """Let time pass until something is so."""
         for _ in range(most_ms // STEP_MS):
             if is_over():

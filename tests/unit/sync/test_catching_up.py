@@ -213,7 +213,11 @@ def test_the_next_part_is_waited_for_as_long_as_bodies_come() -> None:
     assert [out.message for out in reader.messages(5, bodies.has, 1000, AGAIN_MS)] == [TailWanted(8, 80)]
     assert len(reader.take(5, bodies.has)) == 1
     assert reader.messages(6, bodies.has, 1000 + AGAIN_MS, AGAIN_MS) == []
-    assert [type(out.message) for out in reader.messages(6, bodies.has, 1000 + 2 * AGAIN_MS, AGAIN_MS)] == [Fetch, TailWanted, TailWanted]
+    assert [type(out.message) for out in reader.messages(6, bodies.has, 1000 + 2 * AGAIN_MS, AGAIN_MS)] == [
+        Fetch,
+        TailWanted,
+        TailWanted,
+    ]
 
 
 def test_what_was_taken_in_otherwise_is_forgotten() -> None:

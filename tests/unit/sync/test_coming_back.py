@@ -95,9 +95,7 @@ def test_a_member_that_does_not_know_the_epoch_yet_is_told_and_not_taken_for_one
     for _ in range(2):
         table.tell("m1", Join(core.incarnation, 1, behind), "m2")
     # Once in a while
-    assert [out for out in table.said("m1") if isinstance(out.message, EpochInstall)] == [
-        Outgoing("m2", EpochInstall(core.epoch))
-    ]
+    assert [out for out in table.said("m1") if isinstance(out.message, EpochInstall)] == [Outgoing("m2", EpochInstall(core.epoch))]
     # And one that is in the epoch already is not
     table.pass_ms(100)
     table.tell("m1", Join(core.incarnation, 1, table.cores["m2"].own_row(table.now)), "m2")

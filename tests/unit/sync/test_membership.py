@@ -250,7 +250,9 @@ def test_where_any_side_goes_on_masters_change_through_quorum_while_all_is_used(
     table.make_queue("a")
     table.settings["split_recovery"] = "quorum"  # the file of the one to come
     table.newcomer("m3")
-    with pytest.raises(InvalidRequest, match=f"first brokerha split-recovery quorum, and afterwards brokerha split-recovery {mode}"):
+    with pytest.raises(
+        InvalidRequest, match=f"first brokerha split-recovery quorum, and afterwards brokerha split-recovery {mode}"
+    ):
         table.add("m1", "m3")
     # When they are told quorum, to take one in, and to be as before
     table.choose("m1", "quorum")

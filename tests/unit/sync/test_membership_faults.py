@@ -105,7 +105,6 @@ class TestTwoWishes:
         assert {table.members(name) for name in table.cores} == {("m1", "m2", "m3", "m4")}
         assert {tuple(table.queue(name)) for name in table.cores} == {("a", "b")}
 
-
     def test_a_wish_to_take_out_a_master_is_over_when_it_came_back_with_another_journal(self) -> None:
         # Given that m1 and m2 are told to take m3 out, whose disk was emptied, and that m2 hears of nothing
         table = MemberTable(5)

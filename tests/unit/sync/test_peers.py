@@ -146,9 +146,7 @@ def test_a_majority_of_all_masters_has_to_hold_it_even_when_fewer_members_are_pr
     [({"have": {"m1": 3}}, "the journal here holds 0"), ({"known": {"m1": "older"}}, "with another journal")],
 )
 @pytest.mark.parametrize("epoch", [FIRST, (4, "m2")])
-def test_a_master_that_lost_its_past_takes_part_in_nothing(
-    said: dict[str, object], words: str, epoch: tuple[int, str]
-) -> None:
+def test_a_master_that_lost_its_past_takes_part_in_nothing(said: dict[str, object], words: str, epoch: tuple[int, str]) -> None:
     # When somebody, in this epoch or a later one, knows more of this master than it does
     table = EpochTable()
     table.cores["m1"].on_post("m2", with_row(table.posts("m2", "m1")[-1], number=99, epoch=epoch, **said), table.now)

@@ -21,9 +21,7 @@ from tests.unit.paper.masters import Table, with_row
         ({"incarnation": 0}, "old_incarnation"),
     ],
 )
-def test_posts_of_another_epoch_journal_or_older_incarnation_change_nothing(
-    changes: dict[str, object], reason: str
-) -> None:
+def test_posts_of_another_epoch_journal_or_older_incarnation_change_nothing(changes: dict[str, object], reason: str) -> None:
     table = Table(2)
     table.settle(4)
     before = table.cores["m1"].peers.peers["m2"].row

@@ -185,9 +185,7 @@ def test_a_crash_at_a_page_costs_that_state_and_nothing_else(table: StateTable, 
     table.round("m3")
     txids = table.leave_behind("m3")
     # When it crashes with the first, second ... page, before or after that is durable
-    table.live_until(
-        lambda: sum(bool(out.to == "m3" and isinstance(out.message, State)) for _, out in table.sent) >= page
-    )
+    table.live_until(lambda: sum(bool(out.to == "m3" and isinstance(out.message, State)) for _, out in table.sent) >= page)
     if is_written:
         table.deliver()
         table.round("m3")

@@ -27,9 +27,7 @@ FOUND = [KEY, OTHER, RANGE, TO_THE_END, GRAPH, TABLE, QUEUE, ALL]
 def demanded(level: str, *operations: Operation) -> list[Operation]:
     reads = ReadSet(level)
     reads.add(FOUND)
-    return [
-        msgpack.unpackb(piece, use_list=False) for piece in reads.demands([msgpack.packb(each) for each in operations])
-    ]
+    return [msgpack.unpackb(piece, use_list=False) for piece in reads.demands([msgpack.packb(each) for each in operations])]
 
 
 def test_serializable_demands_all_that_was_read() -> None:

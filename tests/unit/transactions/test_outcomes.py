@@ -40,9 +40,7 @@ def presumption() -> Presumption:
         ("m1.01234567.x.y.t", 1, False),
     ],
 )
-def test_a_rollback_is_presumed_only_where_nothing_can_speak_against_it(
-    txid: str, ids_from: int, is_over: bool
-) -> None:
+def test_a_rollback_is_presumed_only_where_nothing_can_speak_against_it(txid: str, ids_from: int, is_over: bool) -> None:
     assert presumption().is_over(txid, ids_from) is is_over
 
 
@@ -99,9 +97,7 @@ def test_a_lock_is_held_by_one_and_released_with_all_others_of_it() -> None:
     assert (len(locks), locks.holder("q", "a"), locks.has("t1")) == (0, None, False)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"lost_backup": "ignore"}, {"timeout_ms": 0}, {"timeout_ms": 3_600_001}, {"open_limit": 0}]
-)
+@pytest.mark.parametrize("wrong", [{"lost_backup": "ignore"}, {"timeout_ms": 0}, {"timeout_ms": 3_600_001}, {"open_limit": 0}])
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError):
         TxConfig(**wrong)  # type: ignore[arg-type]

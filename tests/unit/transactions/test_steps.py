@@ -35,7 +35,10 @@ def errors(*replies: TxReply) -> list[str]:
 
 
 def test_who_began_it_is_its_last_operation(bench: TxBench) -> None:
-    one, two, three = (bench.begun(*operations, xid=xid, user="anna") for operations, xid in (((publish("q", "x"),), ""), ((publish("q", "y"),), XID), ((), "")))
+    one, two, three = (
+        bench.begun(*operations, xid=xid, user="anna")
+        for operations, xid in (((publish("q", "x"),), ""), ((publish("q", "y"),), XID), ((), ""))
+    )
     assert bench.ask("pending", two).answer["count"] == 1
     assert [bench.ask("commit", each).answer["state"] for each in (one, three)] == ["committed"] * 2
     assert bench.ask("prepare", two).answer == {"state": "prepared"}
@@ -100,9 +103,7 @@ def test_an_xid_is_used_once_at_a_time_and_again_when_it_is_over(bench: TxBench)
 
 
 def test_an_unknown_transaction_is_named_as_such(bench: TxBench) -> None:
-    replies = [
-        bench.ask(action, "nobody-began-this") for action in ("operations", "prepare", "commit", "rollback", "ping")
-    ]
+    replies = [bench.ask(action, "nobody-began-this") for action in ("operations", "prepare", "commit", "rollback", "ping")]
     assert errors(*replies) == ["UnknownTransaction"] * 5
 
 
@@ -180,9 +181,7 @@ def test_a_time_out_above_the_maximum_is_refused(bench: TxBench) -> None:
 def test_operations_that_come_again_are_taken_once(bench: TxBench) -> None:
     txid = bench.begin()
     calls = [(0, ["a", "b"]), (0, ["a", "b"]), (1, ["b", "c"]), (3, ["d"])]
-    counts = [
-        bench.ask("operations", txid, first=n, operations=publish("q", *texts)).answer["count"] for n, texts in calls
-    ]
+    counts = [bench.ask("operations", txid, first=n, operations=publish("q", *texts)).answer["count"] for n, texts in calls]
     assert counts == [2, 2, 3, 4]
     assert bench.ask("operations", txid, first=6, operations=publish("q", "z")).error == "InvalidRequest"
     assert bench.ask("operations", txid, first=0, operations=publish("q", "other")).error == "InvalidRequest"
@@ -286,9 +285,7 @@ def test_a_decision_by_hand_is_reported_until_it_is_forgotten(action: str, word:
 
 def test_only_what_is_prepared_is_decided_by_hand_and_only_that_is_forgotten(bench: TxBench) -> None:
     txid = bench.begun(publish("q", "x"), xid=XID)
-    assert (
-        errors(bench.ask("commit", txid, by_hand=True), bench.ask("rollback", txid, by_hand=True)) == ["WrongState"] * 2
-    )
+    assert errors(bench.ask("commit", txid, by_hand=True), bench.ask("rollback", txid, by_hand=True)) == ["WrongState"] * 2
     assert bench.ask("forget", txid).error == "WrongState"
 
 

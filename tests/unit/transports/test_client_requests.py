@@ -47,7 +47,12 @@ class TestWrites:
 
     @pytest.mark.parametrize(
         ("attempts", "error", "status"),
-        [(1, "NotReady", "refused"), (2, "NotReady", "unknown"), (2, "InvalidRequest", "refused"), (2, "UnknownRepository", "refused")],
+        [
+            (1, "NotReady", "refused"),
+            (2, "NotReady", "unknown"),
+            (2, "InvalidRequest", "refused"),
+            (2, "UnknownRepository", "refused"),
+        ],
     )
     def test_what_was_published_twice_is_refused_for_sure_only_when_nobody_takes_it(self, attempts: int, error: str, status: str):
         # One master took it and its answer was lost; another one, that has its copy, has no room now.

@@ -109,9 +109,7 @@ class Publishing:
         self.state = LinkState(["log"])
         self.counters = Counters()
         connection: Any = self.wire
-        self.session = LogSession(
-            connection, "m1", "c", committed, self.news, self.state, TransportConfig(), self.counters
-        )
+        self.session = LogSession(connection, "m1", "c", committed, self.news, self.state, TransportConfig(), self.counters)
         self.now_s = time.monotonic()
 
     @property
@@ -141,9 +139,7 @@ class Publishing:
         ({}, 1, 1),
     ],
 )
-def test_it_goes_on_after_the_last_whole_message_of_its_own_journal(
-    last: dict[str, Any] | None, first_held: int, expected: int
-):
+def test_it_goes_on_after_the_last_whole_message_of_its_own_journal(last: dict[str, Any] | None, first_held: int, expected: int):
     assert next_lsn(last, "j1", first_held) == expected
 
 

@@ -60,20 +60,14 @@ def test_each_header_has_a_type_that_rabbitmq_documents(kind: Any, value: Any, l
 
 
 def test_what_goes_to_quarantine_tells_its_time_as_a_signed_number() -> None:
-    publication = rejected(
-        "m1", b"x", {"application_headers": {"mine": 2**40}}, ("e", "k"), "why", 1_763_920_000_000, 0.0
-    )
-    encoded = headers_in(
-        Message(b"", application_headers=publication.properties["application_headers"])._serialize_properties()
-    )
+    publication = rejected("m1", b"x", {"application_headers": {"mine": 2**40}}, ("e", "k"), "why", 1_763_920_000_000, 0.0)
+    encoded = headers_in(Message(b"", application_headers=publication.properties["application_headers"])._serialize_properties())
     assert b"\x10brokerha-seen-msl" in encoded
     assert b"\x04minel" in encoded
 
 
 def test_headers_that_leave_no_room_for_ours_are_left_out_of_quarantine() -> None:
-    publication = rejected(
-        "m1", b"x", {"application_headers": {"a": "x" * HEADERS_LIMIT_BYTES}}, ("e", "k"), "why", 1, 0.0
-    )
+    publication = rejected("m1", b"x", {"application_headers": {"a": "x" * HEADERS_LIMIT_BYTES}}, ("e", "k"), "why", 1, 0.0)
     headers = publication.properties["application_headers"]
     assert headers[LEFT_OUT_HEADER] > HEADERS_LIMIT_BYTES
     assert len(table(headers)) < 2000

@@ -283,9 +283,7 @@ class TestWriting:
 
     def test_messages_to_nodes_that_waited_too_long_for_a_connection_are_dropped(self):
         writing = Writing()
-        writing.outbox.put(
-            [Publication(lane, "x", "k", b"", queued_s=-1e9) for lane in (SYNC_LANE, DATA_LANE, REPLY_LANE)]
-        )
+        writing.outbox.put([Publication(lane, "x", "k", b"", queued_s=-1e9) for lane in (SYNC_LANE, DATA_LANE, REPLY_LANE)])
         writing.connect()
         assert len(writing.outbox) == 1
         assert writing.counters.read()["stale"] == 2
@@ -401,9 +399,7 @@ class TestReading:
 
     def test_whoever_began_last_is_served_first_where_a_queue_is_of_one_master(self, monkeypatch):
         reading = Reading(monkeypatch)
-        own, shared = (
-            reading.clients.consumers[name]["arguments"] for name in ("brokerha.m1.writes", "brokerha.writes.any")
-        )
+        own, shared = (reading.clients.consumers[name]["arguments"] for name in ("brokerha.m1.writes", "brokerha.writes.any"))
         assert own["x-priority"] > 0
         assert shared == {}
 
@@ -507,7 +503,9 @@ class TestReading:
         assert reading.session.turn(LOOKS_S[-1] + 1) > LOOKS_S[-1] + 1
         looked = reading.control.calls[before:]
         assert [call[2]["queue"] for call in looked] == ["brokerha.m1.sync", "brokerha.m1.data"] * len(LOOKS_S)
-        assert all(call[2]["passive"] and call[2]["nowait"] for call in looked), "it is asked, not made: a queue without its name ends in a crash"
+        assert all(call[2]["passive"] and call[2]["nowait"] for call in looked), (
+            "it is asked, not made: a queue without its name ends in a crash"
+        )
 
     def test_a_silent_inbox_is_a_reason_to_ask_whether_its_channel_is_served(self, monkeypatch):
         reading = Reading(monkeypatch, redeclare_quiet_ms=1500, answer_within_s=2.0)

@@ -76,10 +76,7 @@ def test_queues_of_apps_refuse_when_they_are_full_and_inboxes_drop_their_oldest(
 
 
 def test_all_masters_declare_the_shared_queues_alike():
-    shared = [
-        {row.name: row for row in topology_of(node, "master").queues if row.name.endswith(".any")}
-        for node in ("a", "b")
-    ]
+    shared = [{row.name: row for row in topology_of(node, "master").queues if row.name.endswith(".any")} for node in ("a", "b")]
     assert shared[0] == shared[1]
 
 

@@ -199,9 +199,7 @@ class Reading:
         self.inbox = Inbox({TX_LANE: LaneLimit(most_events, 10_000)})
         self.counters = Counters()
         self.channels = Channels()
-        self.tx = TxReader(
-            self.channels, "m1b", self.followed, self.inbox, self.arrived, TransportConfig(), self.counters
-        )
+        self.tx = TxReader(self.channels, "m1b", self.followed, self.inbox, self.arrived, TransportConfig(), self.counters)
 
     def follow(self, *queues: str) -> None:
         for queue in queues:

@@ -69,9 +69,7 @@ def test_the_last_question_leaves_other_sites_time_to_answer():
 
 def test_a_transaction_id_is_looked_up_until_it_has_its_place(run, cluster):
     waiting = {"txid": "order-7", "state": "accepted", "lsn": None, "outcome": None, "reason": ""}
-    cluster(
-        outcome=[None, waiting, {**waiting, "state": "applied", "lsn": 7, "outcome": "applied"}], status=copies(7, 7)
-    )
+    cluster(outcome=[None, waiting, {**waiting, "state": "applied", "lsn": 7, "outcome": "applied"}], status=copies(7, 7))
     ran = run("wait", "order-7", *URL, "-o", "json")
     assert json.loads(ran.out) == {"lsn": 7, "txid": "order-7", "copies": ["w1", "w2"], "of": 2}
 

@@ -190,6 +190,7 @@ def test_show_ends_when_the_log_goes_back_behind_what_it_has_shown(run, cluster)
 
 PAGE = 2
 
+
 def masters(monkeypatch, **logs):
     """Each master by the port of its address: m1 is 1, m2 is 2."""
     clients = {}

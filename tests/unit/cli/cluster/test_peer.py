@@ -26,7 +26,11 @@ class Sites:
         self.refused: dict[str, str] = {}
         self.epochs = {"m1": 1, "m2": 1}
         self.masters = ["m1", "m2"]
-        self.stages = [("under way", "m4 is not heard"), ("under way", "m4 has 7 transactions to take over"), ("done", "since epoch 2")]
+        self.stages = [
+            ("under way", "m4 is not heard"),
+            ("under way", "m4 has 7 transactions to take over"),
+            ("done", "since epoch 2"),
+        ]
         self.wish: dict[str, Any] | None = None
         self.others: dict[str, str] = {}
         """Journals under which masters are there that are known by another one."""

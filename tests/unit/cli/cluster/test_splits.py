@@ -35,7 +35,14 @@ class Sites:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, dict[str, Any]]] = []
         self.errors: dict[str, BrokerhaError] = {}
-        self.mode = {"master": "m1", "mode": "smart", "source": "file", "epoch": 4, "files": {"m1": "smart", "m2": "smart"}, "differing": {}}
+        self.mode = {
+            "master": "m1",
+            "mode": "smart",
+            "source": "file",
+            "epoch": 4,
+            "files": {"m1": "smart", "m2": "smart"},
+            "differing": {},
+        }
         self.change: dict[str, Any] | None = None
         self.stages = [("under way", "an epoch is being decided"), ("done", "since epoch 5")]
         self.forgets = 0
@@ -89,7 +96,20 @@ def test_splits_are_listed_by_the_first_master_that_answers_and_it_is_named(run:
     assert ran.err == "brokerha: the book of m1; each master has its own\n"
     head, row = ran.out.splitlines()
     assert head.split()[:1] == ["SPLIT"]
-    assert row.split() == ["412", "2026-11-21", "04:15:42", "3", "5", "100", "1,200", "1,149", "re-ordered,", "1", "rejected", "now"]
+    assert row.split() == [
+        "412",
+        "2026-11-21",
+        "04:15:42",
+        "3",
+        "5",
+        "100",
+        "1,200",
+        "1,149",
+        "re-ordered,",
+        "1",
+        "rejected",
+        "now",
+    ]
     sites.errors["m1"] = Unreachable("nobody there")
     ran = run("splits", "list", "-o", "json")
     assert (ran.code, json.loads(ran.out)) == (0, {"master": "m2", "splits": [HEAD]})

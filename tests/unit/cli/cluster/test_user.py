@@ -45,7 +45,11 @@ def test_a_token_lets_in_with_the_role_for_all_and_those_in_single_repositories(
     assert (user.may("read"), user.may("write")) == (True, False)
     assert (user.may("write", BOOKS), user.may("admin", BOOKS)) == (True, False)
     assert (user.may("read", (GRAPH, "drafts")), user.may("read", (GRAPH, "main"))) == (False, True)
-    assert (user.may("write", (TABLE, 'a=b "c"')), user.may("write", (TABLE, "books")), user.may("read", (QUEUE, "jobs"))) == (True, False, False)
+    assert (user.may("write", (TABLE, 'a=b "c"')), user.may("write", (TABLE, "books")), user.may("read", (QUEUE, "jobs"))) == (
+        True,
+        False,
+        False,
+    )
 
 
 def test_roles_are_those_of_the_last_command_and_tokens_stay(file: Path) -> None:
@@ -87,7 +91,9 @@ def test_wrong_roles_are_refused_and_nothing_is_written(file: Path, words: list[
     assert (result.stdout, "without quotes" in str(result.exception), file.exists()) == ("", True, False)
 
 
-def test_a_token_that_cannot_be_written_is_not_made(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_token_that_cannot_be_written_is_not_made(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         monkeypatch.setattr(sys, "stdout", full)
         code = main(["user", "add", "app", "--role", "read", "--token", "--file", str(file)])

@@ -106,9 +106,7 @@ def test_input_is_an_argument_a_file_or_standard_input(tmp_path, standard_input)
 
 @pytest.mark.parametrize(("argument", "file"), [(None, None), ("x", Path("y"))])
 def test_none_or_two_inputs_are_a_usage_error(argument, file):
-    with pytest.raises(
-        typer.BadParameter, match="give the update as one argument, as --file FILE, or as - for standard input"
-    ):
+    with pytest.raises(typer.BadParameter, match="give the update as one argument, as --file FILE, or as - for standard input"):
         read_text(argument, file, "the update")
 
 

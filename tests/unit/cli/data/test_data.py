@@ -205,7 +205,9 @@ def test_keys_are_shown_as_a_table_too(run, cluster):
     assert ran.out.splitlines() == ["key\tvalue", "sku-1\t9.90", "sku-2\t\\\\xff"]
 
 
-@pytest.mark.parametrize("words", [(), ("k", "--prefix", "k"), ("--prefix", "k", "--range", "a..b"), ("--range", "a-b"), ("k", "-o", "json")])
+@pytest.mark.parametrize(
+    "words", [(), ("k", "--prefix", "k"), ("--prefix", "k", "--range", "a..b"), ("--range", "a-b"), ("k", "-o", "json")]
+)
 def test_which_keys_are_meant_is_said_once(run, cluster, words):
     cluster()
     ran = run("get", "prices", *words, *URL)
@@ -337,9 +339,7 @@ def loading(monkeypatch):
 def test_a_file_is_handed_to_the_client_with_its_syntax_and_options(run, loading, tmp_path):
     (tmp_path / "data.nt.gz").write_bytes(gzip.compress(b"<urn:a> <urn:b> <urn:c> .\n"))
     loaded = loading()
-    ran = run(
-        "load", "data.nt.gz", "--repository", "graph", "--graph", "urn:g", "--key", "K", "--ack", "accepted", *URL
-    )
+    ran = run("load", "data.nt.gz", "--repository", "graph", "--graph", "urn:g", "--key", "K", "--ack", "accepted", *URL)
     assert (ran.code, ran.out, ran.err) == (0, "20 statements in 2 transactions, up to LSN 2\n", f"brokerha: {SPELLING}\n")
     options = {"graph": "urn:g", "ack": "accepted", "key": "K", "inside": None}
     assert loaded.calls == [("graph", b"<urn:a> <urn:b> <urn:c> .\n", ".nt", options)]

@@ -25,16 +25,12 @@ id = "m2"
 """
 
 
-def test_what_is_the_same_for_all_users_of_a_broker_is_told_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_the_same_for_all_users_of_a_broker_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cluster.toml").write_text(FILE)
     for node in ("m1", "m2"):
         (tmp_path / f"{node}.url").write_text(f"amqp://orders.{node}:x@h/orders")
 
-    def facts(
-        _: ClusterConfig, url: str, nodes: tuple[str, ...], __: Mapping[str, str]
-    ) -> list[tuple[BrokerFact, Wanted]]:
+    def facts(_: ClusterConfig, url: str, nodes: tuple[str, ...], __: Mapping[str, str]) -> list[tuple[BrokerFact, Wanted]]:
         return [(replace(BROKER, user=f"orders.{nodes[0]}"), Wanted())]
 
     monkeypatch.setattr(broker_facts, "broker_facts", facts)
@@ -50,9 +46,7 @@ def test_what_is_the_same_for_all_users_of_a_broker_is_told_once(
 def test_what_is_wrong_with_two_brokers_is_told_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cluster.toml").write_text(FILE + 'broker = "amqp://h2/orders"\n')
 
-    def facts(
-        _: ClusterConfig, url: str, nodes: tuple[str, ...], __: Mapping[str, str]
-    ) -> list[tuple[BrokerFact, Wanted]]:
+    def facts(_: ClusterConfig, url: str, nodes: tuple[str, ...], __: Mapping[str, str]) -> list[tuple[BrokerFact, Wanted]]:
         return [(replace(BROKER, nodes=nodes, where=url, version="3.9.1"), Wanted())]
 
     monkeypatch.setattr(broker_facts, "broker_facts", facts)

@@ -84,17 +84,13 @@ def test_a_refusal_is_one_line(run: Run, sites: Sites) -> None:
 
 
 @pytest.mark.parametrize("words", [("w1", "-c", "cluster.toml"), ("-c", "cluster.toml", "w1"), ("run", "w1")])
-def test_the_word_run_may_be_left_out(
-    run: Run, sites: Sites, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
-) -> None:
+def test_the_word_run_may_be_left_out(run: Run, sites: Sites, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
     started = runs(monkeypatch)
     assert run("node", *words).code == 5
     assert (started, sites.asked) == (["w1"], [])
 
 
-def test_a_node_whose_id_is_an_order_is_run_by_that_word(
-    run: Run, sites: Sites, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_whose_id_is_an_order_is_run_by_that_word(run: Run, sites: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
     started = runs(monkeypatch)
     assert run("node", "run", "pause").code == 5
     assert (started, sites.asked) == (["pause"], [])

@@ -42,9 +42,7 @@ def content(path: Path) -> dict[str, str]:
         }
 
 
-def test_no_planted_secret_is_in_the_bundle(
-    run: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_planted_secret_is_in_the_bundle(run: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     port = free_ports(2)
     closed = port + 1
     url, token, in_file, in_log = OTHERS
@@ -123,9 +121,7 @@ def test_the_doctor_tells_as_json_and_lines_what_it_found(run: Callable[..., Ran
     assert run("doctor", "nobody").code == 78
 
 
-def test_the_doctor_tells_of_the_machine_before_it_gives_up_on_the_broker(
-    run: Callable[..., Ran], tmp_path: Path
-) -> None:
+def test_the_doctor_tells_of_the_machine_before_it_gives_up_on_the_broker(run: Callable[..., Ran], tmp_path: Path) -> None:
     port = free_ports(2)
     closed = port + 1
     (tmp_path / "cluster.toml").write_text(FILE.format(broker=f"amqp://127.0.0.1:{closed}/x", port=port))

@@ -41,9 +41,7 @@ def test_what_was_done_is_one_line_for_people_and_all_fields_for_programs(run: R
     program.answer = DONE
     ran = run("pipeline", "archive", "--into", "a", "--backup", "b/")
     assert (ran.code, ran.err) == (0, "")
-    assert (
-        ran.out == "/srv/a: 60 transactions were archived in 1.5 s, as 71 rows; it holds LSN 1 to 60 in 1 file, 0.0 MB\n"
-    )
+    assert ran.out == "/srv/a: 60 transactions were archived in 1.5 s, as 71 rows; it holds LSN 1 to 60 in 1 file, 0.0 MB\n"
     told = json.loads(run("pipeline", "archive", "--into", "a", "--backup", "b/", "-o", "json").out)
     assert (told["cluster"], told["first_lsn"], told["last_lsn"], told["added_entries"]) == ("orders", 1, 60, 60)
     assert (told["notes"], told["is_dry_run"]) == ([], False)
@@ -81,9 +79,7 @@ def test_the_log_that_is_meant_is_named_in_one_way(run: Run, program: Job) -> No
 
 
 def test_a_range_that_ends_before_it_begins_is_a_mistake_of_the_command_line(run: Run, program: Job) -> None:
-    ran = run(
-        "pipeline", "archive", "--into", "a", "--url", "http://127.0.0.1:7201", "--from-lsn", "5", "--to-lsn", "3"
-    )
+    ran = run("pipeline", "archive", "--into", "a", "--url", "http://127.0.0.1:7201", "--from-lsn", "5", "--to-lsn", "3")
     assert (ran.code, program.options) == (64, None)
     assert "there is nothing from LSN 5 to LSN 3" in ran.err
 

@@ -68,9 +68,7 @@ def test_without_a_cluster_the_archive_alone_is_audited(run, program):
         "local[1]",
     )
     assert ran.code == exits.DONE
-    assert program.options == AuditOptions(
-        str(Path("A").absolute()), lsn=7, txids=Path("T"), is_deep=True, timeout_s=60.0
-    )
+    assert program.options == AuditOptions(str(Path("A").absolute()), lsn=7, txids=Path("T"), is_deep=True, timeout_s=60.0)
     assert program.spark == SparkOptions("local[1]")
     assert "the archive A holds LSN 1 to 1,234 in 2 files: all are what was archived" in ran.out
     assert "its rows lead to 1:ff at LSN 1,234, as the entry of that LSN says" in ran.out
@@ -164,9 +162,7 @@ def test_ids_are_counted(run, program):
     assert "; 1 is missing" in run("pipeline", "audit", "--archive", "A").out
 
 
-@pytest.mark.parametrize(
-    ("error", "code"), [(Unreachable("nobody"), exits.UNREACHABLE), (StoreDamaged("no"), exits.FAILED)]
-)
+@pytest.mark.parametrize(("error", "code"), [(Unreachable("nobody"), exits.UNREACHABLE), (StoreDamaged("no"), exits.FAILED)])
 def test_errors_have_their_exit_codes(run, program, error, code):
     program.answer = error
     ran = run("pipeline", "audit", "--archive", "A")

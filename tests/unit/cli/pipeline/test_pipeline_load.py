@@ -49,9 +49,7 @@ def test_options_reach_the_program(run, program):
     ("broker", "address"),
     [("amqp://guest@127.0.0.1:1/v", "amqp://guest@127.0.0.1:1/v"), ("embedded://", "http://127.0.0.1:7201")],
 )
-def test_tasks_publish_to_the_broker_of_the_cluster_file_and_over_http_where_there_is_none(
-    run, program, tmp_path, broker, address
-):
+def test_tasks_publish_to_the_broker_of_the_cluster_file_and_over_http_where_there_is_none(run, program, tmp_path, broker, address):
     (tmp_path / "c.toml").write_text(
         f'[cluster]\nname = "c"\nbroker = "{broker}"\n[[master]]\nid = "m1"\nhttp = "127.0.0.1:7201"\n'
         '[[worker]]\nid = "w1"\nmaster = "m1"\n'
@@ -153,9 +151,7 @@ def test_a_wrong_command_line_is_said_in_one_line(run, program, arguments, code,
     assert program.options is None
 
 
-@pytest.mark.parametrize(
-    ("error", "code"), [(Unreachable("nobody"), exits.UNREACHABLE), (NotReady("full"), exits.FAILED)]
-)
+@pytest.mark.parametrize(("error", "code"), [(Unreachable("nobody"), exits.UNREACHABLE), (NotReady("full"), exits.FAILED)])
 def test_an_error_of_the_load_is_one_line(run, program, error, code):
     program.answer = error
     ran = run("pipeline", "load", "a.nt", *URL)
@@ -167,9 +163,7 @@ def test_without_spark_the_command_says_what_to_install(run, monkeypatch, tmp_pa
     import importlib.util
 
     found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name == "pyspark" else found(name, *rest)
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "pyspark" else found(name, *rest))
     (tmp_path / "a.nt").write_text("")
     ran = run("pipeline", "load", "a.nt", *URL)
     assert ran.code == exits.CONFIGURATION

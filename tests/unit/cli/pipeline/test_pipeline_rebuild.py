@@ -43,9 +43,7 @@ def test_options_of_a_backup_reach_the_program(run, program):
 
 def test_options_of_a_worker_reach_the_program(run, program, tmp_path):
     archive_of(tmp_path / "A", random_entries(1, 5))
-    ran = run(
-        "pipeline", "rebuild", "--archive", "A", "--into", "w9", "--as", "w3", "--to-lsn", "0", "--force", "orders"
-    )
+    ran = run("pipeline", "rebuild", "--archive", "A", "--into", "w9", "--as", "w3", "--to-lsn", "0", "--force", "orders")
     assert ran.code == exits.DONE
     assert program.options == RebuildOptions(
         archive=str(Path("A").absolute()), into=Path("w9"), node="w3", to_lsn=0, is_replaced=True

@@ -92,9 +92,7 @@ def test_what_is_wrong_is_one_line_before_the_work(
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])
-def test_without_an_archive_the_line_says_how_to_make_one(
-    run: Any, tmp_path: Path, program: Any, more: tuple[str, ...]
-):
+def test_without_an_archive_the_line_says_how_to_make_one(run: Any, tmp_path: Path, program: Any, more: tuple[str, ...]):
     ran = run("pipeline", "report", "--archive", str(tmp_path / "absent"), *more)
     assert ran.code == exits.FAILED
     assert "make one with brokerha pipeline archive" in ran.err

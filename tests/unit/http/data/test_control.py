@@ -17,9 +17,7 @@ def put(node: Node, name: str = "empty", **changed: object) -> int:
 
 
 def test_a_check_is_added_as_a_write_and_listed(node: Node) -> None:
-    added = node.ask(
-        "PUT", "/cluster/control/a.b_c-1", json.dumps(ASK), JSON, Idempotency_Key="t1", Brokerha_Ack="synchronised"
-    )
+    added = node.ask("PUT", "/cluster/control/a.b_c-1", json.dumps(ASK), JSON, Idempotency_Key="t1", Brokerha_Ack="synchronised")
 
     assert (added.status, added.headers["brokerha-tx"], added.headers["brokerha-lsn"]) == (204, "t1", "1")
     assert added.headers["brokerha-ack"] == "synchronised"

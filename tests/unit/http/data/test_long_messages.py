@@ -51,7 +51,12 @@ def test_a_long_body_is_one_message_which_can_be_had_again_as_it_is(http: httpx2
     message_id = answer.json()["id"]
     assert listed(http) == [{"id": message_id, "content_type": "video/mp4", "size": len(BODY)}]
     got = http.get(f"/queues/inbox/{message_id}", headers=LATEST)
-    assert (got.status_code, got.content, got.headers["content-type"], int(got.headers["content-length"])) == (200, BODY, "video/mp4", len(BODY))
+    assert (got.status_code, got.content, got.headers["content-type"], int(got.headers["content-length"])) == (
+        200,
+        BODY,
+        "video/mp4",
+        len(BODY),
+    )
     head = http.head(f"/queues/inbox/{message_id}")
     assert (head.status_code, head.content, int(head.headers["content-length"])) == (200, b"", len(BODY))
     piece = msgpack.unpackb(http.get(f"/queues/inbox/{message_id}?piece=10").content)

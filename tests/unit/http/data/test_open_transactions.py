@@ -14,9 +14,7 @@ from tests.unit.http.fake_front import FakeFront
 
 
 def begun(node: Node, fields: dict[str, object] | None = None, **headers: str) -> str:
-    answer = node.ask(
-        "POST", "/tx", json.dumps(fields) if fields is not None else b"", JSON if fields else {}, **headers
-    )
+    answer = node.ask("POST", "/tx", json.dumps(fields) if fields is not None else b"", JSON if fields else {}, **headers)
     assert answer.status == 201, answer.text
     assert answer.headers["location"] == f"/tx/{answer.json['txid']}"
     return str(answer.headers["location"])

@@ -39,7 +39,9 @@ def door(tmp_path: Path) -> Iterator[tuple[HttpServer, Clock, Path]]:
     for kind in ("pem", "key"):
         shutil.copy(tmp_path / f"old.{kind}", tmp_path / f"door.{kind}")
     clock = Clock()
-    server = HttpServer(create_app(FakeFront(threaded=True)), "127.0.0.1", 0, Certificate(tmp_path / "door.pem", tmp_path / "door.key", clock))
+    server = HttpServer(
+        create_app(FakeFront(threaded=True)), "127.0.0.1", 0, Certificate(tmp_path / "door.pem", tmp_path / "door.key", clock)
+    )
     server.start()
     yield server, clock, tmp_path
     server.stop(5.0)

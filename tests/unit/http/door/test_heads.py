@@ -170,9 +170,7 @@ def test_a_body_that_stops_coming_is_given_up_and_took_no_room_from_others() -> 
     limits = HttpLimits(body_stall_s=0.5, body_limit_bytes=1000, all_bodies_limit_bytes=1000)
     with served(limits=limits) as server, connected(server) as stalled:
         stalled.sendall(PUT + b"Content-Length: 1000\r\n\r\nv")
-        assert answers(server, PUT + b"Content-Length: 900\r\nConnection: close\r\n\r\n" + b"v" * 900).startswith(
-            b"HTTP/1.1 204 "
-        )
+        assert answers(server, PUT + b"Content-Length: 900\r\nConnection: close\r\n\r\n" + b"v" * 900).startswith(b"HTTP/1.1 204 ")
         answer = stalled.recv(65536)
         assert answer.startswith(b"HTTP/1.1 400 ")
         assert b"nothing more of the body came for 0.5 s" in answer

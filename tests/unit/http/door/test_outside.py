@@ -58,9 +58,7 @@ def test_an_allowed_page_may_read_answers_and_errors_with_their_headers() -> Non
     assert (written.status, missing.status, nothing.status) == (204, 404, 404)
     for answer in (written, missing, nothing):
         assert answer.headers["access-control-allow-origin"] == PAGE
-        assert {"brokerha-lsn", "brokerha-tx", "etag", "location"} <= words(
-            answer.headers["access-control-expose-headers"]
-        )
+        assert {"brokerha-lsn", "brokerha-tx", "etag", "location"} <= words(answer.headers["access-control-expose-headers"])
     assert node.get("/protocol").headers["vary"] == "Origin"
     assert "vary" not in Node().get("/protocol").headers
 
@@ -82,9 +80,7 @@ def test_everything_is_below_the_prefix_too_and_addresses_keep_it() -> None:
     assert node.ask("PUT", f"{path}?action=COMMIT").status == 200
     assert node.get("/rdf4j-server/repositories/main/size").text.strip() == "1"
     assert node.get("/repositories/main/size").text.strip() == "1"
-    assert (
-        "http://node/rdf4j-server/repositories/main" in node.get("/rdf4j-server/repositories", Accept="text/csv").text
-    )
+    assert "http://node/rdf4j-server/repositories/main" in node.get("/rdf4j-server/repositories", Accept="text/csv").text
     assert "http://node/repositories/main" in node.get("/repositories", Accept="text/csv").text
     assert node.ask("POST", "/rdf4j-server/tx").headers["location"].startswith("/rdf4j-server/tx/")
     assert node.ask("PUT", "/rdf4j-server/kv/t/a%2Fb", b"v").status == 204

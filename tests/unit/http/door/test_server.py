@@ -68,9 +68,7 @@ def test_stopping_does_not_wait_for_a_request_that_a_node_never_answers() -> Non
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_sent(server: HttpServer) -> None:
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        connection.sendall(
-            b"PUT /kv/t/k HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\nExpect: 100-continue\r\n\r\n"
-        )
+        connection.sendall(b"PUT /kv/t/k HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\nExpect: 100-continue\r\n\r\n")
         connection.settimeout(5)
         answer = b""
         while piece := connection.recv(4096):

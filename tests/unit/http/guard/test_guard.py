@@ -141,7 +141,9 @@ def test_a_page_behind_a_proxy_changes_something_where_the_file_says_so() -> Non
         assert node.ask("PUT", "/kv/t/a", b"x", Origin=origin).status != 403
     refused = node.ask("PUT", "/kv/t/a", b"x", Origin="http://brokerha.example.org")
     assert refused.status == 403
-    assert "it is from http://brokerha.example.org, and this door is node; for a proxy in between write http-origins" in refused.text
+    assert (
+        "it is from http://brokerha.example.org, and this door is node; for a proxy in between write http-origins" in refused.text
+    )
 
 
 @pytest.mark.parametrize("text", ["brokerha.example.org", "https://", "ftp://a", "https://a/path", "https://u:p@a", "*", "null"])

@@ -27,7 +27,11 @@ TEXT = "".join(
     f'[users.{name}]\nrole = "{role}"\n{stores}\ntokens = [{{ sha256 = "{hash_token(name)}", expires = 100 }}]\n'
     for name, role, stores in [
         *((f"{kind}-{role}", of_all, in_each(role)) for role in ROLES for kind, of_all in (("only", NONE), ("not", "admin"))),
-        ("reader", "read", 'repositories = { books = "write", drafts = "none" }\ntables = { t2 = "write", t3 = "none" }\nqueues = { q2 = "write", q3 = "none" }'),
+        (
+            "reader",
+            "read",
+            'repositories = { books = "write", drafts = "none" }\ntables = { t2 = "write", t3 = "none" }\nqueues = { q2 = "write", q3 = "none" }',
+        ),
         ("writer", "write", ""),
         ("admin", "admin", ""),
     ]
@@ -186,7 +190,9 @@ def test_the_node_is_told_who_writes_by_whichever_path_and_a_client_cannot_say_i
     statuses = [
         door.ask("PUT", "/kv/t/k", b"v", let_in).status,
         door.ask("POST", "/queues/q", b"v", let_in).status,
-        door.ask("POST", "/repositories/main/statements", "CLEAR ALL", {"Content-Type": "application/sparql-update"} | let_in).status,
+        door.ask(
+            "POST", "/repositories/main/statements", "CLEAR ALL", {"Content-Type": "application/sparql-update"} | let_in
+        ).status,
         ways(door, operations, "writer")["json"].status,
     ]
     assert all(status < 300 for status in statuses)
@@ -220,9 +226,7 @@ def test_who_has_a_node_do_what_is_in_its_log_and_what_came_of_it() -> None:
 
 @pytest.mark.parametrize("step", ["commit?by-hand=true", "rollback?by-hand=true", "forget"])
 def test_what_is_decided_by_hand_is_for_admins(step: str) -> None:
-    statuses = {
-        user: node().ask("POST", f"/tx/t-1/{step}", Authorization=bearer(user)).status for user in ("writer", "admin")
-    }
+    statuses = {user: node().ask("POST", f"/tx/t-1/{step}", Authorization=bearer(user)).status for user in ("writer", "admin")}
 
     assert statuses["writer"] == 403
     assert statuses["admin"] != 403
@@ -277,7 +281,9 @@ def test_messages_are_taken_by_who_may_write_in_their_queue(queue: str, status: 
 
 def test_tables_and_queues_that_one_may_not_read_are_not_listed() -> None:
     door = node()
-    written = [("put", table, "k", "v") for table in ("t", "t2", "t3")] + [("publish", queue, "text/plain", "v") for queue in ("q", "q3")]
+    written = [("put", table, "k", "v") for table in ("t", "t2", "t3")] + [
+        ("publish", queue, "text/plain", "v") for queue in ("q", "q3")
+    ]
     assert door.ask("POST", "/tx", json.dumps(written), JSON | {"Authorization": bearer("admin")}).status == 201
 
     assert door.get("/kv", Authorization=bearer("reader")).json == ["t", "t2"]

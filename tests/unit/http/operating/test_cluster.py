@@ -133,9 +133,7 @@ def test_readiness_may_wait_for_what_is_known_now(node: Node, monkeypatch) -> No
     assert (late.status, late.text.startswith("[-]sync")) == (503, True)
 
 
-@pytest.mark.parametrize(
-    "front", [FakeFront(role="worker", node_id="w1"), FakeFront()], ids=["a worker", "a full master"]
-)
+@pytest.mark.parametrize("front", [FakeFront(role="worker", node_id="w1"), FakeFront()], ids=["a worker", "a full master"])
 def test_who_takes_no_writes_says_why(front) -> None:
     front.refusal = NotReady("disk-full: free disk space")
 

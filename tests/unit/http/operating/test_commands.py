@@ -94,7 +94,9 @@ def test_what_only_begins_says_where_to_ask_for_it(
     assert node.front.commands == [(name, arguments, 30_000)]
 
 
-@pytest.mark.parametrize(("method", "path", "body", "name"), [row[:4] for row in BEGUN if row[3] in {"peer-add", "peer-remove", "split-recovery"}])
+@pytest.mark.parametrize(
+    ("method", "path", "body", "name"), [row[:4] for row in BEGUN if row[3] in {"peer-add", "peer-remove", "split-recovery"}]
+)
 def test_a_wish_for_what_is_so_already_is_done(method: str, path: str, body: str, name: str) -> None:
     front = Commanded()
     front.is_so = True
@@ -140,7 +142,12 @@ def test_a_command_may_take_as_long_as_its_request(node: Node) -> None:
         ("POST", "/cluster/backup", "{}", "name is missing"),
         ("POST", "/cluster/backup", '{"name": 7}', "name is text"),
         ("POST", "/cluster/backup", '{"name": "a", "replace": 1}', "replace is true or false"),
-        ("POST", "/cluster/backup", '{"name": "a", "full": true}', "unknown field 'full'; known are name, incremental, replace, worker"),
+        (
+            "POST",
+            "/cluster/backup",
+            '{"name": "a", "full": true}',
+            "unknown field 'full'; known are name, incremental, replace, worker",
+        ),
     ],
 )
 def test_what_is_wrong_is_refused_and_reaches_nobody(node: Node, method: str, path: str, body: str, words: str) -> None:

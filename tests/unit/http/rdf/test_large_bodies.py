@@ -34,7 +34,9 @@ def post(http: httpx2.Client, body: str | bytes, media_type: str = LINES, **head
 
 
 def size(http: httpx2.Client, context: str = "") -> int:
-    answer = http.get("/repositories/main/size", params={"context": context} if context else {}, headers={"Brokerha-Min-Lsn": "latest"})
+    answer = http.get(
+        "/repositories/main/size", params={"context": context} if context else {}, headers={"Brokerha-Min-Lsn": "latest"}
+    )
     return int(answer.text)
 
 
@@ -123,7 +125,9 @@ def test_a_long_update_is_one_transaction(http: httpx2.Client, path: str) -> Non
         (insertion(200), {"$x": "<urn:g>"}, "takes no $x"),
     ],
 )
-def test_a_long_update_that_is_none_leaves_nothing(http: httpx2.Client, text: str, parameters: dict[str, str], problem: str) -> None:
+def test_a_long_update_that_is_none_leaves_nothing(
+    http: httpx2.Client, text: str, parameters: dict[str, str], problem: str
+) -> None:
     answer = http.post(
         "/repositories/main/statements", params=parameters, content=text, headers={"Content-Type": "application/sparql-update"}
     )

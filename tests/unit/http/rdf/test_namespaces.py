@@ -109,13 +109,9 @@ def test_a_store_of_rdf4j_or_graphdb_has_the_default_graph_that_it_has_there(nod
 
 def test_what_is_read_can_be_sent_again_and_changed(node: Node) -> None:
     config = node.get("/repositories/main/config").text
-    assert (
-        node.ask("POST", "/repositories/main/config", config.replace("repository main", "Main"), TURTLE).status == 204
-    )
+    assert node.ask("POST", "/repositories/main/config", config.replace("repository main", "Main"), TURTLE).status == 204
     assert "Main" in node.get("/repositories/main/config").text
-    assert (
-        node.ask("PUT", "/repositories/main/config", f"{PREFIXES} [] rep:repositoryID 'main' .", TURTLE).status == 204
-    )
+    assert node.ask("PUT", "/repositories/main/config", f"{PREFIXES} [] rep:repositoryID 'main' .", TURTLE).status == 204
     assert "repository main" in node.get("/repositories/main/config").text
     assert node.ask("POST", "/repositories/nowhere/config", config, TURTLE).status == 400
     assert node.get("/repositories/nowhere/config").status == 404

@@ -19,9 +19,7 @@ def begun(node: Node, settings: str = "") -> str:
     return address.removeprefix("http://node")
 
 
-def act(
-    node: Node, tx: str, action: str, body: bytes | str = b"", headers: dict[str, str] | None = None, more: str = ""
-) -> str:
+def act(node: Node, tx: str, action: str, body: bytes | str = b"", headers: dict[str, str] | None = None, more: str = "") -> str:
     answer = node.ask("PUT", f"{tx}?action={action}{more}", body, headers)
     assert answer.status == 200, answer.text
     return answer.text
@@ -149,9 +147,7 @@ def test_settings_in_a_form_are_judged_as_in_the_url(node: Node, form: str, stat
 
 
 def test_one_level_in_the_url_and_another_in_the_form_is_refused(node: Node) -> None:
-    assert (
-        node.ask("POST", f"{TRANSACTIONS}?isolation-level=NONE", "isolation-level=READ_COMMITTED", FORM).status == 400
-    )
+    assert node.ask("POST", f"{TRANSACTIONS}?isolation-level=NONE", "isolation-level=READ_COMMITTED", FORM).status == 400
     assert node.ask("POST", TRANSACTIONS, "isolation-level=SERIALIZABLE", {"Content-Type": "text/plain"}).status == 415
 
 
@@ -165,9 +161,7 @@ def test_what_stands_beside_a_form_in_the_url_counts_too(node: Node) -> None:
     )
 
     assert act(node, tx, "SIZE", more="&context=%3Curn:g%3E").strip() == "1"
-    assert "false" in act(
-        node, tx, "QUERY", "%24x=%3Curn:z%3E", FORM, more="&query=ASK%7BGRAPH+%3Fg+%7B%3Fx+%3Fp+%3Fo%7D%7D"
-    )
+    assert "false" in act(node, tx, "QUERY", "%24x=%3Curn:z%3E", FORM, more="&query=ASK%7BGRAPH+%3Fg+%7B%3Fx+%3Fp+%3Fo%7D%7D")
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,7 @@ TYPE = {"Content-Type": "application/x-rdftransaction"}
 
 
 def send(node: Node, inside: str) -> int:
-    return node.ask(
-        "POST", STATEMENTS, f"<?xml version='1.0' encoding='UTF-8'?><transaction>{inside}</transaction>", TYPE
-    ).status
+    return node.ask("POST", STATEMENTS, f"<?xml version='1.0' encoding='UTF-8'?><transaction>{inside}</transaction>", TYPE).status
 
 
 def uris(*names: str) -> str:

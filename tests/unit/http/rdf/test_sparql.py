@@ -88,7 +88,15 @@ def test_the_time_of_a_query_is_the_parameter_in_seconds_or_the_header(node: Nod
 def test_an_update_has_the_time_that_it_asks_for(node: Node) -> None:
     update = "update=INSERT%20DATA%20%7B%20%3Curn%3Aa%3E%20%3Curn%3Ab%3E%201%20%7D"
     assert node.ask("POST", f"{REPO}/statements", f"{update}&timeout=5", FORM).status == 204
-    assert node.ask("POST", f"{REPO}/statements?timeout=-1", "INSERT DATA { <urn:a> <urn:b> 2 }", {"Content-Type": "application/sparql-update"}).status == 204
+    assert (
+        node.ask(
+            "POST",
+            f"{REPO}/statements?timeout=-1",
+            "INSERT DATA { <urn:a> <urn:b> 2 }",
+            {"Content-Type": "application/sparql-update"},
+        ).status
+        == 204
+    )
     assert node.ask("POST", f"{REPO}/statements", f"{update}&timeout=never", FORM).status == 400
     assert [timeout_ms for _, _, _, timeout_ms in node.front.submitted] == [5000, 3_600_000]
 

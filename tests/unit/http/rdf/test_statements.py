@@ -79,9 +79,7 @@ def test_blank_nodes_of_two_requests_are_two_and_of_one_request_one(node: Node) 
 
 
 @pytest.mark.parametrize("media_type", ["text/turtle", "application/ld+json", "application/rdf+xml"])
-def test_the_same_body_sent_again_with_its_key_is_the_same_transaction_even_with_nameless_nodes(
-    node: Node, media_type
-) -> None:
+def test_the_same_body_sent_again_with_its_key_is_the_same_transaction_even_with_nameless_nodes(node: Node, media_type) -> None:
     nameless = {
         "text/turtle": "<urn:a> <urn:b> [ <urn:c> [] ] .",
         "application/ld+json": '{"@id": "urn:a", "urn:b": [{"urn:c": 1}, {"urn:c": 2}]}',

@@ -296,9 +296,7 @@ def test_a_file_without_a_master_is_refused(tmp_path):
 
 
 def test_a_file_without_a_cluster_is_refused(tmp_path):
-    assert complaint(tmp_path, '[[master]]\nid = "m1"\n').startswith(
-        "cluster.toml:1: the section [cluster] is missing: write"
-    )
+    assert complaint(tmp_path, '[[master]]\nid = "m1"\n').startswith("cluster.toml:1: the section [cluster] is missing: write")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
@@ -312,9 +310,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 def test_a_file_that_is_not_utf8_is_refused_with_the_line(tmp_path):
     path = tmp_path / "cluster.toml"
     path.write_bytes(b'[cluster]\nname = "\xff"\n')
-    with pytest.raises(
-        ConfigurationError, match=re.escape("cluster.toml:2: byte 0xff is not UTF-8: save the file as UTF-8")
-    ):
+    with pytest.raises(ConfigurationError, match=re.escape("cluster.toml:2: byte 0xff is not UTF-8: save the file as UTF-8")):
         load_config(path, {})
 
 
@@ -322,6 +318,4 @@ def test_inline_tables_are_read_and_errors_name_a_line(tmp_path):
     start = GOOD.partition("\n[[master]]")[0]
     config = load(tmp_path, 'master = [{id = "m1"}]\n' + start)
     assert config.roles == {"m1": "master"}
-    assert complaint(tmp_path, 'master = [{id = "M1"}]\n' + start).startswith(
-        'cluster.toml:1: "M1" is no node id: write'
-    )
+    assert complaint(tmp_path, 'master = [{id = "M1"}]\n' + start).startswith('cluster.toml:1: "M1" is no node id: write')

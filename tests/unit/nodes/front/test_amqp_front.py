@@ -82,9 +82,7 @@ class Bench:
     def take(self, tag: str, ms: int = 0, **fields: Any) -> list[Submit]:
         """A message comes, and its turn ends."""
         values = {"message_id": "", "reply_to": "", "correlation_id": "", "exchange": "x", **fields}
-        message = ClientMessage(
-            tag, values.pop("body", BODY), values.pop("content_type", "application/x-msgpack"), **values
-        )
+        message = ClientMessage(tag, values.pop("body", BODY), values.pop("content_type", "application/x-msgpack"), **values)
         submits = self.front.on_client([message], Instant(ms, ms))
         self.front.after_turn()
         return submits
@@ -119,8 +117,13 @@ def test_a_message_that_was_answered_does_not_wait_for_backups() -> None:
     assert bench.wire.settled == ["a"]
 
 
-@pytest.mark.parametrize(("redelivered", "error", "status"), [(False, "NotReady", REFUSED), (True, "NotReady", UNKNOWN), (True, "InvalidRequest", REFUSED)])
-def test_what_another_master_had_before_is_refused_for_sure_only_when_nobody_takes_it(redelivered: bool, error: str, status: str) -> None:
+@pytest.mark.parametrize(
+    ("redelivered", "error", "status"),
+    [(False, "NotReady", REFUSED), (True, "NotReady", UNKNOWN), (True, "InvalidRequest", REFUSED)],
+)
+def test_what_another_master_had_before_is_refused_for_sure_only_when_nobody_takes_it(
+    redelivered: bool, error: str, status: str
+) -> None:
     bench = Bench()
     (submit,) = bench.take("a", reply_to="me", redelivered=redelivered)
     bench.answer(submit, REFUSED, error)
@@ -250,9 +253,7 @@ def test_what_a_write_wants_at_a_master_that_is_apart_is_in_its_headers() -> Non
               (("a", {}), ("b", {"apart": "refuse"}), ("c", {"apart": "wait"}))]  # fmt: skip
     assert wanted == ["wait", "refuse", "wait"]
     assert bench.take("d", reply_to="me", headers={"apart": "later"}) == []
-    assert bench.wire.rejected == [
-        "d: InvalidRequest: at a master that is apart a write can wait or refuse, not 'later'"
-    ]
+    assert bench.wire.rejected == ["d: InvalidRequest: at a master that is apart a write can wait or refuse, not 'later'"]
 
 
 def test_what_nobody_waits_for_waits_at_a_master_that_is_apart() -> None:
@@ -273,7 +274,9 @@ def test_who_published_it_is_the_last_operation_of_a_write(content_type: str) ->
 
 def test_an_app_does_not_say_itself_who_begins_a_transaction() -> None:
     bench = Bench()
-    step = client_wire.encode_question("transact", {"action": "begin", "txid": "", "arguments": {"user": "anna"}, "timeout_ms": 1000})
+    step = client_wire.encode_question(
+        "transact", {"action": "begin", "txid": "", "arguments": {"user": "anna"}, "timeout_ms": 1000}
+    )
     bench.take("a", body=step, content_type=client_wire.READ_TYPE, reply_to="me", user="orders.shop")
     bench.take("b", body=step, content_type=client_wire.READ_TYPE, reply_to="me")
 
@@ -322,9 +325,7 @@ def test_poison_is_parsed_in_another_process_and_answered(content_type: str) -> 
     bench = Bench()
     operations = msgpack.packb([["add", "main", DEEP]])
     body = {"application/n-quads": DEEP.encode(), "application/x-msgpack": operations}.get(content_type)
-    assert (
-        bench.take("a", body=body or encode_writes([("t", operations)]), content_type=content_type, reply_to="me") == []
-    )
+    assert bench.take("a", body=body or encode_writes([("t", operations)]), content_type=content_type, reply_to="me") == []
     assert settle(bench, 1) == []
     [(_, status, _, error, reason)] = decode_replies(bench.wire.replies[0].body)
     assert (status, error) == (REFUSED, "InvalidRequest")

@@ -224,15 +224,11 @@ def test_no_message_breaks_a_master(site: Site) -> None:
     assert not master.runner.failure
 
 
-def test_a_question_that_fails_is_told_with_an_error_that_apps_know(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_question_that_fails_is_told_with_an_error_that_apps_know(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: object) -> None:
         raise KeyError("k")
 
     monkeypatch.setitem(QUESTIONS, "status", questions._Question({}, gone))
     app = App(site.url)
-    _, answer = app.answer(
-        app.publish("brokerha.reads", client_wire.encode_question("status", {}), client_wire.READ_TYPE)
-    )
+    _, answer = app.answer(app.publish("brokerha.reads", client_wire.encode_question("status", {}), client_wire.READ_TYPE))
     assert (answer["error"], answer["reason"]) == ("NotReady", "the answer failed: KeyError: 'k'")

@@ -306,7 +306,11 @@ def test_of_two_that_claim_at_once_the_second_looks_again(world: World) -> None:
     ("refusal", "error", "text"),
     [
         (Reply(1, "c", REFUSED, 0, "ReadOnly", "too few backups"), BrokerhaError, "too few backups"),
-        (Reply(1, "c", UNKNOWN, 0, "OutcomeUnknown", "no majority"), TimedOut, "did not agree in time who gives out messages of queue 'q'"),
+        (
+            Reply(1, "c", UNKNOWN, 0, "OutcomeUnknown", "no majority"),
+            TimedOut,
+            "did not agree in time who gives out messages of queue 'q'",
+        ),
         (NotReady("the master is not running"), NotReady, "not running"),
     ],
 )

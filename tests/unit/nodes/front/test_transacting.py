@@ -60,9 +60,7 @@ class Bench:
     def now(self) -> Instant:
         return Instant(self.now_ms, 0)
 
-    def read(
-        self, kind: str, name: str, arguments: dict[str, Any], lsn: int, timeout_ms: int, future: Future[ReadOutcome]
-    ) -> None:
+    def read(self, kind: str, name: str, arguments: dict[str, Any], lsn: int, timeout_ms: int, future: Future[ReadOutcome]) -> None:
         self.reads.append((kind, name, arguments))
         body: list[Any] = []
         if "holder" in arguments:

@@ -103,9 +103,7 @@ def test_whoever_reads_the_stream_gets_the_lines_of_now_from_any_of_them_on(
     assert [row[8] for row in reader.rows(1, last)] == [1, 1, 1, *[7] * (last - 4), 9]
 
 
-def test_a_stream_says_that_its_end_is_void_before_anything_new_comes(
-    journal: Journal, opened: Callable[[Published], LogReader]
-):
+def test_a_stream_says_that_its_end_is_void_before_anything_new_comes(journal: Journal, opened: Callable[[Published], LogReader]):
     author, stream = filled(journal, 8), Stream(journal)
     stream.publish()
     gone_back(journal, author, 5, 4)
@@ -114,9 +112,7 @@ def test_a_stream_says_that_its_end_is_void_before_anything_new_comes(
     assert (reader.last_lsn, [lsn for lsn, _ in reader.lines(1, 8)]) == (5, [1, 2, 3, 4, 5])
 
 
-def test_a_stream_that_begins_with_what_is_void_begins_after_it(
-    journal: Journal, opened: Callable[[Published], LogReader]
-):
+def test_a_stream_that_begins_with_what_is_void_begins_after_it(journal: Journal, opened: Callable[[Published], LogReader]):
     author, stream = filled(journal, 8), Stream(journal)
     stream.publish()
     gone_back(journal, author, 5, 4, "a1")

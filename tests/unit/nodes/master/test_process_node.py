@@ -314,9 +314,7 @@ def test_wrong_arguments_of_promote_are_named(pair: Pair, arguments: dict[str, A
 
 def test_a_standby_says_where_the_primary_is_and_what_itself_could_do(pair: Pair) -> None:
     node = next(each for each in pair.nodes.values() if each is not pair.primary)
-    with pytest.raises(
-        NotReady, match=rf"{node.node_id} is a backup of m1 \(ready\); {pair.primary.node_id} is primary"
-    ):
+    with pytest.raises(NotReady, match=rf"{node.node_id} is a backup of m1 \(ready\); {pair.primary.node_id} is primary"):
         node.command("worker-add", {"worker": "w9"})
     assert node.ready() == (True, ["[+]backup ready"])
     assert node.applied_lsn() == 0

@@ -170,7 +170,9 @@ def test_a_backup_tells_its_primary_what_its_disk_failed_with() -> None:
 
 
 @pytest.mark.parametrize("stands_by", [False, True])
-def test_a_journal_that_fails_slowly_is_left_alone_as_long_as_one_that_fails_at_once(monkeypatch: pytest.MonkeyPatch, stands_by: bool) -> None:
+def test_a_journal_that_fails_slowly_is_left_alone_as_long_as_one_that_fails_at_once(
+    monkeypatch: pytest.MonkeyPatch, stands_by: bool
+) -> None:
     # Given a primary, or a backup, whose disk is full and whose journal takes five seconds to be read back
     bench = Bench()
     if stands_by:

@@ -95,7 +95,12 @@ def test_workers_put_theirs_into_force(cluster: EmbeddedCluster) -> None:
 
     def in_force(worker: Any) -> tuple[Any, ...]:
         follow = worker.runner.core.follower.config
-        return follow.heartbeat_ms, worker.reads._limits.queue, worker._scrubbing.limits.items_per_s, worker.guard.limits.store_patience_s
+        return (
+            follow.heartbeat_ms,
+            worker.reads._limits.queue,
+            worker._scrubbing.limits.items_per_s,
+            worker.guard.limits.store_patience_s,
+        )
 
     until(lambda: [in_force(worker) for worker in cluster.workers.values()] == [(400, 7, 99, 44.0)] * 2)
 
@@ -142,7 +147,9 @@ def test_two_at_two_masters_never_make_a_pair_that_contradicts_itself(cluster: E
     assert all(command(master, "settings")["problem"] == "" for master in cluster.masters.values())
 
 
-@pytest.mark.parametrize("operation", [("put", TABLE, b"idle-round-ms", packed(Row("1", "", 1, ""))), ("delete", TABLE, b"idle-round-ms")])
+@pytest.mark.parametrize(
+    "operation", [("put", TABLE, b"idle-round-ms", packed(Row("1", "", 1, ""))), ("delete", TABLE, b"idle-round-ms")]
+)
 def test_no_transaction_of_a_client_changes_one(cluster: EmbeddedCluster, operation: tuple[Any, ...]) -> None:
     with pytest.raises(InvalidRequest):
         cluster.masters["m1"].submit([operation])
@@ -201,4 +208,6 @@ def test_an_app_cannot_say_that_it_is_somebody_else(cluster: EmbeddedCluster) ->
         with structlog.testing.capture_logs() as told:
             answer = cluster.masters["m1"].amqp._asked("command", asked, user).result(15)
         assert (answer["setting"]["by"], answer["setting"]["from"]) == (user, "AMQP, by m1")
-        assert [(line["command"], line["user"], line["origin"]) for line in told if line["event"] == "command"] == [("setting-set", user, "AMQP")]
+        assert [(line["command"], line["user"], line["origin"]) for line in told if line["event"] == "command"] == [
+            ("setting-set", user, "AMQP")
+        ]

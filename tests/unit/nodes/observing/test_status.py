@@ -71,7 +71,10 @@ def test_a_master_of_which_nobody_answers_is_unreachable():
 
 def test_a_master_that_cannot_be_asked_without_the_broker_is_not_told_to_be_started():
     (row,) = gathered(timeout_ms=1, wire_state="waiting-for-broker")
-    assert (row["state"], row["reason"]) == (states.UNREACHABLE, "cannot be asked: the node that tells this has no connection to the broker")
+    assert (row["state"], row["reason"]) == (
+        states.UNREACHABLE,
+        "cannot be asked: the node that tells this has no connection to the broker",
+    )
     assert row["action"] == "start the broker first"
 
 

@@ -36,9 +36,7 @@ def begun(book: ReadBook, read: Job, now_s: float = 0.0) -> Job:
         (5, 0, 2, 0),
     ],
 )
-def test_as_many_threads_are_started_as_there_is_work_for(
-    book: ReadBook, ready: int, idle: int, alive: int, started: int
-) -> None:
+def test_as_many_threads_are_started_as_there_is_work_for(book: ReadBook, ready: int, idle: int, alive: int, started: int) -> None:
     for _ in range(ready):
         assert book.admit(job(), applied=100) is None
     assert book.threads_wanted(idle, alive) == started
@@ -63,9 +61,7 @@ def test_a_read_waits_for_its_lsn_or_for_its_deadline(book: ReadBook) -> None:
     assert book.begin(0.0, 7) is None
     assert book.on_applied(109) == 0
     failed = book.due(2.0, applied=109).failed
-    assert [(each, str(error)) for each, error in failed] == [
-        (late, "LSN 110 was not applied in time; this copy is at 109")
-    ]
+    assert [(each, str(error)) for each, error in failed] == [(late, "LSN 110 was not applied in time; this copy is at 109")]
     assert book.on_applied(130) == 1
     assert book.begin(2.0, 7) is waits
 

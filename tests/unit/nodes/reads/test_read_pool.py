@@ -34,9 +34,7 @@ class Held(MemoryStore):
     def applied(self) -> Applied:
         return Applied(self.lsn, "", 0)
 
-    def read(
-        self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True
-    ) -> ReadAnswer:
+    def read(self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True) -> ReadAnswer:
         if kind == "hang":
             self.begun.release()
             assert self.gate.wait(WAIT_S)

@@ -36,9 +36,7 @@ def test_a_batch_that_was_executed_is_answered_with_the_content_after_each_trans
 def test_results_that_were_lost_are_read_again_without_their_transactions():
     store = MemoryStore()
     answer = done(store)
-    assert carry_out(store, ResendResults(2, 3)) == StoreDone(
-        2, 3, answer.results[1:], answer.fingerprint, answer.items
-    )
+    assert carry_out(store, ResendResults(2, 3)) == StoreDone(2, 3, answer.results[1:], answer.fingerprint, answer.items)
 
 
 def test_lines_that_were_applied_are_answered_without_results():

@@ -187,9 +187,7 @@ def test_a_range_that_ends_with_void_results_is_answered_up_to_the_record_after_
     ("sender", "wanted"),
     [("p9", RecordsWanted(VIEW, 2, 3)), ("b1", RecordsWanted(10, 2, 3)), ("b1", RecordsWanted(VIEW, 12, 13))],
 )
-def test_questions_of_strangers_of_other_views_or_beyond_the_end_are_left_alone(
-    sender: str, wanted: RecordsWanted
-) -> None:
+def test_questions_of_strangers_of_other_views_or_beyond_the_end_are_left_alone(sender: str, wanted: RecordsWanted) -> None:
     bench = FeedBench()
     bench.join()
     bench.feed.on_records_wanted(sender, wanted)

@@ -79,9 +79,7 @@ def test_asking_promises_nothing_and_being_elected_does_before_it_is_told() -> N
     assert not role.take(at(4600))
 
 
-@pytest.mark.parametrize(
-    ("count", "sync_n", "needed"), [(2, 1, 1), (3, 1, 2), (3, 2, 1), (4, 1, 3), (4, 2, 2), (3, 0, 3)]
-)
+@pytest.mark.parametrize(("count", "sync_n", "needed"), [(2, 1, 1), (3, 1, 2), (3, 2, 1), (4, 1, 3), (4, 2, 2), (3, 0, 3)])
 def test_it_takes_as_many_votes_as_meet_every_sync_n(count: int, sync_n: int, needed: int) -> None:
     names = ("m1", "b1", "b2", "b3")[:count]
     role = a_role(processes=names, sync_n=sync_n)

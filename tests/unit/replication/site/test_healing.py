@@ -27,9 +27,7 @@ RULE = FeedConfig(replay_factor=1.3, replay_s=600.0, net_bytes_per_s=50e6)
         (0, 1.0, 0, False),
     ],
 )
-def test_a_copy_only_when_the_replay_takes_long_and_much_longer(
-    lag: int, per_s: float, items: int, expected: bool
-) -> None:
+def test_a_copy_only_when_the_replay_takes_long_and_much_longer(lag: int, per_s: float, items: int, expected: bool) -> None:
     assert should_copy(RULE, lag, per_s, items) is expected
 
 

@@ -10,9 +10,7 @@ from brokerha.replication.worker.config import WorkerConfig
 from tests.unit.replication.benches import SiteBench, text
 
 
-def settled(
-    lsn: int = 10, executed: int = 10, workers: tuple[str, ...] = ("w1", "w2"), **settings: object
-) -> SiteBench:
+def settled(lsn: int = 10, executed: int = 10, workers: tuple[str, ...] = ("w1", "w2"), **settings: object) -> SiteBench:
     """A site whose master has run for a while."""
     bench = SiteBench(lsn, executed, workers, **settings)
     bench.settle()
@@ -314,9 +312,7 @@ def test_a_condemned_copy_does_not_come_back_by_telling_of_less() -> None:
         (0, 0, True),
     ],
 )
-def test_a_master_is_read_only_exactly_while_too_few_workers_are_in_sync(
-    workers: int, in_sync: int, is_writable: bool
-) -> None:
+def test_a_master_is_read_only_exactly_while_too_few_workers_are_in_sync(workers: int, in_sync: int, is_writable: bool) -> None:
     names = tuple(f"w{number}" for number in range(1, workers + 1))
     bench = settled(workers=names)
     for place, node in enumerate(names):
@@ -328,10 +324,7 @@ def test_why_it_is_read_only_names_who_is_missing() -> None:
     bench = settled(workers=("w1", "w2"))
     bench.heard("w1", 10)
     bench.heard("w2", 10, follows="load", reason="loading")
-    assert (
-        bench.site.read_only_reason(bench.ms)
-        == "1 of 2 workers in sync, writes need 2: w2 is replication-client (loading)"
-    )
+    assert bench.site.read_only_reason(bench.ms) == "1 of 2 workers in sync, writes need 2: w2 is replication-client (loading)"
 
 
 @pytest.mark.parametrize(("min_in_sync", "needed"), [(-1, 2), (0, 0), (1, 1), (3, 3), (9, 3)])

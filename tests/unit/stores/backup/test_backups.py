@@ -185,7 +185,9 @@ def test_a_backup_behind_the_place_to_which_the_log_went_back_needs_a_full_one(b
     backups.copy.go_back(25, 5)
     for lsn in range(26, 26 + more):
         backups.copy.lines.append((f"other{lsn}", 1000 * lsn, "applied", "", b"", packed(1000 + lsn)))
-    with pytest.raises(StoreError, match=r"30 of the log of lineage 0, w1 follows lineage 5, .* went back .* make a full backup") as told:
+    with pytest.raises(
+        StoreError, match=r"30 of the log of lineage 0, w1 follows lineage 5, .* went back .* make a full backup"
+    ) as told:
         backups.extend()
     assert not isinstance(told.value, StoreDamaged)
     assert backups.folder.backup("monday").manifest().last_lsn == 30
@@ -218,17 +220,13 @@ def test_a_kill_leaves_no_backup_or_a_whole_one(backups: Backups, place: str, ls
     assert backups.left_behind() == []
 
 
-@pytest.mark.parametrize(
-    ("place", "lsn"), [("file written", 30), ("written", 30), ("old one aside", 30), ("placed", 31)]
-)
+@pytest.mark.parametrize(("place", "lsn"), [("file written", 30), ("written", 30), ("old one aside", 30), ("placed", 31)])
 def test_a_kill_while_a_backup_is_replaced_leaves_one_of_the_two(backups: Backups, place: str, lsn: int):
     backups.write()
     backups.copy.add(1)
     killed_at(
         place,
-        lambda crash: write_backup(
-            backups.folder, "monday", backups.copy, backups.work(crash_point=crash), replace=True
-        ),
+        lambda crash: write_backup(backups.folder, "monday", backups.copy, backups.work(crash_point=crash), replace=True),
     )
     backups.write("tuesday")
     assert backups.folder.backup("monday").manifest().lsn == lsn

@@ -47,9 +47,7 @@ def test_a_built_copy_applies_and_executes_what_comes_next_without_a_difference(
     for first in range(100, COUNT, 30):
         built.apply(first + 1, lines[first : first + 30])
     assert built.applied() == built.recompute() == applied.applied()
-    update = pack_operations(
-        [("publish", "p", "text/plain", b"new"), ("update", "main", "DELETE { ?s ?p ?o } WHERE { ?s ?p ?o }")]
-    )
+    update = pack_operations([("publish", "p", "text/plain", b"new"), ("update", "main", "DELETE { ?s ?p ?o } WHERE { ?s ?p ?o }")])
     assert built.execute(COUNT + 1, [("next", 1, update)]) == applied.execute(COUNT + 1, [("next", 1, update)])
     assert everything(built) == everything(applied)
     built.close()

@@ -152,9 +152,7 @@ def test_the_empty_state_can_be_restored_when_all_lines_are_there(site: Site, ba
     assert site.restore("empty", 0) == Applied(0, text_of(EMPTY), 0)
 
 
-@pytest.mark.parametrize(
-    ("time_us", "lsn"), [(0, 0), (999, 0), (1000, 1), (20_000, 20), (20_999, 20), (25_500, 25), (10**15, 30)]
-)
+@pytest.mark.parametrize(("time_us", "lsn"), [(0, 0), (999, 0), (1000, 1), (20_000, 20), (20_999, 20), (25_500, 25), (10**15, 30)])
 def test_a_time_means_the_last_transaction_at_or_before_it(backup: BackupDirectory, time_us: int, lsn: int):
     target = choose_target(backup, backup.manifest(), to_time_us=time_us)
     assert (target.lsn, target.txid) == (lsn, f"t{lsn}" if lsn else "")
@@ -218,9 +216,7 @@ def test_a_restore_that_was_killed_leaves_nothing_to_open_and_goes_on(site: Site
 
 
 @pytest.mark.parametrize("place", ["old one aside", "placed"])
-def test_a_kill_while_the_directory_is_replaced_is_made_good_by_the_next_run(
-    site: Site, backup: BackupDirectory, place: str
-):
+def test_a_kill_while_the_directory_is_replaced_is_made_good_by_the_next_run(site: Site, backup: BackupDirectory, place: str):
     site.restore("w9", 10)
     assert killed_restore(backup.path, site.home / "w9", place) == -signal.SIGKILL
     manifest = backup.manifest()
@@ -255,9 +251,7 @@ def lines_of(site: Site, first_lsn: int, last_lsn: int) -> list[tuple[int, tuple
     return [(lsn, tuple(line)) for lsn, line in enumerate(site.copy.logged(first_lsn, last_lsn), first_lsn)]  # type: ignore[misc]
 
 
-def test_lines_are_applied_once_and_those_that_are_there_are_compared(
-    site: Site, backup: BackupDirectory, tmp_path: Path
-):
+def test_lines_are_applied_once_and_those_that_are_there_are_compared(site: Site, backup: BackupDirectory, tmp_path: Path):
     copy = WorkerCopy(tmp_path / "w9", cluster="orders", node="w9", options=OPTIONS)
     assert replay(copy, lines_of(site, 1, 25), 1, 20) == 20
     assert replay(copy, lines_of(site, 15, 30), 15, 30) == 10

@@ -129,7 +129,9 @@ def test_what_is_the_same_again_is_left_out() -> None:
 
 def test_what_is_no_content_stays_and_is_named() -> None:
     undoing = Undoing()
-    undoing.take(pack_effect([Put("put", "urn:brokerha:settings", b"window", b"{}"), Put("put", "urn:brokerha:snapshots", b"s", b"")]))
+    undoing.take(
+        pack_effect([Put("put", "urn:brokerha:settings", b"window", b"{}"), Put("put", "urn:brokerha:snapshots", b"s", b"")])
+    )
 
     class Nothing:
         def value(self, table: str, key: bytes) -> bytes | None:

@@ -24,11 +24,7 @@ def asked(store: WorkerStore, kind: str, **arguments: object) -> dict[str, Any]:
 
 
 def of_table(found: dict[str, Any], name: str) -> dict[int, tuple[int, bytes]]:
-    return {
-        bucket: (count, held)
-        for store, table, bucket, count, held in found["buckets"]
-        if (store, table) == ("table", name)
-    }
+    return {bucket: (count, held) for store, table, bucket, count, held in found["buckets"] if (store, table) == ("table", name)}
 
 
 @pytest.mark.parametrize("has_old_digest", [True, False])

@@ -138,9 +138,7 @@ def test_a_repository_that_a_check_names_stays(store: WorkerStore) -> None:
         "check 'few' failed: repository 'r' does not exist (ASK in repository 'r')"
     )
     # Made again within the transaction it is the same repository with other content.
-    assert "found false" in reason(
-        store, ("remove-repository", "r"), ("create-repository", "r"), ("add", "r", quads(A, B))
-    )
+    assert "found false" in reason(store, ("remove-repository", "r"), ("create-repository", "r"), ("add", "r", quads(A, B)))
     assert len(effect(store, ("remove-repository", "r"), ("control-remove", "few"))) == 2
 
 
@@ -163,9 +161,7 @@ def test_writes_about_other_things_are_not_judged(store: WorkerStore, monkeypatc
     assert effect(store, ("remove", "main", quads(A))) == []
 
 
-def test_much_that_waits_is_committed_before_it_is_put_under_queries(
-    store: WorkerStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_much_that_waits_is_committed_before_it_is_put_under_queries(store: WorkerStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "LINES_BEFORE_COMMIT", 5)
     commits: list[int] = []
     commit = RdfRepository.commit

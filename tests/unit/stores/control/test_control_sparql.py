@@ -186,9 +186,7 @@ def test_many_queries_in_one_run_find_what_each_finds_alone_and_leave_no_trace(s
     state = change(REMOVED, ADDED)
     texts = SELECTS + ASKS
     together = rows_found(engine, [question_of(check(text)) for text in texts], state)
-    assert [sorted(map(str, rows)) for rows in together] == [
-        sorted(map(str, found_by(engine, text, state))) for text in texts
-    ]
+    assert [sorted(map(str, rows)) for rows in together] == [sorted(map(str, found_by(engine, text, state))) for text in texts]
     assert (sorted(map(str, engine)), sorted(map(str, engine.named_graphs()))) == before
 
 
@@ -211,9 +209,7 @@ _GROUPS = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(body=_GROUPS, end=st.sampled_from(["", "ORDER BY ?s ?o ?v ?g", "VALUES ?s { <urn:a> <urn:b> }"]))
-def test_random_queries_find_what_they_find_where_the_content_really_is(
-    stores: tuple[Store, Store], body: str, end: str
-) -> None:
+def test_random_queries_find_what_they_find_where_the_content_really_is(stores: tuple[Store, Store], body: str, end: str) -> None:
     engine, after = stores
     for text in (f"SELECT DISTINCT ?s ?o ?v ?g {{ {body} }} {end}", f"ASK {{ {body} }} {end}"):
         try:
@@ -258,9 +254,7 @@ def test_what_depends_on_more_than_the_content_is_refused(text: str, problem: st
         question_of(Check("c", kind, "main", text, expected))
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"), [("ask", "SELECT ?s { ?s ?p ?o }"), ("select", "ASK { }"), ("ask", "DESCRIBE <urn:a>")]
-)
+@pytest.mark.parametrize(("kind", "text"), [("ask", "SELECT ?s { ?s ?p ?o }"), ("select", "ASK { }"), ("ask", "DESCRIBE <urn:a>")])
 def test_a_check_has_the_form_of_its_kind(kind: str, text: str) -> None:
     with pytest.raises(InvalidRequest, match=f"a check of kind {kind} has the form {kind.upper()}"):
         question_of(Check("c", kind, "main", text, "true" if kind == "ask" else "[]"))

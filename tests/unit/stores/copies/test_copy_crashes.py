@@ -118,9 +118,7 @@ def test_a_copy_killed_while_it_was_made_is_made_again(tmp_path: Path, killed: K
     ("place", "hits"),
     [("start: moved aside", 1), ("start: directory made", 1), ("start: empty copy begun", 1), ("opening marked", 2)],
 )
-def test_a_copy_killed_while_damage_was_moved_aside_begins_empty(
-    tmp_path: Path, killed: Killed, place: str, hits: int
-) -> None:
+def test_a_copy_killed_while_damage_was_moved_aside_begins_empty(tmp_path: Path, killed: Killed, place: str, hits: int) -> None:
     home = tmp_path / "w1"
     _, name = made(home, b"1")
     file = home / "copy.1/data/data.mdb"
@@ -156,9 +154,7 @@ def test_a_copy_whose_opening_ends_the_process_is_given_up_after_three_times(tmp
     copy.close()
 
 
-def test_a_snapshot_whose_opening_ends_the_process_is_given_up_after_three_times(
-    tmp_path: Path, killed: Killed
-) -> None:
+def test_a_snapshot_whose_opening_ends_the_process_is_given_up_after_three_times(tmp_path: Path, killed: Killed) -> None:
     wanted, snapshot = given(tmp_path)
     old = made(tmp_path / "w2", b"1")
     for _ in range(3):

@@ -30,9 +30,7 @@ def home(tmp_path: Path) -> Path:
 def opened(tmp_path: Path) -> Iterator[Open]:
     copies: list[WorkerCopy] = []
 
-    def open_one(
-        node: str = "w1", cluster: str = "orders", directory: str = "", free_bytes: int = 1 << 40
-    ) -> WorkerCopy:
+    def open_one(node: str = "w1", cluster: str = "orders", directory: str = "", free_bytes: int = 1 << 40) -> WorkerCopy:
         copy = WorkerCopy(
             tmp_path / (directory or node),
             cluster=cluster,
@@ -120,9 +118,7 @@ def point_to_nothing(home: Path) -> None:
         point_to_nothing,
     ],
 )
-def test_a_damaged_copy_is_moved_aside_and_an_empty_one_begins(
-    opened: Open, home: Path, damage: Callable[[Path], None]
-) -> None:
+def test_a_damaged_copy_is_moved_aside_and_an_empty_one_begins(opened: Open, home: Path, damage: Callable[[Path], None]) -> None:
     name = left(opened)
     damage(home)
     copy = opened()

@@ -90,9 +90,7 @@ def test_a_look_that_came_back_counts_for_nothing(tmp_path: Path) -> None:
     assert lived(tmp_path).bad_ends == 5
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"[]", b"7", b'{"copy": 1}', b'{"copy": 1, "bad_ends": "x", "places": []}', b"\0" * 9]
-)
+@pytest.mark.parametrize("content", [b"", b"[]", b"7", b'{"copy": 1}', b'{"copy": 1, "bad_ends": "x", "places": []}', b"\0" * 9])
 def test_a_file_that_says_nothing_is_as_good_as_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / LIFE).write_bytes(content)
     (tmp_path / LOOKING).write_bytes(content)

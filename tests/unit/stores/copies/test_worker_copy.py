@@ -289,9 +289,7 @@ def test_a_store_that_is_stuck_is_opened_anew_to_follow_another_log(copies: Copi
     assert copy.lineage == 7
 
 
-def test_a_store_that_is_stuck_and_cannot_be_opened_yet_is_opened_later(
-    copies: Copies, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_is_stuck_and_cannot_be_opened_yet_is_opened_later(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = copies.source
     write(copy, 1)
     store: Any = copy._generation.store

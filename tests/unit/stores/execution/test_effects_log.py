@@ -41,8 +41,7 @@ def writing(environment: Any, table: Any) -> Iterator[Any]:
 
 def lines(first: int, count: int, size: int = 10) -> list[Logged]:
     return [
-        Logged(f"tx-{lsn}", lsn, APPLIED, "", b"%d" % lsn + bytes(size), b"\x01fingerprint")
-        for lsn in range(first, first + count)
+        Logged(f"tx-{lsn}", lsn, APPLIED, "", b"%d" % lsn + bytes(size), b"\x01fingerprint") for lsn in range(first, first + count)
     ]
 
 

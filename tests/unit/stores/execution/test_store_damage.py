@@ -126,9 +126,7 @@ def remove(store: WorkerStore) -> object:
 EVERYTHING = [statements, as_turtle, query, size, size_of_a_graph, recompute, add, update, remove]
 
 
-@pytest.mark.parametrize(
-    ("harm", "use"), [*((changed, use) for use in EVERYTHING), (cut, statements), (Path.unlink, statements)]
-)
+@pytest.mark.parametrize(("harm", "use"), [*((changed, use) for use in EVERYTHING), (cut, statements), (Path.unlink, statements)])
 def test_tables_of_the_engine_that_were_changed_are_damage(
     filled: Path, harm: Callable[[Path], None], use: Callable[[WorkerStore], object]
 ) -> None:

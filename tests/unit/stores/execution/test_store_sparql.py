@@ -82,9 +82,7 @@ def test_operations_of_one_transaction_see_those_before_them(stores: tuple[Worke
         "INSERT { ?s ?p ?o } WHERE { SERVICE <http://127.0.0.1:1/> { ?s ?p ?o } }",
     ],
 )
-def test_a_failing_update_takes_the_keys_of_its_transaction_with_it(
-    stores: tuple[WorkerStore, WorkerStore], text: str
-) -> None:
+def test_a_failing_update_takes_the_keys_of_its_transaction_with_it(stores: tuple[WorkerStore, WorkerStore], text: str) -> None:
     before = stores[0].applied()
     (result,), (twin,) = (
         run(store, [("put", "t", b"k", b"v"), ("update", "main", INSERT), ("update", "main", text)]) for store in stores

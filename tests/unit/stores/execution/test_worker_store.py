@@ -33,9 +33,7 @@ def test_an_engine_gets_one_net_change_for_a_batch(place: Place) -> None:
 
 def test_an_operation_that_reads_everything_sees_what_waits(place: Place) -> None:
     store = place.open()
-    results = run(
-        store, [("add", "main", quads(A))], [("add", "main", quads(B)), COUNT], [("remove", "main", quads(A)), COUNT]
-    )
+    results = run(store, [("add", "main", quads(A))], [("add", "main", quads(B)), COUNT], [("remove", "main", quads(A)), COUNT])
     assert [result.outcome for result in results] == [APPLIED] * 3
     assert place.lines() == ['<urn:all> <urn:count> "1"', B]
     assert store.recompute() == store.applied()
@@ -62,9 +60,7 @@ def test_a_batch_with_large_effects_is_committed_in_parts(place: Place, monkeypa
     assert store.recompute() == store.applied()
 
 
-def test_when_a_later_part_of_a_batch_fails_the_rest_can_be_given_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_a_later_part_of_a_batch_fails_the_rest_can_be_given_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "COMMIT_LIMIT_BYTES", 100)
     store = place.open(map_size_bytes=400_000)
     items = [transaction(("put", "t", b"a", bytes(200)), ("add", "main", quads(A)))]
@@ -103,10 +99,7 @@ def test_repositories_are_limited_in_number(place: Place, monkeypatch: pytest.Mo
     (made,) = run(store, [("create-repository", "r")])
     full = Result(REJECTED, "there are 3 repositories, which is the limit", b"", made.fingerprint)
     assert run(store, [("create-repository", "s"), ("create-repository", "t")]) == [full]
-    assert (
-        run(store, [("remove-repository", "r"), ("create-repository", "s"), ("create-repository", "t")])[0].outcome
-        == APPLIED
-    )
+    assert run(store, [("remove-repository", "r"), ("create-repository", "s"), ("create-repository", "t")])[0].outcome == APPLIED
     (refused,) = run(store, [("create-repository", "u")])
     assert refused[:3] == full[:3]
 
@@ -325,8 +318,7 @@ def test_a_line_that_differs_leaves_what_was_committed_before_it_for_its_size(
 
 def test_the_same_history_gives_the_same_bytes_of_effect_in_batches_of_any_size(place: Place, tmp_path: Path) -> None:
     history = [
-        [("put", "t", b"%d" % (n % 5), b"%d" % n), ("add", "main", quads(A) if n % 2 else quads(B, C)), COUNT]
-        for n in range(30)
+        [("put", "t", b"%d" % (n % 5), b"%d" % n), ("add", "main", quads(A) if n % 2 else quads(B, C)), COUNT] for n in range(30)
     ]
     history.insert(10, [("update", "main", "nonsense"), ("put", "t", b"x", b"")])
     one_batch = run(place.open(), *history)

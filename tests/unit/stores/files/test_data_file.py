@@ -84,9 +84,7 @@ def test_a_cut_that_takes_content_is_found_wherever_it_is(tmp_path: Path) -> Non
             continue
         # Only pages that hold nothing were cut off, so everything can still be read.
         passed += 1
-        reader = subprocess.run(
-            [sys.executable, "-c", READ_ALL, str(copy)], capture_output=True, text=True, check=False
-        )
+        reader = subprocess.run([sys.executable, "-c", READ_ALL, str(copy)], capture_output=True, text=True, check=False)
         assert reader.returncode == 0, reader.stderr
         assert int(reader.stdout) == size
     assert refused > 10

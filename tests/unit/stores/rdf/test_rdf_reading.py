@@ -97,9 +97,7 @@ def test_what_json_ld_cannot_write_is_not_acceptable_in_it_and_says_what_is() ->
     assert "<<(" in read(repository.statements(accept="text/turtle"))
 
 
-@pytest.mark.parametrize(
-    "accept", ["image/png", "application/sparql-results+json;q=0", "text/csv;q=nonsense", "text/turtle"]
-)
+@pytest.mark.parametrize("accept", ["image/png", "application/sparql-results+json;q=0", "text/csv;q=nonsense", "text/turtle"])
 def test_no_acceptable_format_is_said_with_what_there_is(repository: RdfRepository, accept: str) -> None:
     with pytest.raises(NotAcceptable, match=r"there are application/sparql-results\+json"):
         repository.query(SELECT_O, accept)
@@ -209,9 +207,7 @@ def test_statements_match_their_pattern(repository: RdfRepository) -> None:
         {"contexts": ['"x"']},
     ],
 )
-def test_a_term_that_is_none_or_may_not_stand_there_is_refused(
-    repository: RdfRepository, pattern: dict[str, str]
-) -> None:
+def test_a_term_that_is_none_or_may_not_stand_there_is_refused(repository: RdfRepository, pattern: dict[str, str]) -> None:
     with pytest.raises(InvalidRequest):
         repository.statements(**pattern)  # type: ignore[arg-type]
 
@@ -303,9 +299,7 @@ def test_what_goes_wrong_in_the_producer_reaches_the_reader() -> None:
         list(stream(open_lines, lambda: True))
 
 
-@pytest.mark.parametrize(
-    "sizes", [[], [10], [PIECE_BYTES], [PIECE_BYTES * 3], [600_000] * 5, [10] * 5000, [400_000] * 3000][:6]
-)
+@pytest.mark.parametrize("sizes", [[], [10], [PIECE_BYTES], [PIECE_BYTES * 3], [600_000] * 5, [10] * 5000, [400_000] * 3000][:6])
 def test_a_stream_is_its_lines_whatever_their_sizes(sizes: list[int]) -> None:
     def lines() -> Iterator[str]:
         return (f"{number}{'x' * size}" for number, size in enumerate(sizes))

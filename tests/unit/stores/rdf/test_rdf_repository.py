@@ -277,9 +277,7 @@ def test_the_system_graph_holds_few_positions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("doing", ["commit", "flush", "move"])
-def test_after_a_write_that_failed_the_engine_reads_and_takes_more_only_when_it_is_opened_anew(
-    tmp_path: Path, doing: str
-) -> None:
+def test_after_a_write_that_failed_the_engine_reads_and_takes_more_only_when_it_is_opened_anew(tmp_path: Path, doing: str) -> None:
     repository = RdfRepository(tmp_path / "r")
     repository.commit((), [line(1)], 1)
     write = {

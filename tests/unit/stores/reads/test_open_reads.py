@@ -237,9 +237,7 @@ def test_reads_of_one_moment_and_writes_never_mix(store: WorkerStore) -> None:
     faults: list[BaseException] = []
 
     def move(number: int) -> list[Operation]:
-        texts = [
-            f"DELETE {{ ?s <urn:n> ?o }} INSERT {{ <urn:s> <urn:n> {number} }} WHERE {{ OPTIONAL {{ ?s <urn:n> ?o }} }}"
-        ]
+        texts = [f"DELETE {{ ?s <urn:n> ?o }} INSERT {{ <urn:s> <urn:n> {number} }} WHERE {{ OPTIONAL {{ ?s <urn:n> ?o }} }}"]
         changes: list[Operation] = [("update", name, text) for name in ("main", "r") for text in texts]
         return [*changes, ("put", "t", b"n", b"%d" % number), ("publish", "q", "", b"%d" % number)]
 

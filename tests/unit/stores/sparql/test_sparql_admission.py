@@ -205,9 +205,7 @@ def test_malformed_nquads_are_refused(text: str) -> None:
 _NAMES = st.sampled_from(["<urn:a>", "<http://e/x#y>", "x:a", ":b", "x:9-z", "<urn:\u00e9>"])
 _OBJECTS = st.one_of(
     _NAMES,
-    st.sampled_from(
-        ['"v"', '"v"@en-GB', '"01"^^<http://www.w3.org/2001/XMLSchema#integer>', '"x"^^x:t', "05", "-1.50", "true"]
-    ),
+    st.sampled_from(['"v"', '"v"@en-GB', '"01"^^<http://www.w3.org/2001/XMLSchema#integer>', '"x"^^x:t', "05", "-1.50", "true"]),
     st.text(alphabet="ab \u00e9", max_size=4).map(lambda text: f'"{text}"'),
 )
 _SPACES = st.sampled_from(["", " ", "\n", "\t "])

@@ -68,14 +68,10 @@ def _operation(draw: st.DrawFn) -> str:
     head = draw(st.one_of(st.just(""), _GRAPHS.map(lambda graph: f"WITH {graph}")))
     delete, insert = draw(_block(with_variables=True)), draw(_block(with_variables=True))
     templates = draw(
-        st.sampled_from(
-            [f"DELETE {{ {delete} }}", f"INSERT {{ {insert} }}", f"DELETE {{ {delete} }} INSERT {{ {insert} }}"]
-        )
+        st.sampled_from([f"DELETE {{ {delete} }}", f"INSERT {{ {insert} }}", f"DELETE {{ {delete} }} INSERT {{ {insert} }}"])
     )
     using = draw(
-        st.sampled_from(
-            ["", "", "USING <urn:g>", "USING NAMED <urn:g>", "USING <urn:g> USING <urn:h> USING NAMED <urn:h>"]
-        )
+        st.sampled_from(["", "", "USING <urn:g>", "USING NAMED <urn:g>", "USING <urn:g> USING <urn:h> USING NAMED <urn:h>"])
     )
     return f"{head} {templates} {using} WHERE {{ {draw(_CLAUSES)} }}"
 

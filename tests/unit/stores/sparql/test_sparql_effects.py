@@ -169,9 +169,7 @@ def test_declarations_hold_from_their_operation_on(site: Site) -> None:
 
 def test_an_update_sees_what_is_pending_and_reports_what_it_changes_on_top(site: Site) -> None:
     pending = PendingQuads()
-    pending.include(
-        site.change("DELETE DATA { <urn:a> <urn:p> 1 } ; INSERT DATA { <urn:a> <urn:p> 6 . _:x <urn:p> 7 }")
-    )
+    pending.include(site.change("DELETE DATA { <urn:a> <urn:p> 1 } ; INSERT DATA { <urn:a> <urn:p> 6 . _:x <urn:p> 7 }"))
     text = "DELETE { ?s <urn:p> ?o } INSERT { ?s <urn:q> ?o } WHERE { ?s <urn:p> ?o FILTER(?o > 2) }"
     operation = on_quads("update", text)
     change = site.repository.change_of([(0, operation)], "tx", TIMESTAMP_US, pending)

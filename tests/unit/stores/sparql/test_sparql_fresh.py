@@ -100,9 +100,7 @@ def test_now_is_the_timestamp_for_the_whole_transaction() -> None:
 def test_each_call_draws_another_value_in_its_range() -> None:
     site = Site()
     site.run(*PEOPLE)
-    change = site.run(
-        "INSERT { ?s <urn:r> ?r ; <urn:u> ?u } WHERE { ?s <urn:p> ?o BIND(RAND() AS ?r) BIND(UUID() AS ?u) }"
-    )
+    change = site.run("INSERT { ?s <urn:r> ?r ; <urn:u> ?u } WHERE { ?s <urn:p> ?o BIND(RAND() AS ?r) BIND(UUID() AS ?u) }")
     drawn = [line.split(" ")[2] for line in change.added]
     assert len(set(drawn)) == len(drawn) == 40
     assert sum(value.startswith("<urn:uuid:") and value[24] == "4" for value in drawn) == 20
@@ -122,9 +120,7 @@ def test_equal_solutions_make_different_blank_nodes() -> None:
     site = Site()
     site.run(*PEOPLE)
     assert len(site.run("INSERT { [] <urn:p> ?o } WHERE { ?s <urn:p> ?o }").added) == 20
-    assert (
-        len(site.run("INSERT { ?b <urn:p> ?o } WHERE { ?s <urn:p> ?o BIND(BNODE() AS ?b) }", txid="tx-2").added) == 40
-    )
+    assert len(site.run("INSERT { ?b <urn:p> ?o } WHERE { ?s <urn:p> ?o BIND(BNODE() AS ?b) }", txid="tx-2").added) == 40
 
 
 def test_one_call_shared_by_many_solutions_is_one_blank_node() -> None:
@@ -160,9 +156,7 @@ def test_a_later_part_meets_the_blank_nodes_of_an_earlier_one() -> None:
 
 def test_a_label_in_a_data_block_is_one_blank_node_of_that_block() -> None:
     site = Site()
-    change = site.run(
-        "INSERT DATA { _:b <urn:p> _:b . GRAPH <urn:g> { _:b <urn:q> 1 } } ; INSERT DATA { _:c <urn:p> _:c }"
-    )
+    change = site.run("INSERT DATA { _:b <urn:p> _:b . GRAPH <urn:g> { _:b <urn:q> 1 } } ; INSERT DATA { _:c <urn:p> _:c }")
     labels = [line.split(" ")[0] for line in short(change.added)]
     assert len(labels) == 3
     assert len(set(labels)) == 2

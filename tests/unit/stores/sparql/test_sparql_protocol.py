@@ -168,9 +168,7 @@ def test_what_is_malformed_is_said_of_the_text_as_it_was_sent() -> None:
             rewritten()
 
 
-@pytest.mark.parametrize(
-    ("name", "term"), [("a b", A), ("", A), ("brokerha_x", A), ("x", "_:b"), ("x", "<urn:brokerha:position>")]
-)
+@pytest.mark.parametrize(("name", "term"), [("a b", A), ("", A), ("brokerha_x", A), ("x", "_:b"), ("x", "<urn:brokerha:position>")])
 def test_a_binding_that_no_text_can_hold_is_refused(name: str, term: str) -> None:
     with pytest.raises(InvalidRequest):
         check_binding(name, term)

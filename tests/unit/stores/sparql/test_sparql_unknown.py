@@ -75,9 +75,7 @@ QUERIES: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize(("query", "expected"), QUERIES.values(), ids=QUERIES)
-def test_a_call_of_what_nobody_knows_is_an_error_of_its_expression(
-    store: WorkerStore, query: str, expected: Any
-) -> None:
+def test_a_call_of_what_nobody_knows_is_an_error_of_its_expression(store: WorkerStore, query: str, expected: Any) -> None:
     assert asked(store, query) == expected
     if "BASE" not in query:
         # On top of an open transaction, and together with other reads, it is evaluated in another way.

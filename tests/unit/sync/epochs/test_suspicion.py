@@ -460,7 +460,7 @@ class TestAbsence:
             assert not self.told(watch, "m3")
 
     def test_where_updates_are_not_to_be_delayed_it_is_asked_soon_and_believed(self) -> None:
-        """"Updates will not be delayed upon split": not by a master whose process has ended, however long it stood still before."""
+        """The papers: "updates will not be delayed upon split"; not by a master whose process has ended, however long it stood still before."""
         watch = Watch(replace(HASTY, none_silent_ms=200))
         watch.look(5 * STEP_MS, "m2", "m3", head=HEAD)
         watch.heard_after(450)

@@ -173,7 +173,9 @@ def test_in_a_step_between_only_a_majority_goes_on_and_the_step_waits_for_all() 
 @pytest.mark.parametrize(("first", "wanted"), [("quorum", "simple"), ("simple", "quorum"), ("quorum", "none"), ("none", "quorum")])
 @pytest.mark.parametrize("told", ["m1", "m2 m3"])
 @pytest.mark.parametrize("which", [1, 2])
-def test_a_decision_that_only_some_have_heard_of_when_they_part_harms_nobody(first: str, wanted: str, told: str, which: int) -> None:
+def test_a_decision_that_only_some_have_heard_of_when_they_part_harms_nobody(
+    first: str, wanted: str, told: str, which: int
+) -> None:
     # Given that of the two epochs one reaches only some of the masters, and then these and the others are cut off from each other
     table = ModeTable(first, first, first)
     table.make_queue("a")
@@ -211,7 +213,10 @@ def test_the_step_is_not_left_before_all_masters_have_what_quorum_gave_a_place()
     table.live(LAG_MS // 2, no_body_at_m3)
     # Then they stay in the step, and say what for
     assert table.in_force() == everywhere("to-simple")
-    assert (choice.state, choice.stage) == (UNDER_WAY, "epoch 2 has to-simple: 1 transactions from before epoch 2 are being synchronised")
+    assert (choice.state, choice.stage) == (
+        UNDER_WAY,
+        "epoch 2 has to-simple: 1 transactions from before epoch 2 are being synchronised",
+    )
     # And go on as soon as it has come
     table.live(2 * LAG_MS)
     assert table.in_force() == everywhere("simple")
@@ -395,5 +400,10 @@ def test_reports_say_how_sides_come_together_in_whatever_order_they_came() -> No
     unlike = [of("m1", 2, "", "smart"), of("m2", 3, "", "none"), of("m3", 3, "", "simple")]
     over = [of("m1", 2, "simple", "smart"), of("m2", 3, "none", "smart"), of("m3", 4, "", "smart")]
     chosen = [*over, of("m1", 5, "to-quorum", "to-quorum")]
-    for reports, told in ((alike, ("smart", "")), (unlike, ("simple", "simple")), (over, ("smart", "")), (chosen, ("to-quorum", "to-quorum"))):
+    for reports, told in (
+        (alike, ("smart", "")),
+        (unlike, ("simple", "simple")),
+        (over, ("smart", "")),
+        (chosen, ("to-quorum", "to-quorum")),
+    ):
         assert mode_of(reports) == mode_of(reports[::-1]) == told  # type: ignore[arg-type]
