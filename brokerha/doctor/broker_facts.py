@@ -80,7 +80,8 @@ def wanted_of(config: ClusterConfig, nodes: tuple[NodeId, ...], user: str) -> Wa
         topic = topic_rights_of(config.roles[node])
     own = config.broker_of(nodes[0]) if nodes else config.broker
     others = {broker: each.id for each in config.masters if (broker := config.broker_of(each.id)) != own}
-    return Wanted(tuple(rows.values()), tuple(writes), rights, topic, tuple(others.values()))
+    here = sum(config.broker_of(each.id) == own for each in config.masters)
+    return Wanted(tuple(rows.values()), tuple(writes), rights, topic, tuple(others.values()), here)
 
 
 def broker_facts(

@@ -176,3 +176,5 @@ class Wanted:
     topic: TopicRights | None = None
     linked: tuple[str, ...] = ()
     """A master for each other broker of the cluster, from which this broker fetches what is for its nodes."""
+    masters: int = 0
+    """Masters of the cluster file at this broker; 0 when nobody said."""

@@ -27,7 +27,7 @@ from brokerha.doctor.facts import (
     SettingsFact,
     Wanted,
 )
-from brokerha.transports.topology import DATA_EXCHANGE, SYNC_EXCHANGE
+from brokerha.transports.topology import DATA_EXCHANGE, SYNC_EXCHANGE, any_writes_queue
 
 OK: Final = "ok"
 WARNING: Final = "warning"
@@ -285,6 +285,7 @@ def of_broker(broker: BrokerFact, wanted: Wanted) -> list[Finding]:
         _time_out(),
         *_management(broker),
         *_links(broker, wanted),
+        *_strangers(broker, wanted),
     ]
 
 
@@ -449,6 +450,16 @@ def _management(broker: BrokerFact) -> Iterator[Finding]:
         what = f"it takes connections without TLS at {place}"
         command = "in rabbitmq.conf: listeners.tcp = none, or listeners.tcp.local = 127.0.0.1:5672"
         yield Finding(WARNING, "broker listeners", what, command)
+
+
+def _strangers(broker: BrokerFact, wanted: Wanted) -> Iterator[Finding]:
+    """Whether masters that are not of this cluster take what is for any master: they would acknowledge its writes, and keep them."""
+    readers = next((queue.consumers for queue in broker.queues if queue.name == any_writes_queue()), 0)
+    if wanted.masters and readers > wanted.masters:
+        what = f"{readers} masters read {any_writes_queue()} in the virtual host {broker.vhost!r}, and the cluster file has {wanted.masters}"
+        yield Finding(
+            PROBLEM, "broker virtual host", what, "give each cluster a virtual host of its own, or correct the cluster file"
+        )
 
 
 def _links(broker: BrokerFact, wanted: Wanted) -> Iterator[Finding]:

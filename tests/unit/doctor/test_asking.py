@@ -101,6 +101,7 @@ def test_a_broker_of_one_site_wants_a_link_from_each_other_one():
     masters = tuple(MasterEntry(f"m{n}", "127.0.0.1:7201", broker=f"amqp://h{n // 2}/c") for n in (1, 2, 3, 4))
     config = ClusterConfig(name="c", broker="amqp://h0/c", masters=masters)
     # m2 and m3 share theirs.
-    assert [len(broker_facts.wanted_of(config, (master.id,), "u").linked) for master in masters] == [2, 2, 2, 2]
+    wanted = [broker_facts.wanted_of(config, (master.id,), "u") for master in masters]
+    assert [(len(each.linked), each.masters) for each in wanted] == [(2, 1), (2, 2), (2, 2), (2, 1)]
     one = ClusterConfig(name="c", broker="amqp://h/c", masters=(MasterEntry("m1", ""), MasterEntry("m2", "")))
-    assert broker_facts.wanted_of(one, ("m1",), "u").linked == ()
+    assert (broker_facts.wanted_of(one, ("m1",), "u").linked, broker_facts.wanted_of(one, ("m1",), "u").masters) == ((), 2)

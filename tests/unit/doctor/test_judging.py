@@ -74,6 +74,12 @@ def linked(links: dict[str, str] | None) -> list[Finding]:
     return judging.of_broker(replace(BROKER, management=replace(TOLD, links=links)), replace(WANTED, linked=("m2", "m3")))
 
 
+def read_by(masters: int) -> list[Finding]:
+    """Where the cluster file has two masters, and as many read what is for any of them."""
+    queues = (QueueFact("brokerha.writes.any", consumers=masters),)
+    return judging.of_broker(replace(BROKER, queues=queues), replace(WANTED, masters=2))
+
+
 LINKS = {
     f"{master} {exchange} to {exchange}": "running" for master in ("m2", "m3") for exchange in ("brokerha.sync", "brokerha.data")
 }
@@ -134,6 +140,7 @@ CASES: dict[str, tuple[list[Finding], str, str]] = {
     "partition": (told(partitions={"rabbit@a": ("rabbit@b", "rabbit@c")}), PROBLEM, "rabbit@a from rabbit@b, rabbit@c"),
     "policy": (told(policies={"brokerha.writes.any": {"expires": 1}}), WARNING, "a policy sets expires"),
     "listener": (told(listeners=("10.0.0.1:5672",)), WARNING, "without TLS at 10.0.0.1:5672"),
+    "another cluster in the virtual host": (read_by(3), PROBLEM, "3 masters read brokerha.writes.any in the virtual host 'orders'"),
     "a link that does not run": (linked({**LINKS, "m3 brokerha.data to brokerha.data": "econnrefused"}), PROBLEM, "m3 brokerha.data to brokerha.data does not run: econnrefused"),
     "a link that is missing": (linked(dict(list(LINKS.items())[:3])), PROBLEM, "1 links to brokerha.data"),
 }  # fmt: skip
@@ -169,6 +176,7 @@ def test_what_is_wrong_is_one_finding_with_a_command(name: str):
         broker(queues=(QueueFact("brokerha.m1.writes", "missing"),), exchanges={"brokerha.sync": "missing"}),
         told(),
         linked(LINKS),
+        read_by(2),
     ],
 )
 def test_what_is_well_is_said_without_a_command(findings: list[Finding]):
