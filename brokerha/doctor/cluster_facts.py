@@ -13,6 +13,7 @@ import httpx2
 from brokerha.client.http_connections import identity_headers, trusted
 from brokerha.doctor.facts import ClockFact, PortFact, SettingsFact
 from brokerha.doctor.machine_facts import is_here, listens
+from brokerha.http.opening import way_of
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
 from brokerha.model.outside.hosts import is_loopback
@@ -31,6 +32,11 @@ def port_fact(config: ClusterConfig, node: NodeId) -> PortFact | None:
     host, port = http_address(address)
     here = is_here(host)
     held = here and listens(host, port)
+    problem = ""
+    try:
+        way_of(config, node)
+    except ConfigurationError as error:
+        problem = str(error)
     return PortFact(
         node,
         address,
@@ -40,6 +46,7 @@ def port_fact(config: ClusterConfig, node: NodeId) -> PortFact | None:
         is_loopback=is_loopback(host),
         has_certificate=bool(config.http_certificate),
         is_plain=config.http_plain,
+        problem=problem,
     )
 
 

@@ -58,6 +58,8 @@ class PortFact:
     has_certificate: bool = False
     is_plain: bool = False
     """Whether the cluster file says that something else keeps others out."""
+    problem: str = ""
+    """Why a node could not open its door: what is wrong with its users, its certificate or another setting of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,12 @@ def of_port(port: PortFact) -> list[Finding]:
     command = "set http-certificate and http-key (brokerha init certificates makes them), or a loopback address as http"
     return [
         held,
-        judged(subject, guarded, (is_open, PROBLEM, f"other machines reach {port.address} without TLS", command)),
+        judged(
+            subject,
+            guarded,
+            (is_open, PROBLEM, f"other machines reach {port.address} without TLS", command),
+            (port.problem, PROBLEM, f"it cannot be opened: {port.problem}", f"then: brokerha doctor {port.node}"),
+        ),
     ]
 
 

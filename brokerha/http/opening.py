@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from brokerha.http.app import PATHS, create_app
 from brokerha.http.door.outside import parse_prefix
@@ -23,8 +24,19 @@ from brokerha.nodes.config.rules import http_address
 from brokerha.ports.front import Front
 
 
-def open_door(config: ClusterConfig, node_id: str, front: Front) -> HttpServer | None:
-    """The server of a node, not started; None for a node without an address. Raises ConfigurationError."""
+class Way(NamedTuple):
+    """How a node is reached from outside."""
+
+    host: str
+    port: int
+    guard: Guard | None
+    origins: frozenset[str]
+    prefix: str
+    tls: Certificate | None
+
+
+def way_of(config: ClusterConfig, node_id: str) -> Way | None:
+    """What the cluster file and the files that it names say of a node; None for a node without an address. Raises ConfigurationError."""
     address = config.node(node_id).http
     if not address:
         return None
@@ -54,10 +66,18 @@ def open_door(config: ClusterConfig, node_id: str, front: Front) -> HttpServer |
         prefix = parse_prefix(config.http_prefix, PATHS)
     except ValueError as error:
         raise ConfigurationError(f'{config.path}: http-prefix = "{config.http_prefix}": {error}') from None
-    local_reads = None if config.is_embedded or config.node(node_id).role == "worker" else LocalReads(config.name, config.data)
-    app = create_app(front, guard=guard, origins=origins, prefix=prefix, local_reads=local_reads)
     tls = None if certificate is None or key is None else Certificate(certificate, key)
-    return HttpServer(app, host, port, tls)
+    return Way(host, port, guard, origins, prefix, tls)
+
+
+def open_door(config: ClusterConfig, node_id: str, front: Front) -> HttpServer | None:
+    """The server of a node, not started; None for a node without an address. Raises ConfigurationError."""
+    way = way_of(config, node_id)
+    if way is None:
+        return None
+    local_reads = None if config.is_embedded or config.node(node_id).role == "worker" else LocalReads(config.name, config.data)
+    app = create_app(front, guard=way.guard, origins=way.origins, prefix=way.prefix, local_reads=local_reads)
+    return HttpServer(app, way.host, way.port, way.tls)
 
 
 def _file(config: ClusterConfig, text: str, node_id: str) -> Path | None:

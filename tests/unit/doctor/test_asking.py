@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from brokerha.doctor import broker_facts
-from brokerha.doctor.cluster_facts import text_of
+from brokerha.doctor.cluster_facts import port_fact, text_of
 from brokerha.doctor.machine_facts import file_system
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry
@@ -105,3 +105,20 @@ def test_a_broker_of_one_site_wants_a_link_from_each_other_one():
     assert [(len(each.linked), each.masters) for each in wanted] == [(2, 1), (2, 2), (2, 2), (2, 1)]
     one = ClusterConfig(name="c", broker="amqp://h/c", masters=(MasterEntry("m1", ""), MasterEntry("m2", "")))
     assert (broker_facts.wanted_of(one, ("m1",), "u").linked, broker_facts.wanted_of(one, ("m1",), "u").masters) == ((), 2)
+
+
+def test_what_would_end_a_node_at_its_door_is_found_without_it(tmp_path: Path):
+    config = ClusterConfig(
+        name="c",
+        broker="amqp://h/c",
+        path=tmp_path / "c.toml",
+        masters=(MasterEntry("m1", "127.0.0.1:1"),),
+        http_users="users.toml",
+    )
+    fact = port_fact(config, "m1")
+    assert fact is not None
+    assert "users.toml: cannot be read" in fact.problem
+    (tmp_path / "users.toml").write_text('[[user]]\nname = "app"\nrole = "read"\ntokens = []\n')
+    again = port_fact(config, "m1")
+    assert again is not None
+    assert "cannot be read" not in again.problem

@@ -140,6 +140,7 @@ CASES: dict[str, tuple[list[Finding], str, str]] = {
     "partition": (told(partitions={"rabbit@a": ("rabbit@b", "rabbit@c")}), PROBLEM, "rabbit@a from rabbit@b, rabbit@c"),
     "policy": (told(policies={"brokerha.writes.any": {"expires": 1}}), WARNING, "a policy sets expires"),
     "listener": (told(listeners=("10.0.0.1:5672",)), WARNING, "without TLS at 10.0.0.1:5672"),
+    "a door that cannot be opened": (of_port(replace(PORT, problem="no users: make some")), PROBLEM, "cannot be opened: no users: make some"),
     "another cluster in the virtual host": (read_by(3), PROBLEM, "3 masters read brokerha.writes.any in the virtual host 'orders'"),
     "a link that does not run": (linked({**LINKS, "m3 brokerha.data to brokerha.data": "econnrefused"}), PROBLEM, "m3 brokerha.data to brokerha.data does not run: econnrefused"),
     "a link that is missing": (linked(dict(list(LINKS.items())[:3])), PROBLEM, "1 links to brokerha.data"),
