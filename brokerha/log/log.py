@@ -63,6 +63,8 @@ from brokerha.ports.disk import Disk
 FORMAT = 4
 CURRENT, PROMISE, REST = "current", "promise", "rest"
 OLD = "data.mdb"
+OF_A_WORKER = "present"
+"""Stands in the directory of a worker (stores/copies/directory.py), and in none of a journal."""
 
 
 class Log(LogHistory):
@@ -137,6 +139,8 @@ class Log(LogHistory):
             return str(unsealed(self.disk.read(CURRENT, 0, 4_096), f"{self.disk.place}/{CURRENT}"))
         if self._is_read_only:
             raise JournalError(f"there is no journal in {self.disk.place}")
+        if OF_A_WORKER in names:
+            raise JournalForeign(f"{self.disk.place} holds the copy of a worker: give this node a directory of its own")
         for name in (PROMISE, REST):
             if name in names:
                 raise damaged(self.disk.place, f"there is a {name} of this process and no log")

@@ -38,6 +38,8 @@ POINTER: Final = "present"
 OPENING: Final = "opening"
 CONDEMNED: Final = "condemned"
 ROOM: Final = "room"
+OF_A_MASTER: Final = "current"
+"""Stands in the directory of a journal (log/FORMAT.md), and in none of a worker."""
 ROOM_BYTES: Final = 1024 * 1024
 OPENINGS_LIMIT: Final = 3
 SPARE_BYTES: Final = 16 * 1024 * 1024
@@ -195,6 +197,8 @@ class CopyDirectory:
                 f"{self.home.name} holds the data of an earlier version of brokerha, or of another program: give the worker "
                 "an empty directory, it takes the content from another worker"
             )
+        if (self.home / OF_A_MASTER).exists():
+            raise StoreError(f"{self.home.name} holds the journal of a master or a backup: give the worker a directory of its own")
         if any(any(self.path(number).iterdir()) for number in self._numbers(_COPY)):
             raise StoreDamaged(f"{self.home.name} does not say which of its copies is the present one")
         self._begin_empty()

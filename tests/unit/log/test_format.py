@@ -6,6 +6,7 @@ When a test here fails because something is written in another way, that is a ne
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from brokerha.log.frames import seed_of
 from brokerha.log.log import Log
 from brokerha.log.segments import Segments
 from brokerha.model.epochs import Configuration, Epoch
-from brokerha.model.errors import JournalError, JournalForeign
+from brokerha.model.errors import JournalError, JournalForeign, StoreError
 from brokerha.model.fingerprints import packed
 from brokerha.model.records import (
     RECORDS,
@@ -44,6 +45,7 @@ from brokerha.model.records import (
     WorkersChanged,
 )
 from brokerha.model.wire.codec import decode_record, encode_record
+from brokerha.stores.copies.worker_copy import WorkerCopy
 from tests.support.logs import disk_of, memory_log
 
 NAME = "0123456789abcdef"
@@ -144,3 +146,20 @@ def test_the_log_of_another_node_is_refused(cluster: str, node: str, why: str) -
     log = memory_log("m1", NAME)
     with pytest.raises(JournalForeign, match=why):
         Log(disk_of(log).copy(), cluster, node)
+
+
+def test_the_directory_of_a_worker_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    with closing(WorkerCopy(tmp_path, cluster="orders", node="w1")):
+        pass
+    before = {path.relative_to(tmp_path) for path in tmp_path.rglob("*")} | {Path("owner")}
+    with pytest.raises(JournalForeign, match="holds the copy of a worker: give this node a directory of its own"):
+        Log(FileDisk(tmp_path), "orders", "m1")
+    assert {path.relative_to(tmp_path) for path in tmp_path.rglob("*")} == before
+
+
+def test_a_worker_is_refused_the_directory_of_a_journal(tmp_path: Path) -> None:
+    Log(FileDisk(tmp_path), "orders", "m1").close()
+    with pytest.raises(StoreError, match="holds the journal of a master or a backup"):
+        WorkerCopy(tmp_path, cluster="orders", node="w1")
+    assert not (tmp_path / "copy.1").exists()
+    Log(FileDisk(tmp_path), "orders", "m1").close()
