@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -235,6 +236,25 @@ def test_url_and_file_together_are_a_mistake(run, tmp_path):
 
 
 # ---- the start
+
+
+def test_ctrl_c_while_the_program_is_loaded_ends_it_without_a_traceback(tmp_path):
+    interrupted = (
+        "import os, runpy, signal, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "runpy.run_module('brokerha', run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", interrupted],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
 
 
 def test_help_loads_nothing_heavy(tmp_path):
