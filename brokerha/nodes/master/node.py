@@ -50,7 +50,7 @@ from brokerha.nodes.master.tickets import Tickets
 from brokerha.nodes.observing.master_view import MasterView
 from brokerha.nodes.observing.staleness import Staleness, with_age
 from brokerha.nodes.observing.status import StatusGathering, heard_of, summary
-from brokerha.nodes.observing.watching import Watching
+from brokerha.nodes.observing.watching import FailureLog, Watching
 from brokerha.nodes.reads.reading import Reads
 from brokerha.nodes.reads.routing import RoutingLimits
 from brokerha.nodes.reads.worker_order import WorkerFacts
@@ -106,6 +106,7 @@ class MasterNode:
         self.tickets = Tickets()
         self.runner = runner or MasterRunner(config, journal, transport, clock, self.tickets.on_reply)
         self.runner.on_reply = self.tickets.on_reply
+        self.runner.on_failure = FailureLog(self.node_id, clock).tell
         self.staleness = Staleness()
         self.amqp = AmqpFront(self, transport, self.tickets, self.runner.when_safe, self._in_loop, suspects, near)
         self.view = MasterView(

@@ -41,6 +41,7 @@ from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.master.settings import told_by
 from brokerha.nodes.observing.hearing import BackupHearing, is_judged
 from brokerha.nodes.observing.status import StatusGathering, summary
+from brokerha.nodes.observing.watching import FailureLog
 from brokerha.nodes.observing.wire_metrics import wire_metrics
 from brokerha.nodes.settings import NodeSettings, rows_of
 from brokerha.ports.clock import Clock
@@ -85,6 +86,7 @@ class ProcessNode:
         self.clock = clock
         self.door = JournalThread(copy, config.process, transport.wake)
         self.runner = ProcessRunner(config, copy, transport, clock, self.door, on_change=self._on_change)
+        self.runner.on_failure = FailureLog(config.process, clock).tell
         self.loop = NodeLoop(f"{config.process} loop", self._turn, transport.wake)
         self.master: MasterNode | None = None
         """While this process is primary."""

@@ -105,6 +105,8 @@ class ProcessRunner:
         """Takes questions while this process stands by."""
         self.failure = ""
         """Why the journal cannot be written; empty when it can."""
+        self.on_failure: Callable[[str], None] = no_crash
+        """Told each time that it cannot."""
         self._damage = ""
         """What is damaged of the journal, until a load from a primary that replaces it has begun."""
         self.writes = Histogram()
@@ -276,6 +278,7 @@ class ProcessRunner:
             reason = self._damage = error.damage
         kind = states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED
         self.failure = f"{kind}: {reason}"
+        self.on_failure(self.failure)
         self._retry_at_ms = self.clock.now().mono_ms + RETRY_MS
 
     def _start_again(self) -> None:

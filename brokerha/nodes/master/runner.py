@@ -97,6 +97,8 @@ class MasterRunner:
         self.core = MasterCore(config, journal.state(), journal)
         self.failure = ""
         """Why the journal cannot be written; empty when it can."""
+        self.on_failure: Callable[[str], None] = no_crash
+        """Told each time that it cannot."""
         self.turns = 0
         self.now = clock.now()
         """When the last turn began, after its sleep."""
@@ -298,6 +300,7 @@ class MasterRunner:
     def _fail(self, kind: str, reason: str) -> None:
         """Forget what is not durable: answer open tickets with *unknown*, try again later."""
         self.failure = f"{kind}: {reason}"
+        self.on_failure(self.failure)
         # A journal that could not be written has just been read back, which can take longer than the pause: it begins now.
         self._retry_at_ms = self.clock.now().mono_ms + RETRY_MS
         self.close_tickets(reason)

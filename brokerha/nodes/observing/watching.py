@@ -26,12 +26,14 @@ from brokerha.nodes.master.runner import MasterRunner
 from brokerha.nodes.observing.hearing import LISTEN_MS, is_judged
 from brokerha.nodes.observing.master_view import MasterView
 from brokerha.nodes.observing.staleness import Staleness
+from brokerha.ports.clock import Clock
 from brokerha.ports.transport import Transport
 from brokerha.replication.site.config import Standing, WorkerFeed
 
 log = structlog.get_logger()
 
 LOOK_MS = 100
+MINUTE_MS = 60_000
 
 
 class Watching:
@@ -103,6 +105,23 @@ class Watching:
     def metrics(self, mono_ms: int) -> Numbers:
         """Numbers for /metrics."""
         return {**self._site_log.counts, **self._epoch_log.metrics(mono_ms)}
+
+
+class FailureLog:
+    """A line in the log of a node for what its journal fails with: at once, and again each minute while it lasts."""
+
+    def __init__(self, node: NodeId, clock: Clock) -> None:
+        self._node = node
+        self._clock = clock
+        self._told = ""
+        self._told_ms = 0
+
+    def tell(self, failure: str) -> None:
+        """The journal failed."""
+        now_ms = self._clock.now().mono_ms
+        if failure != self._told or now_ms - self._told_ms >= MINUTE_MS:
+            self._told, self._told_ms = failure, now_ms
+            log.warning("cannot write", node=self._node, reason=failure)
 
 
 class KnownMasters:

@@ -178,6 +178,8 @@ def test_a_journal_that_fails_slowly_is_left_alone_as_long_as_one_that_fails_at_
     if stands_by:
         bench.hear(Replicate(1001, (0, 0), (), 0, "journal-of-m1"))
     tried: list[int] = []
+    told: list[str] = []
+    (bench.runner.master or bench.runner).on_failure = told.append
 
     def fail(_what: object) -> None:
         tried.append(bench.ms)
@@ -194,6 +196,8 @@ def test_a_journal_that_fails_slowly_is_left_alone_as_long_as_one_that_fails_at_
     bench.turn()
     assert bench.runner.state() == ("disk-full", "no space")
     assert len(tried) == 1
+    # And it was told once
+    assert told == ["disk-full: no space"]
 
 
 def test_a_backup_tells_its_primary_how_much_space_it_has() -> None:
