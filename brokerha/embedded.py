@@ -14,11 +14,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self
+
+import structlog
 
 from brokerha.client import Client
 from brokerha.http.opening import open_door
@@ -41,6 +44,9 @@ class EmbeddedCluster:
     def __init__(self, config: ClusterConfig | str | Path) -> None:
         """``config``: the path of a cluster file, or what was read from one. Raises ConfigurationError."""
         self.config = config if isinstance(config, ClusterConfig) else load_config(Path(config), os.environ)
+        if not structlog.is_configured():
+            # Standard output is the program's own. It may put another stream in place of the other one.
+            structlog.configure(logger_factory=lambda *_names: structlog.PrintLogger(sys.stderr))
         self.masters: dict[NodeId, MasterNode] = {}
         """Masters without backups."""
         self.processes: dict[NodeId, ProcessNode] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,3 +47,10 @@ def test_a_write_that_no_master_ever_had_is_not_unknown(tmp_path: Path) -> None:
 
     with pytest.raises(errors.NotReady, match="none of m1 is running"):
         EmbeddedCluster(path).client().put("prices", "sku-1", b"9.90", timeout=0.2)
+
+
+def test_what_nodes_say_does_not_land_in_the_output_of_the_program(tmp_path: Path) -> None:
+    (tmp_path / "cluster.toml").write_text('[cluster]\nname = "x"\nbroker = "embedded://x"\n[[master]]\nid = "m1"\n')
+    program = "import structlog; from brokerha.embedded import EmbeddedCluster; EmbeddedCluster('cluster.toml'); structlog.get_logger().info('role')"
+    ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (ran.stdout, "role" in ran.stderr) == ("", True)
