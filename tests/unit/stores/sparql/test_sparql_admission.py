@@ -21,7 +21,7 @@ MALFORMED_UPDATES = [
     ("INSERT DATA { <urn:a> <urn:b> 1", "line 1, column 32"),
     ("INSERT DATA { <urn:a> <urn:b> }", "line 1, column"),
     ("INSERT DATA { <urn:a> <urn:b> ?x }", "column 35: Variables are not allowed in INSERT DATA"),
-    ("DELETE DATA { _:b <urn:b> 1 }", ": Variables and blank nodes are not allowed in DELETE DATA"),
+    ("DELETE DATA { ?s <urn:b> 1 }", ": Variables and blank nodes are not allowed in DELETE DATA"),
     ("INSERT DATA { <a> <urn:b> 1 }", "line 1, column"),
     ("INSERT DATA { x:a <urn:b> 1 }", "line 1, column"),
     ("CLEAR ALL;\nINSERT DATA { <urn:a> }", "line 2, column"),
