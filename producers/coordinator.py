@@ -24,6 +24,8 @@ from typing import Any
 try:
     import psycopg
 except ImportError:
+    if __name__ != "__main__":
+        raise
     sys.exit("coordinator: there is no driver for PostgreSQL here: pip install 'brokerha[postgresql]'")
 
 import brokerha

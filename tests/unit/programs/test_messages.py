@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import runpy
 import sys
 from types import ModuleType
 
@@ -77,4 +78,6 @@ def test_a_driver_that_is_missing_is_named_with_what_brings_it(monkeypatch) -> N
     monkeypatch.delitem(sys.modules, "producers.coordinator", raising=False)
 
     with pytest.raises(SystemExit, match=r"pip install 'brokerha\[postgresql\]'"):
+        runpy.run_module("producers.coordinator", run_name="__main__")
+    with pytest.raises(ImportError):
         importlib.import_module("producers.coordinator")
