@@ -209,7 +209,7 @@ class ProcessCluster:
     def row(self, node: str) -> dict[str, Any]:
         """The status row of a node, by the word of its first master that answers; empty when none does."""
         for master in self.masters:
-            response = self.get(master, "/cluster/status?timeout-s=2")
+            response = self.get(master, "/cluster/status")
             if response is not None and response.status_code == 200:
                 found = [row for row in response.json()["nodes"] if row["id"] == node]
                 if found:

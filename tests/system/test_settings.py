@@ -68,7 +68,7 @@ def first_lsn(sites: Sites, master: str) -> int:
 
 
 def restart_for(sites: Sites, node: str) -> list[str] | None:
-    response = sites.get(node, "/cluster/status?timeout-s=1")
+    response = sites.get(node, "/cluster/status")
     rows = response.json()["nodes"] if response is not None and response.status_code == 200 else []
     return next((row["restart_for"] for row in rows if row["id"] == node), None)
 

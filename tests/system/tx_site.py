@@ -211,7 +211,7 @@ class TxSite:
     def row(self, node: str, role: str) -> dict[str, Any]:
         """The status row of a node; empty when there is none."""
         for master in (*self.processes, *self.masters[1:]):
-            response = self.get(master, "/cluster/status?timeout-s=1") if master in self._running else None
+            response = self.get(master, "/cluster/status") if master in self._running else None
             if response is not None and response.status_code == 200:
                 found = [row for row in response.json()["nodes"] if row["id"] == node and row["role"] == role]
                 return dict(found[0]) if found else {}
