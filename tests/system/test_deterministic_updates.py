@@ -270,7 +270,7 @@ def test_updates_end_equal_in_nine_processes_over_rabbitmq(vhost_url: str, tmp_p
         copies, dumps = set(), set()
         for worker in cluster.workers:
             answer = cluster.get(worker, "/cluster/fingerprints")
-            dump = cluster.get(worker, "/repositories/main/statements?Accept=application/n-quads")
+            dump = cluster.get(worker, "/repositories/main/statements")
             assert answer is not None
             assert dump is not None
             assert dump.status_code == 200
