@@ -28,11 +28,11 @@ from brokerha.ports.front import Front
 _SPARQL = (
     "query update queryLn baseURI infer timeout limit offset distinct default-graph-uri named-graph-uri "
     "using-graph-uri using-named-graph-uri insert-graph-uri remove-graph-uri $* "
-    # SPARQLWrapper sends these beside the header Accept, which counts.
-    "format output results"
+    # SPARQLWrapper and clients of RDF4J send these beside the header Accept, which counts.
+    "format output results Accept"
 )
 _READ_IN = "context baseURI preserveNodeId"
-_PATTERN = "subj pred obj context infer"
+_PATTERN = "subj pred obj context infer Accept"
 _ACT = f"{_READ_IN} subj pred obj {_SPARQL}"
 
 
