@@ -47,8 +47,8 @@ FAULTS: Final = (OSError, http.client.HTTPException, ValueError)
 class NotConnected(OSError):
     """No connection came about: nothing of the request was sent."""
 
-    is_explained: bool = False
-    """Whether the text says what to do about it, which is not to start nodes."""
+    remedy: str | None = ""
+    """As that of `Unreachable`."""
 
 
 class _Base(NamedTuple):
@@ -214,7 +214,7 @@ class Connections:
             connection.close()
             remedy = "name its authority with BROKERHA_CA_FILE, and the host as the certificate does"
             untrusted = NotConnected(f"its certificate is not trusted ({error.verify_message}): {remedy}")
-            untrusted.is_explained = True
+            untrusted.remedy = None
             raise untrusted from None
         except (OSError, ValueError) as error:  # A ValueError: the host can be no name.
             connection.close()

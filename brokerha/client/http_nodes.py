@@ -231,7 +231,7 @@ def error_of_answer(url: str, status: int, headers: Mapping[str, str], body: byt
 def unreachable(url: str, error: Exception) -> Unreachable:
     """What a failed exchange with a node is to the caller."""
     told = Unreachable(f"{url}: {str(error) or type(error).__name__}")
-    told.remedy = None if getattr(error, "is_explained", False) else ""
+    told.remedy = getattr(error, "remedy", "")
     return told
 
 

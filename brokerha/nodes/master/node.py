@@ -419,10 +419,10 @@ class MasterNode:
         """The whole cluster as seen from here."""
         asked_ms = self.loop.call(lambda: self.clock.now().mono_ms).result(10)
         others = self._gathering.gather(self.loop, self.transport, timeout_ms)
-        own = self.loop.call(lambda: self.view.rows(self.clock.now())).result(10)
+        # Not before: a core is built anew after a failure of its disk.
         sync = self.runner.core.sync
+        own, heard = self.loop.call(lambda: (self.view.rows(self.clock.now()), sync.peers.heard_since(asked_ms))).result(10)
         # One link of several may be down: such a master is no master to be started.
-        heard = set(self.loop.call(lambda: sync.peers.heard_since(asked_ms)).result(10))
         told = [heard_of(row["id"]) if row["state"] == states.UNREACHABLE and row["id"] in heard else row for row in others]
         return summary(self.cluster, sync.epoch.number, [*told, *own])
 

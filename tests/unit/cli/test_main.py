@@ -41,7 +41,7 @@ http = "127.0.0.1:2"
 
 def untrusted() -> NotConnected:
     error = NotConnected("not trusted: name its authority")
-    error.is_explained = True
+    error.remedy = None
     return error
 
 
