@@ -38,6 +38,7 @@ An **effect** is what executing it changed, at the smallest grain, so that apply
 
     ["quads", repository, removed, added]    lists of N-Quads lines without the final dot, each sorted
     ["put", table, key, value] ["delete", table, key]
+    ["clear", repository, quads]             all quads that were there before go, so many, which nobody names; comes before the quads that are added
     ["create-repository", repository] ["remove-repository", repository]
     ["control-add", name, kind, target, text, expected] ["control-remove", name]
     ["publish", queue, message_id, content_type, body] ["accept", queue, message_id]
@@ -63,6 +64,8 @@ from brokerha.model.reserved import pieces, staging
 
 BODY_LIMIT_BYTES = 8 * 1024 * 1024
 """Largest body of one transaction; larger input is split by the client (RabbitMQ refuses far larger messages)."""
+EFFECT_LIMIT_BYTES = 10 * 1024 * 1024
+"""Of what one transaction changes: it travels as one line of the log, in one message (wire/codec.py)."""
 OPERATIONS_LIMIT = 100_000
 TOO_LARGE: Final = "split it; quads of any number are loaded from a file: brokerha load, brokerha pipeline load"
 """What to do."""
@@ -208,6 +211,15 @@ class Staged(NamedTuple):
     """Kind and name of those that it may change."""
 
 
+class Cleared(NamedTuple):
+    """The change of a repository that is emptied, or goes, when it holds more than an effect should name."""
+
+    kind: Literal["clear"]
+    repository: str
+    quads: int
+    """How many there were."""
+
+
 class CreateRepository(NamedTuple):
     """A repository comes; also a change."""
 
@@ -344,7 +356,7 @@ Checked = (
     | Expectation
 )
 """An operation whose shape was checked."""
-Change = QuadsChanged | OnKey | CreateRepository | RemoveRepository | OnControl | Published | Accept | Staged | By
+Change = QuadsChanged | Cleared | OnKey | CreateRepository | RemoveRepository | OnControl | Published | Accept | Staged | By
 """Of an effect."""
 
 _SHAPES: Final[dict[str, tuple[type[Checked], tuple[type, ...]]]] = {
@@ -375,6 +387,7 @@ _SHAPES: Final[dict[str, tuple[type[Checked], tuple[type, ...]]]] = {
 """By name: the operation, and the types of what follows the name."""
 _CHANGES: Final[dict[str, type[Change]]] = {
     "quads": QuadsChanged,
+    "clear": Cleared,
     "put": Put,
     "delete": Delete,
     "create-repository": CreateRepository,

@@ -15,12 +15,12 @@
 | `user` | string | who wrote it; null where its door did not know |
 | `store` | string | `graph`, `table`, `queue`, `control`, `staged`; null for operation 0 |
 | `name` | string | repository, table, queue, check, large transaction |
-| `kind` | string | `add`, `remove` (a quad), `put`, `delete`, `publish`, `accept`, `create`, `drop` (a repository), `check`, `uncheck`, `staged` |
+| `kind` | string | `add`, `remove` (a quad), `put`, `delete`, `publish`, `accept`, `create`, `drop`, `clear` (a repository), `check`, `uncheck`, `staged` |
 | `key` | binary | key of a table, or message id; null else |
 | `subject` `predicate` `object` `graph` | string | terms of a quad as N-Quads spells them; `graph` null for the default graph |
-| `value` | binary | value put, body published, or fields of a check or of a large transaction (msgpack list); null else |
+| `value` | binary | value put, body published, or fields of a check or of a large transaction (msgpack list); of `clear` the number of quads that go, in digits; null else |
 | `content_type` | string | of a published message |
-| `tombstone` | bool | whether the change takes something away: `remove`, `delete`, `accept`, `drop`, `uncheck` |
+| `tombstone` | bool | whether the change takes something away: `remove`, `delete`, `accept`, `drop`, `clear`, `uncheck` |
 | `item_high`, `item_low` | int64 | 128 bits that name the item that is changed (below), as two signed numbers |
 | `digest_high`, `digest_low` | int64 | the item's part of the fingerprint where the row alone tells it (quads, keys put, checks, repositories); else 0 |
 | `fingerprint` | binary | of the whole content after the entry |
@@ -28,7 +28,8 @@
 
 **Items.** Who wants the state at an LSN takes the last row of each item up to it, by (lsn, operation, part), and leaves out those whose last row is
 a tombstone. A quad is named by its digest (stores/comparing/fingerprint.py), a key, message or check by blake2b of what it is called
-(`key_item`, `message_item`, ...), a repository by its digest. An entry that drops a repository has rows that remove its quads before that, so nothing goes by itself.
+(`key_item`, `message_item`, ...), a repository by its digest. An entry that drops a repository has rows that remove its quads before that, or
+one row `clear`, with which all quads of earlier LSNs go: so nothing goes by itself.
 **Large transactions** have one row of kind `staged` where they take place, which names what lies in rows of earlier LSNs (model/unfolding.py);
 `unfolded` makes the rows of their changes.
 **Buckets.** The bucket of an item are the upper bits of `item_high`, the sign bit being the uppermost.
@@ -91,7 +92,7 @@ BATCH_BYTES: Final = 16 * 1024 * 1024
 """Of the effects of one batch; it closes with the entry that reaches it, so large values are never many in memory."""
 
 ADD, REMOVE, PUT, DELETE, PUBLISH, ACCEPT = "add", "remove", "put", "delete", "publish", "accept"
-CREATE, DROP, CHECK, UNCHECK = "create", "drop", "check", "uncheck"
+CREATE, DROP, CLEAR, CHECK, UNCHECK = "create", "drop", "clear", "check", "uncheck"
 STAGED = "staged"
 
 _NO_ITEM: Final = bytes(DIGEST_BYTES)
@@ -295,6 +296,12 @@ def _repository(kind: str) -> _Maker:
     return make
 
 
+def _clear(rows: list[_Row], operation: int, change: _Change, _: dict[str, Any]) -> None:
+    _, name, quads = change
+    item = blake2b(b"E" + name.encode(), digest_size=DIGEST_BYTES).digest()
+    rows.append((operation, 0, GRAPH, name, CLEAR, None, None, None, None, None, b"%d" % quads, None, True, item, _NO_ITEM))
+
+
 def _check(rows: list[_Row], operation: int, change: _Change, _: dict[str, Any]) -> None:
     check = Check(*change[1:])
     value = msgpack.packb(tuple(check[1:]))
@@ -334,6 +341,7 @@ _MAKERS: Final[dict[str, tuple[str, _Maker]]] = {
     "accept": (QUEUE, _taken(b"M", QUEUE, ACCEPT)),
     "create-repository": (GRAPH, _repository(CREATE)),
     "remove-repository": (GRAPH, _repository(DROP)),
+    "clear": (GRAPH, _clear),
     "control-add": (CONTROL, _check),
     "control-remove": (CONTROL, _uncheck),
     "staged": (STAGED, _staged),
@@ -469,6 +477,7 @@ _CHANGES: Final[dict[str, Callable[[str, Any, Any, Any], list[Any]]]] = {
     ACCEPT: lambda name, key, _, __: ["accept", name, key.decode()],
     CREATE: lambda name, *_: ["create-repository", name],
     DROP: lambda name, *_: ["remove-repository", name],
+    CLEAR: lambda name, _, value, __: ["clear", name, int(value)],
     CHECK: lambda name, _, value, __: ["control-add", name, *msgpack.unpackb(value)],
     UNCHECK: lambda name, *_: ["control-remove", name],
     STAGED: lambda name, _, value, __: ["staged", name, *msgpack.unpackb(value)],

@@ -34,6 +34,8 @@ QUADS = "quads.nq"
 MAP_SIZE_BYTES = 64 * 1024 * 1024
 TAIL_LSNS = 30
 FLUSH_AFTER_LSNS = 8
+CLEAR_ABOVE_QUADS = 3
+"""So few that simulated repositories are emptied in both ways."""
 
 
 class SimEngine(RdfRepository):
@@ -93,6 +95,7 @@ class SimCopy(WorkerCopy):
                 keep_results=keep_results,
                 tail_lsns=TAIL_LSNS,
                 flush_after_lsns=FLUSH_AFTER_LSNS,
+                clear_above_quads=CLEAR_ABOVE_QUADS,
             ),
             open_engine=SimEngine,
             clock=clock,

@@ -36,7 +36,7 @@ from brokerha.model.ids import Lsn
 from brokerha.model.reserved.staging import NUMBER_BYTES
 from brokerha.model.reserved.staging import TABLE as STAGED_TABLE
 from brokerha.pipeline.places import is_of_hadoop
-from brokerha.pipeline.rows import ACCEPT, BATCH_ROWS, CREATE, DROP, PUBLISH, PUT, SCHEMA, STAGED
+from brokerha.pipeline.rows import ACCEPT, BATCH_ROWS, CLEAR, CREATE, DROP, PUBLISH, PUT, SCHEMA, STAGED
 from brokerha.pipeline.rows import unfolded as rows_of_parts
 from brokerha.pipeline.sources import SourceSpec
 from brokerha.pipeline.table import LogState, LogTable
@@ -51,6 +51,8 @@ MAIN: Final = "main"
 """The repository that exists from the start."""
 PLACE: Final = "place"
 IS_REPOSITORY: Final = "is_repository"
+ERA: Final = "era"
+GONE: Final = "gone"
 ITEM: Final = ("item_high", "item_low")
 DIGEST: Final = ("digest_high", "digest_low")
 OF_ITEM: Final = ("store", "name", "key", "subject", "predicate", "object", "graph", IS_REPOSITORY)
@@ -60,6 +62,7 @@ STATE: Final = (
 )  # fmt: skip
 """What `state` gives when no columns are named."""
 _ORDER: Final = "order"
+_CLEARS: Final = "clears"
 _HALF: Final = 1 << 64
 
 
@@ -183,14 +186,50 @@ def halves(number: bytes) -> tuple[int, int]:
 
 
 def unfolded(log: DataFrame) -> DataFrame:
-    """The same rows, and in place of those of kind `staged` what these large transactions change, each item once.
+    """The same rows, and in place of those of kind `staged` what these large transactions change, each item once; without quads that went with all
+    of their repository later on (`clear`).
 
-    ``log`` are rows from LSN 1 on, with all columns. Looks at once whether there is such a row, and gives the same frame back where there is
+    ``log`` are rows from LSN 1 on, with all columns. Looks at once whether there are such rows, and gives the same frame back where there are
     none: each reader of a log would else read it twice more for nothing.
     """
-    commits = log.filter(f.col("kind") == STAGED)
-    if commits.isEmpty():
+    found = _folded_kinds(log)
+    log = _with_parts(log) if STAGED in found else log
+    if CLEAR not in found:
         return log
+    is_gone = f.col("subject").isNotNull() & (f.col("lsn") < f.coalesce(f.array_max(_CLEARS), f.lit(0)))
+    return _beside_clears(log).filter(~is_gone).drop(_CLEARS)
+
+
+def history(log: DataFrame) -> tuple[DataFrame, bool]:
+    """All rows, with what large transactions change in place of their rows, and whether there is any such.
+
+    The column `era` is the LSN at which the row's repository was last emptied in one step, the row itself included: what an item was in an
+    earlier era says nothing of a later one. The column `gone` is the number of quads that went by such a row, else 0.
+    """
+    found = _folded_kinds(log)
+    log = _with_parts(log) if STAGED in found else log
+    if CLEAR not in found:
+        return log.withColumns({ERA: f.lit(0).cast("long"), GONE: f.lit(0).cast("long")}), STAGED in found
+    before = f.array_max(f.filter(_CLEARS, lambda lsn: lsn <= f.col("lsn")))
+    gone = f.when(f.col("kind") == CLEAR, f.decode("value", "UTF-8").cast("long")).otherwise(0)
+    return _beside_clears(log).withColumns({ERA: f.coalesce(before, f.lit(0)), GONE: gone}).drop(_CLEARS), STAGED in found
+
+
+def _folded_kinds(log: DataFrame) -> set[str]:
+    """Which there are of the kinds that say more in one row than about one item."""
+    return {row.kind for row in log.select("kind").filter(f.col("kind").isin(STAGED, CLEAR)).distinct().collect()}
+
+
+def _beside_clears(log: DataFrame) -> DataFrame:
+    """Rows with a column of the LSNs at which their repository was emptied in one step; null for all other stores."""
+    of_log = log.filter(f.col("kind") == CLEAR).groupBy("name").agg(f.collect_list("lsn").alias(_CLEARS))
+    clears = of_log.withColumnRenamed("name", "cleared")
+    return log.join(f.broadcast(clears), (f.col("store") == GRAPH) & (f.col("name") == f.col("cleared")), "left").drop("cleared")
+
+
+def _with_parts(log: DataFrame) -> DataFrame:
+    """Rows with what large transactions change in place of their rows."""
+    commits = log.filter(f.col("kind") == STAGED)
     transaction = f.decode(f.expr(f"substring(key, 1, length(key) - {NUMBER_BYTES + 1})"), "UTF-8")
     parts = log.filter((f.col("name") == STAGED_TABLE) & (f.col("kind") == PUT)).select(
         transaction.alias("part_of"), *(f.col(name).alias(f"part_{name}") for name in ("lsn", "key", "value"))

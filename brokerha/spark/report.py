@@ -48,7 +48,7 @@ from brokerha.pipeline.report import (
 )
 from brokerha.pipeline.rows import ACCEPT, ADD, PUBLISH, REMOVE, SCHEMA
 from brokerha.pipeline.table import LogState, LogTable
-from brokerha.spark.frames import ITEM, archived, unfolded
+from brokerha.spark.frames import ERA, GONE, ITEM, archived, history
 from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE
 
 if TYPE_CHECKING:
@@ -209,9 +209,8 @@ def _changes(work: _Work) -> _Changes:
     """Changes up to the end of the report, those before it too: they tell how many items there were."""
     first_lsn, is_told = work.state.head.first_lsn, work.state.holds_every_state
     log = archived(work.spark, work.table, work.state, first_lsn, work.last_lsn, SCHEMA.names)
-    changes = unfolded(log)
-    is_net = changes is log
-    counted = _counted(changes.select(*_COLUMNS).filter(f.col("operation") > 0), work.bins, is_net=is_net).cache()
+    changes, is_asked = history(log)
+    counted = _counted(changes.select(*_COLUMNS, ERA, GONE).filter(f.col("operation") > 0), work.bins, is_net=not is_asked).cache()
     try:
         counts, items = _over_time(counted, work.bins, is_told=is_told)
         stores = _stores(counted, is_told=is_told)
@@ -226,8 +225,8 @@ def _counted(log: DataFrame, bins: Bins, *, is_net: bool) -> DataFrame:
     """Columns store, name, bin, changes, gain, last_lsn. ``is_net``: each row of a quad says that it came or went; large transactions only ask for it."""
     kind = f.col("kind")
     is_placed = f.col("store").isin(TABLE, CONTROL) | (~f.lit(is_net) & kind.isin(ADD, REMOVE))
-    gain = f.when(kind.isin(ADD, PUBLISH), 1).when(kind.isin(REMOVE, ACCEPT), -1).otherwise(0)
-    in_order = Window.partitionBy(*ITEM).orderBy("lsn", "operation", "part")
+    gain = f.when(kind.isin(ADD, PUBLISH), 1).when(kind.isin(REMOVE, ACCEPT), -1).otherwise(-f.col(GONE))
+    in_order = Window.partitionBy(ERA, *ITEM).orderBy("lsn", "operation", "part")
     was_there = ~f.coalesce(f.lag("tombstone").over(in_order), f.lit(True))
     placed = (~f.col("tombstone")).cast("int") - was_there.cast("int")
     both = log.filter(~is_placed).withColumn("gain", gain).unionByName(log.filter(is_placed).withColumn("gain", placed))

@@ -17,6 +17,7 @@ from brokerha.model.ids import Lsn
 from brokerha.model.operations import (
     Accept,
     Change,
+    Cleared,
     ControlAdd,
     ControlRemove,
     CreateRepository,
@@ -78,7 +79,7 @@ def _fold(content: Content, change: Change) -> None:
         case QuadsChanged():
             content.quads[change.repository].difference_update(change.removed)
             content.quads[change.repository].update(change.added)
-        case CreateRepository():
+        case CreateRepository() | Cleared():
             content.quads[change.repository] = set()
         case RemoveRepository():
             del content.quads[change.repository]

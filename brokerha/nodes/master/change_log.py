@@ -40,6 +40,7 @@ PART_BYTES = 8 * 1024 * 1024
 
 _KEY_PARTS = {
     "quads": ("graph", "changed"),
+    "clear": ("graph", "cleared"),
     "put": ("table", "put"),
     "delete": ("table", "deleted"),
     "publish": ("queue", "published"),

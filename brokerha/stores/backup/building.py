@@ -29,7 +29,7 @@ from brokerha.model.ids import Lsn
 from brokerha.model.invariants import invariant
 from brokerha.model.operations import ControlAdd, LoggedRow
 from brokerha.ports.store import Applied
-from brokerha.stores.comparing.fingerprint import key_digest
+from brokerha.stores.comparing.fingerprint import key_digest, packed_digest, quads_digest
 from brokerha.stores.control.suite import EMPTY, Suite
 from brokerha.stores.control.table import keep
 from brokerha.stores.copies.frozen import BATCH_ROWS_LIMIT, Row, batches
@@ -74,7 +74,7 @@ class CopyBuilder:
         invariant(name not in self._repositories, "a repository is given once", name=name)
         directory = f"{name}.{len(self._repositories)}"
         path = self._environment.repositories / directory
-        counted = _Counted(lines)
+        counted = _Counted(name, lines)
         with store_errors(f"cannot make the repository {name}"):
             path.mkdir()
         with engine_errors(f"the repository {name} cannot be built"):
@@ -86,7 +86,7 @@ class CopyBuilder:
             engine.flush()
         finally:
             engine.close()
-        self._repositories[name] = RepositoryState(directory, self._lsn, self._lsn, counted.count)
+        self._repositories[name] = RepositoryState(directory, self._lsn, self._lsn, counted.count, packed_digest(counted.digest))
         self._items += counted.count
         return counted.count
 
@@ -188,29 +188,27 @@ class CopyBuilder:
 
 
 class _Counted:
-    """Counts what is taken from an iterable."""
+    """The quads of a repository, counted while they are taken."""
 
-    def __init__(self, lines: Iterable[str]) -> None:
+    def __init__(self, repository: str, lines: Iterable[str]) -> None:
         self.count = 0
-        self._lines = lines
+        self.digest = 0
+        """XOR of theirs."""
+        self._repository = repository
+        self._lines = iter(lines)
 
-    def __iter__(self) -> Iterator[str]:
-        for line in self._lines:
-            self.count += 1
-            yield line
+    def take(self, most: int) -> Iterator[Quad]:
+        """So many more at most. Raises StoreDamaged for a line that is none."""
+        taken = islice(self._lines, most)
+        while some := list(islice(taken, LINES_AT_ONCE)):
+            self.count += len(some)
+            self.digest ^= quads_digest(self._repository, some)
+            yield from parse_lines(some)
 
 
 def _load(store: Store, lines: _Counted) -> None:
     """Give all lines to the engine's bulk load, part by part."""
-    taken = iter(lines)
     before = -1
     while lines.count > before:
         before = lines.count
-        store.bulk_extend(_quads(islice(taken, LOAD_QUADS)))
-
-
-def _quads(lines: Iterable[str]) -> Iterator[Quad]:
-    """The quads of lines. Raises StoreDamaged for a line that is none."""
-    taken = iter(lines)
-    while some := list(islice(taken, LINES_AT_ONCE)):
-        yield from parse_lines(some)
+        store.bulk_extend(lines.take(LOAD_QUADS))

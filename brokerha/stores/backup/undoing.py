@@ -22,6 +22,7 @@ from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import (
     Accept,
     Change,
+    Cleared,
     ControlAdd,
     ControlRemove,
     CreateRepository,
@@ -79,6 +80,11 @@ class Undoing:
             if isinstance(change, Staged):
                 raise InvalidRequest(
                     f"large transaction {change.name} took place after that LSN, and a running cluster does not take it back: stop all "
+                    "nodes, and restore without --online"
+                )
+            if isinstance(change, Cleared):
+                raise InvalidRequest(
+                    f"repository {change.repository!r} was emptied after that LSN, and the log does not name its {change.quads} quads: stop all "
                     "nodes, and restore without --online"
                 )
             self._note(change)

@@ -49,6 +49,11 @@ def quads_digest(repository: str, lines: Iterable[str]) -> int:
     return total
 
 
+def packed_digest(digest: int) -> bytes:
+    """A digest as it lies in rows and columns."""
+    return digest.to_bytes(DIGEST_BYTES, "big")
+
+
 def repository_digest(repository: str) -> int:
     """Digest of the fact that a repository exists."""
     return int.from_bytes(blake2b(b"r" + repository.encode(), digest_size=DIGEST_BYTES).digest(), "big")

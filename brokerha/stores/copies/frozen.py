@@ -20,7 +20,7 @@ import lmdb
 from brokerha.stores.control.table import read_suite
 from brokerha.stores.execution.effects_log import EffectsLog
 from brokerha.stores.execution.last_changes import check_rows
-from brokerha.stores.execution.state import RepositoryState, StoreState, write_state
+from brokerha.stores.execution.state import StoreState, write_state
 from brokerha.stores.files.environment import TABLES_LIMIT, Environment, store_errors
 from brokerha.stores.rdf.repositories import Repositories
 from brokerha.stores.tables.key_value import checked_value
@@ -53,7 +53,8 @@ def backed_up(state: StoreState, repositories: Repositories, directory: Path) ->
     for name, repository in repositories.listed.items():
         repository.engine.backup(directory / repository.directory)
         position = repository.engine.position
-        states[name] = RepositoryState(repository.directory, position, state.lsn, state.repositories[name].items)
+        before = state.repositories[name]
+        states[name] = before._replace(flushed_position=position, base_lsn=state.lsn)
     return state._replace(repositories=states)
 
 

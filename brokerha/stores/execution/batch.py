@@ -31,6 +31,7 @@ from brokerha.model.operations import (
     By,
     Change,
     Checked,
+    Cleared,
     CommitStaged,
     ControlAdd,
     ControlRemove,
@@ -117,6 +118,7 @@ class Batch:
         books: Books,
         drafts: Drafts,
         committed: Callable[[StoreState], None],
+        clear_above: int,
     ) -> None:
         self._environment = environment
         self._keys = environment.keys
@@ -128,6 +130,7 @@ class Batch:
         self._prepared, self._snapshots, self._parts = books
         self._drafts = drafts
         self._committed = committed
+        self._clear_above = clear_above
         self._lsn = state.lsn
         self._fingerprint = state.fingerprint
         self._items = state.items
@@ -308,6 +311,8 @@ class Batch:
                     self._note(change)
             case QuadsChanged():
                 self._include(self._known(change.repository, lsn), QuadChange(change.removed, change.added))
+            case Cleared():
+                self._clear(self._known(change.repository, lsn), self._repositories.make(change.repository, lsn))
             case CreateRepository():
                 self._list(self._repositories.make(change.repository, lsn))
             case RemoveRepository():
@@ -381,7 +386,9 @@ class Batch:
             # What the record names must be durable before the record is.
             repository.engine.flush()
             repository.flushed_position = repository.base_lsn = lsn
-            repository.items = self._repositories.listed[repository.name].items + draft.items
+            before = self._repositories.listed[repository.name]
+            repository.items = before.items + draft.items
+            repository.digest = before.digest ^ draft.digest
             self._repositories.replace(repository)
             self._count((draft.digest, draft.items))
         self._drafts.taken(staged.name)
@@ -430,7 +437,9 @@ class Batch:
         operations = [(number, operation) for number, operation in others if not isinstance(operation, _BESIDE)]
         if not operations:
             return None
-        evaluation = Evaluation(self._repositories, self._lsn + 1, txid, timestamp, self.commit, self._suite, self._is_union)
+        evaluation = Evaluation(
+            self._repositories, self._lsn + 1, txid, timestamp, self.commit, self._suite, self._is_union, self._clear_above
+        )
         try:
             for number, operation in operations:
                 evaluation.add(number, operation)
@@ -493,6 +502,8 @@ class Batch:
         evaluation.discard_unused()
         for change in evaluation.changes:
             match change:
+                case Cleared():
+                    self._clear(self._repositories.listed[change.repository], evaluation.repository(change.repository))
                 case CreateRepository():
                     self._list(evaluation.repository(change.repository))
                 case QuadsChanged():
@@ -530,7 +541,14 @@ class Batch:
         digest = quads_digest(repository.name, change.removed) ^ quads_digest(repository.name, change.added)
         count = len(change.added) - len(change.removed)
         repository.items += count
+        repository.digest ^= digest
         self._count((digest, count))
+
+    def _clear(self, before: Repository, empty: Repository) -> None:
+        """An empty repository takes the place of one, whose files go once that is committed."""
+        self._count((before.digest, -before.items))
+        self._repositories.retire(before.name)
+        self._repositories.listed[empty.name] = empty
 
     def _list(self, repository: Repository) -> None:
         self._repositories.listed[repository.name] = repository

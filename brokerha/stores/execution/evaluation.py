@@ -5,7 +5,8 @@
                                                 control    what became of the control suite
 
 A transaction that fails is dropped as this object, so that it leaves no trace; only the directory of a repository that it
-made has to be taken back (`discard`). A repository sees only its own operations, so these are evaluated together and in
+made has to be taken back (`discard`). A large repository that is emptied is replaced by an empty one, in one step whatever its size: what
+follows in the transaction is evaluated on that. A repository sees only its own operations, so these are evaluated together and in
 order, however they were mixed with others.
 
 Must not write anywhere, and must not depend on anything but the content, the transaction id, the timestamp and the operations.
@@ -14,6 +15,7 @@ Must not write anywhere, and must not depend on anything but the content, the tr
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from brokerha.model.control import Check
 from brokerha.model.ids import Lsn, Timestamp, TxId
@@ -21,6 +23,7 @@ from brokerha.model.operations import (
     Add,
     Change,
     Checked,
+    Cleared,
     ControlAdd,
     ControlRemove,
     CreateRepository,
@@ -37,6 +40,7 @@ from brokerha.stores.control.suite import ControlChange, Suite
 from brokerha.stores.execution.presence import Presence
 from brokerha.stores.rdf.change import PendingQuads, QuadChange
 from brokerha.stores.rdf.repositories import Repositories, Repository
+from brokerha.stores.rdf.repository import RdfRepository
 
 LINES_BEFORE_COMMIT = 400
 """How many waiting lines are put under operations that need the engine, all in all, before they are committed instead.
@@ -49,6 +53,8 @@ class Evaluation:
     """Evaluates the operations of one transaction."""
 
     __slots__ = (
+        "_clear_above",
+        "_cleared",
         "_commit_earlier",
         "_is_union",
         "_lsn",
@@ -72,8 +78,12 @@ class Evaluation:
         commit_earlier: Callable[[], None],
         suite: Suite,
         is_union: Callable[[str], bool],
+        clear_above: int,
     ) -> None:
-        """``is_union`` says of a repository whether its default graph is the union of all, before the transaction."""
+        """``is_union`` says of a repository whether its default graph is the union of all, before the transaction.
+
+        ``clear_above``: where more quads than that go with all of a repository, no effect names them.
+        """
         self.presence = Presence(repositories.listed)
         self.quads: dict[str, QuadChange] = {}
         self.control = ControlChange(suite)
@@ -85,6 +95,9 @@ class Evaluation:
         self._timestamp = timestamp
         self._commit_earlier = commit_earlier
         self._is_union = is_union
+        self._clear_above = clear_above
+        self._cleared: dict[str, int] = {}
+        """Repositories whose content before the transaction goes unnamed, and how many quads that is."""
         self._made: dict[str, Repository] = {}
         self._waiting: dict[str, list[tuple[int, OnQuads]]] = {}
 
@@ -111,7 +124,8 @@ class Evaluation:
         for name in list(self._waiting):
             self._evaluate(name)
         created, removed = self.presence.created(), self.presence.removed()
-        changes: list[Change] = [CreateRepository("create-repository", name) for name in created]
+        changes: list[Change] = [Cleared("clear", name, quads) for name, quads in self._cleared.items()]
+        changes += [CreateRepository("create-repository", name) for name in created]
         for name, change in self.quads.items():
             if (change.removed or change.added) and (self.presence.exists(name) or name in removed):
                 changes.append(QuadsChanged("quads", name, change.removed, change.added))
@@ -119,13 +133,15 @@ class Evaluation:
         self.changes = [*changes, *self.control.changes()]
 
     def repository(self, name: str) -> Repository:
-        """The repository of that name, listed or made by this transaction."""
+        """The repository of that name as the transaction has it: listed, or made by it."""
         return self._made.get(name) or self._repositories.listed[name]
 
     def touched(self) -> list[str]:
         """Repositories that come, go, or have other content after the transaction."""
         return [
-            change.repository for change in self.changes if isinstance(change, (QuadsChanged, CreateRepository, RemoveRepository))
+            change.repository
+            for change in self.changes
+            if isinstance(change, (QuadsChanged, Cleared, CreateRepository, RemoveRepository))
         ]
 
     def problems(self, name: str, checks: list[Check]) -> dict[str, str]:
@@ -150,7 +166,8 @@ class Evaluation:
 
     def discard_unused(self) -> None:
         """Take back what the transaction made and removed again."""
-        for name in [name for name in self._made if not self.presence.exists(name)]:
+        # An emptied one goes by the change that removes it.
+        for name in [name for name in self._made if not self.presence.exists(name) and name not in self._cleared]:
             self._repositories.unmake(self._made.pop(name))
             self.quads.pop(name, None)
 
@@ -158,11 +175,13 @@ class Evaluation:
         self.presence.create(name)
         # Removed and made again within one transaction is the same repository, emptied: what counts is the net change.
         if name not in self._repositories.listed and name not in self._made:
-            self._made[name] = self._repositories.make(name, self._lsn)
+            self._make(name)
 
     def _remove(self, name: str) -> None:
         self.presence.check(name)
         self._evaluate(name)
+        if self._is_large(name):
+            self._clear(name)
         repository = self.repository(name)
         before = self.quads.get(name, QuadChange())
         all_lines = (repository.lines() - set(before.removed)) | set(before.added)
@@ -186,7 +205,22 @@ class Evaluation:
         if name in self.quads:
             base = base.copy()
             base.include(self.quads[name])
-        self._include(name, engine.change_of(operations, self._txid, self._timestamp, base, union=union))
+        clear = partial(self._clear, name) if self._is_large(name) else None
+        self._include(name, engine.change_of(operations, self._txid, self._timestamp, base, union=union, clear=clear))
+
+    def _is_large(self, name: str) -> bool:
+        """Whether what a repository held before the transaction, and still holds, is too much to be named when all of it goes."""
+        return name not in self._made and self._repositories.listed[name].items > self._clear_above
+
+    def _clear(self, name: str) -> RdfRepository:
+        """Put an empty repository in the place of a large one; returns its engine."""
+        self._cleared[name] = self._repositories.listed[name].items
+        self.quads[name] = QuadChange()
+        return self._make(name).engine
+
+    def _make(self, name: str) -> Repository:
+        made = self._made[name] = self._repositories.make(name, self._lsn)
+        return made
 
     def _wade(self, repository: Repository) -> None:
         """What waits is to be put under an operation; commit it instead when that has become too much."""

@@ -24,6 +24,7 @@ STORE_OF: Final = {
     "put": TABLE,
     "delete": TABLE,
     "quads": GRAPH,
+    "clear": GRAPH,
     "create-repository": GRAPH,
     "remove-repository": GRAPH,
     "publish": QUEUE,

@@ -34,6 +34,7 @@ from brokerha.model.operations import (
     Add,
     Change,
     Checked,
+    Cleared,
     CommitStaged,
     ControlAdd,
     ControlRemove,
@@ -199,8 +200,9 @@ def done_by(changes: Iterable[Change]) -> Iterator[Mark]:
                 yield key_check if change.of == KEY else ("graph-check", change.target)
             case ControlRemove():
                 yield ("suite",)
-            case CreateRepository() | RemoveRepository():
+            case CreateRepository() | RemoveRepository() | Cleared():
                 yield GRAPH, change.repository
+                # Whoever relies upon any quad of a repository relies upon its being there.
                 yield "exists", change.repository
                 if isinstance(change, CreateRepository):
                     yield ("made",)
@@ -231,11 +233,12 @@ def held_by(changes: Iterable[Change]) -> Iterator[Mark]:
                 yield "exists", change.repository
                 yield "graph-check", change.repository
                 yield ("made",)
-            case RemoveRepository():
+            case RemoveRepository() | Cleared():
                 yield "exists", change.repository
                 yield "graph-check", change.repository
                 yield GRAPH, change.repository
-                yield "about", change.repository
+                if isinstance(change, RemoveRepository):
+                    yield "about", change.repository
 
 
 def _held_by_check(check: Check) -> Iterator[Mark]:

@@ -12,16 +12,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from brokerha.model.errors import TOO_MUCH, Rejected
-from brokerha.model.operations import Change, OnKey, pack_effect
+from brokerha.model.operations import EFFECT_LIMIT_BYTES, Change, OnKey, pack_effect
 
 REPOSITORY_LIMIT = 256
 """Repositories of one cluster; each has an engine with files and threads of its own on every worker."""
 REASON_LIMIT = 2000
 """Characters of a reason; an error may quote the whole statement."""
-
-
-EFFECT_LIMIT_BYTES = 10 * 1024 * 1024
-"""Of what one transaction changes: it travels as one line of the log, in one message (model/wire/codec.py)."""
 
 
 def check_size(on_keys: Iterable[OnKey], rest: Collection[Change]) -> None:

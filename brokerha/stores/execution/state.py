@@ -32,6 +32,8 @@ class RepositoryState(NamedTuple):
     """Everything that changed it up to this LSN is durable in its engine; never below `flushed_position`."""
     items: int
     """Quads held."""
+    digest: bytes = b""
+    """XOR of their digests, so that all of them can go in one step; empty where an older version wrote the state."""
 
 
 class StoreState(NamedTuple):

@@ -49,8 +49,10 @@ from brokerha.stores.execution.staged import Parts, parts_of
 from brokerha.stores.execution.state import StoreState, read_lineage, read_state, write_lineage, write_state
 from brokerha.stores.files.durable import no_crash
 from brokerha.stores.files.environment import (
+    CHANGES_SINCE,
+    FORMAT,
     MAP_SIZE_BYTES,
-    is_older,
+    format_of,
     open_environment,
     random_name,
     store_errors,
@@ -86,6 +88,9 @@ class StoreOptions:
     flush_after_bytes: int = 256 * 1024**2
     flush_after_s: float = 30.0
     """Engines are flushed after so many LSNs, so many bytes of effects, or by the first commit after so many seconds."""
+    clear_above_quads: int = 10_000
+    """When all of a repository goes that holds more, the effect names none of its quads. All copies of a cluster must have the same: tests may
+    have less."""
 
 
 class WorkerStore:
@@ -321,7 +326,9 @@ class WorkerStore:
             if state is not None:
                 self._repositories.open(state.repositories)
                 bring_up(self._repositories, self._log, transaction, state.lsn)
-                return state._replace(suite=read_suite(transaction, self._environment.control))
+                self._repositories.know_digests(state.repositories)
+                suite = read_suite(transaction, self._environment.control)
+                return state._replace(repositories=self._repositories.states(), suite=suite)
         self._repositories.open({})
         main = self._repositories.make(MAIN_REPOSITORY, lsn=1)
         self._repositories.listed[MAIN_REPOSITORY] = main
@@ -335,11 +342,12 @@ class WorkerStore:
         """Give the copy of an older version the present format."""
         meta = self._environment.meta
         with self._environment.lmdb.begin() as transaction:
-            if not is_older(transaction, meta):
+            if (found := format_of(transaction, meta)) == FORMAT:
                 return
             state = read_state(transaction, meta)
         with self._environment.lmdb.begin(write=True) as writing:
-            begin_at(writing, self._environment.changes, 0 if state is None else state.lsn)
+            if found < CHANGES_SINCE:
+                begin_at(writing, self._environment.changes, 0 if state is None else state.lsn)
             write_format(writing, meta)
 
     @contextmanager
@@ -365,7 +373,14 @@ class WorkerStore:
                     Parts(checked_rows(transaction, keys, STAGED)),
                 )
         self._running = Batch(
-            self._environment, self._log, self._repositories, self._state, self._books, self._drafts, self._follow
+            self._environment,
+            self._log,
+            self._repositories,
+            self._state,
+            self._books,
+            self._drafts,
+            self._follow,
+            self._options.clear_above_quads,
         )
         return self._running
 

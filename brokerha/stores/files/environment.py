@@ -30,9 +30,11 @@ from brokerha.model.errors import StoreDamaged, StoreError, StoreStuck
 from brokerha.stores.files.data_file import check_data_file
 from brokerha.stores.files.durable import fsync_path
 
-FORMAT = b"3"
-_OLDER_FORMATS = frozenset({b"2"})
-"""Those that a store makes into the present one when it opens; a copy of format 2 has no queues and no LSNs of last changes."""
+FORMAT = b"4"
+CHANGES_SINCE = b"3"
+_OLDER_FORMATS = frozenset({b"2", b"3"})
+"""Those that a store makes into the present one when it opens; a copy of format 2 has no queues and no LSNs of last changes, one of format 3 no
+digest of each repository."""
 TABLES_LIMIT = 16
 _TABLES = {
     "effects": b"effects",
@@ -256,9 +258,9 @@ def adopt(
                 transaction.put(_IDENTITY_KEY, _packed(Identity(cluster, node, new_name())))
 
 
-def is_older(transaction: Any, meta: Any) -> bool:
-    """Whether an open copy still has the format of an older version."""
-    return bool(transaction.get(_FORMAT_KEY, db=meta) != FORMAT)
+def format_of(transaction: Any, meta: Any) -> bytes:
+    """The format of an open copy."""
+    return bytes(transaction.get(_FORMAT_KEY, db=meta))
 
 
 def write_format(transaction: WriteTransaction, meta: Any) -> None:

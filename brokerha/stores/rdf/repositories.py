@@ -21,6 +21,7 @@ from pathlib import Path
 from brokerha.model.errors import StoreDamaged
 from brokerha.model.ids import Lsn
 from brokerha.model.invariants import invariant
+from brokerha.stores.comparing.fingerprint import packed_digest, quads_digest
 from brokerha.stores.execution.state import RepositoryState
 from brokerha.stores.rdf.change import PendingQuads
 from brokerha.stores.rdf.repository import RdfRepository
@@ -34,6 +35,7 @@ class Repository:
 
     __slots__ = (
         "base_lsn",
+        "digest",
         "directory",
         "engine",
         "flushed_position",
@@ -51,6 +53,8 @@ class Repository:
         self.flushed_position = state.flushed_position
         self.base_lsn = state.base_lsn
         self.items = state.items
+        self.digest = int.from_bytes(state.digest, "big")
+        """XOR of those of its quads."""
         self.pending = PendingQuads()
         self.waded_lines = 0
         """Waiting lines that operations went through since the last commit, counted each time (execution/evaluation.py)."""
@@ -59,7 +63,7 @@ class Repository:
 
     def state(self) -> RepositoryState:
         """What the store's state row says of it."""
-        return RepositoryState(self.directory, self.flushed_position, self.base_lsn, self.items)
+        return RepositoryState(self.directory, self.flushed_position, self.base_lsn, self.items, packed_digest(self.digest))
 
     def lines(self) -> set[str]:
         """All quads, those that wait included."""
@@ -99,6 +103,12 @@ class Repositories:
                     "missing or older than the rest; take the content from another worker"
                 )
 
+    def know_digests(self, states: dict[str, RepositoryState]) -> None:
+        """Compute what the state of an older version does not say; all engines are where it says. Raises StoreDamaged."""
+        for name, state in states.items():
+            if not state.digest:
+                self.listed[name].digest = quads_digest(name, self.listed[name].engine.lines())
+
     def make(self, name: str, lsn: Lsn) -> Repository:
         """Make a repository for the transaction at ``lsn``. It exists for others once it is in `listed`, and committed."""
         directory = f"{name}.{self._next_number}"
@@ -124,7 +134,9 @@ class Repositories:
         directory = f"{name}.{self._next_number}"
         self._next_number += 1
         listed.engine.backup(self._home / directory)
-        state = RepositoryState(directory, flushed_position=0, base_lsn=lsn, items=listed.items)
+        state = RepositoryState(
+            directory, flushed_position=0, base_lsn=lsn, items=listed.items, digest=packed_digest(listed.digest)
+        )
         return Repository(name, self._open_engine(self._home / directory), state)
 
     def drop_draft(self, repository: Repository) -> None:
@@ -179,6 +191,7 @@ class Repositories:
         for name, repository in self.listed.items():
             repository.pending = PendingQuads()
             repository.items = states[name].items
+            repository.digest = int.from_bytes(states[name].digest, "big")
 
     def flush(self, lsn: Lsn) -> None:
         """Make all engines durable; ``lsn`` is where they stand. The next state row must say so before the log is trimmed."""

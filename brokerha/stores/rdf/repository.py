@@ -50,7 +50,7 @@ from brokerha.stores.rdf.query import RESULT_LIMIT_BYTES, Answer, readable
 from brokerha.stores.rdf.question import Question
 from brokerha.stores.rdf.stream import in_one_thread
 from brokerha.stores.rdf.terms import SYSTEM_GRAPH, Function, Graph
-from brokerha.stores.rdf.view import HIDE, QuadView, undone
+from brokerha.stores.rdf.view import HIDE, undone
 from brokerha.stores.sparql.scratch import ScratchText
 from brokerha.stores.sparql.tokens import MESSAGE_LIMIT, RESERVED
 from brokerha.stores.sparql.union import union_of
@@ -227,21 +227,24 @@ class RdfRepository:
         pending: PendingQuads,
         *,
         union: bool = False,
+        clear: Callable[[], RdfRepository] | None = None,
     ) -> QuadChange:
         """Net change of operations (``update``, ``add`` or ``remove``) of one transaction relative to the engine with `pending` on top.
 
         Each comes with its number in the transaction, and sees those before it. The result depends only on that state and (operations,
         txid, timestamp). `union`: the default graph is the union of all. Changes neither the engine nor `pending`. Raises Rejected, StoreError.
+
+        ``clear`` is called by an operation with which all quads go, if nobody shall name them; it returns an empty repository, relative to which
+        the change then is.
         """
-        store = self._engine()
-        view = QuadView(store, pending)
-        run = UpdateRun(store, view, list(self._graphs) if union else None)
+        empty = None if clear is None else lambda: clear()._engine()  # noqa: SLF001  (of this class)
+        run = UpdateRun(self._engine(), pending, list(self._graphs) if union else None, empty)
         # An update that fails for its words has become Rejected inside.
         with engine_errors(CANNOT_READ):
             for number, operation in operations:
                 run.add(operation, txid, timestamp, number)
             run.finish()
-        return view.change()
+        return run.view.change()
 
     def problems(self, checks: Sequence[Check], state: PendingQuads) -> dict[str, str]:
         """Which checks do not hold on the engine with `state` on top, by name, and why; leaves no trace.

@@ -72,8 +72,8 @@ class QuadView:
         both.include(QuadChange(tuple(own.removed), tuple(own.added)))
         return parse_lines(sorted(both.removed)), parse_lines(sorted(both.added))
 
-    def quads_in(self, graph: Graph) -> Iterator[tuple[str, Quad]]:
-        """The quads of one graph with their lines, in no particular order."""
+    def quads_in(self, graph: Graph | None) -> Iterator[tuple[str, Quad]]:
+        """The quads of one graph, or of all, with their lines, in no particular order."""
         yield from self._quads(graph)
 
     def quads_in_named_graphs(self) -> Iterator[tuple[str, Quad]]:
@@ -81,6 +81,12 @@ class QuadView:
         for line, quad in self._quads(None):
             if not isinstance(quad.graph_name, DefaultGraph):
                 yield line, quad
+
+    def named_graphs(self) -> set[Graph]:
+        """Graphs that may hold something, without the default graph; all that do are among them."""
+        waiting = parse_lines({*self._base.added, *self._own.added})
+        names: set[Graph] = {*self._engine.named_graphs(), *(quad.graph_name for quad in waiting)}
+        return names - {SYSTEM_GRAPH, DefaultGraph()}
 
     def is_empty(self, graph: Graph) -> bool:
         """Whether a graph holds nothing, which is the same as not being there."""

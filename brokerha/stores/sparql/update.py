@@ -19,16 +19,19 @@ Must not read a clock or draw a random number: all that is fresh comes from the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
 
 from pyoxigraph import DefaultGraph, NamedNode, Quad, Store
 
-from brokerha.model.errors import InvalidRequest, Rejected
+from brokerha.model.errors import TOO_MUCH, InvalidRequest, Rejected
 from brokerha.model.ids import Timestamp, TxId
-from brokerha.model.operations import OnQuads
+from brokerha.model.operations import BODY_LIMIT_BYTES, EFFECT_LIMIT_BYTES, OnQuads
 from brokerha.stores.rdf.change import (
     AS_BLANK_FUNCTIONS,
+    PendingQuads,
     canonical,
     change_text,
     check_not_reserved,
@@ -42,6 +45,9 @@ from brokerha.stores.sparql.request import Part, Request, read_update
 from brokerha.stores.sparql.template import read_iri, read_plain_data, read_templates
 from brokerha.stores.sparql.union import evaluate_on_union, everywhere, not_evaluated
 
+CLEARED_LIMIT_BYTES: Final = EFFECT_LIMIT_BYTES + BODY_LIMIT_BYTES
+"""Most bytes of quads that go by name with a graph: whatever the same transaction adds again, more would never fit into an effect."""
+
 
 @dataclass(slots=True)
 class DataStep:
@@ -52,13 +58,23 @@ class DataStep:
 
 
 class UpdateRun:
-    """Evaluates operations on one repository, in order, on top of a view."""
+    """Evaluates operations on one repository, in order, on top of what is pending there."""
 
-    def __init__(self, engine: Store, view: QuadView, union: Iterable[Graph] | None = None) -> None:
-        """``union``: the named graphs of the engine, if the default graph is the union of all (union.py)."""
+    def __init__(
+        self,
+        engine: Store,
+        pending: PendingQuads,
+        union: Iterable[Graph] | None = None,
+        clear: Callable[[], Store] | None = None,
+    ) -> None:
+        """``union``: the named graphs of the engine, if the default graph is the union of all (union.py).
+
+        ``clear``, if the repository is large, puts an empty one in its place and returns the engine of that.
+        """
+        self.view = QuadView(engine, pending)
         self._engine = engine
-        self._view = view
         self._union = union
+        self._clear_all = clear
         self._waiting: list[DataStep | Modify] = []
         self._prologue = ""
 
@@ -83,11 +99,11 @@ class UpdateRun:
         for step in steps:
             if isinstance(step, Modify):
                 try:
-                    self._view.apply(*step.quads())
+                    self.view.apply(*step.quads())
                 except InvalidRequest as error:
                     raise Rejected(str(error)) from None
             else:
-                self._view.apply(step.removed, step.added)
+                self.view.apply(step.removed, step.added)
 
     def _update(self, text: str, txid: TxId, timestamp: Timestamp, number: int) -> None:
         plain = read_plain_data(text)
@@ -112,12 +128,12 @@ class UpdateRun:
         if self._waiting:
             self._waiting.append(step)
         else:
-            self._view.apply(step.removed, step.added)
+            self.view.apply(step.removed, step.added)
 
     def _data_of_update(self, step: DataStep) -> None:
         if self._union is not None and step.removed:
             self.finish()
-            step.removed = everywhere(self._view, step.removed.values())
+            step.removed = everywhere(self.view, step.removed.values())
         self._data(step)
 
     def _modify(self, modify: Modify) -> None:
@@ -127,9 +143,9 @@ class UpdateRun:
                 self._prologue = modify.prologue
                 self._evaluate([modify])
             else:
-                evaluate_on_union(self._engine, self._union, self._view, modify)
+                evaluate_on_union(self._engine, self._union, self.view, modify)
             removed, added = modify.quads()
-            self._view.apply(everywhere(self._view, removed.values()), added)
+            self.view.apply(everywhere(self.view, removed.values()), added)
             return
         # A text has one prologue. And a graph that was emptied in it would still be found by GRAPH ?g in the same text.
         if self._waiting and (modify.prologue != self._prologue or (modify.names_graphs and self._removes())):
@@ -142,7 +158,7 @@ class UpdateRun:
 
     def _evaluate(self, steps: list[DataStep | Modify]) -> None:
         """Have the engine report the solutions of all steps, in one text that never commits."""
-        removed, added = self._view.over_engine()
+        removed, added = self.view.over_engine()
         functions: dict[NamedNode, Function] = dict(AS_BLANK_FUNCTIONS)
         modifies = [step for step in steps if isinstance(step, Modify)]
         names_graphs = any(modify.names_graphs for modify in modifies)
@@ -165,33 +181,56 @@ class UpdateRun:
             self._clear(graphs[0])
         elif part.kind == "CREATE":
             graph = _graph(graphs[0])
-            if not part.silent and not self._view.is_empty(graph):
+            if not part.silent and not self.view.is_empty(graph):
                 raise Rejected(f"the graph {graph} already exists")
         else:
             self._transfer(part.kind, _graph(graphs[0]), _graph(graphs[1]), silent=part.silent)
 
     def _clear(self, which: NamedNode | str) -> None:
-        removed: dict[str, Quad] = {}
-        if which in {"DEFAULT", "ALL"} or isinstance(which, NamedNode):
-            removed.update(_limited(dict(self._view.quads_in(_graph(which)))))
-        if which in {"NAMED", "ALL"}:
-            removed.update(_limited(dict(self._view.quads_in_named_graphs())))
-        self._view.apply(_limited(removed), {})
+        if self._clear_all is not None and self._goes_whole(which):
+            self._engine = self._clear_all()
+            self.view, self._clear_all = QuadView(self._engine, PendingQuads()), None
+            self._union = None if self._union is None else ()
+            return
+        if which == "NAMED":
+            quads = self.view.quads_in_named_graphs()
+        else:
+            quads = self.view.quads_in(None if which == "ALL" else _graph(which))
+        removed, size_bytes = dict[str, Quad](), 0
+        for line, quad in quads:
+            removed[line] = quad
+            size_bytes += len(line)
+            if size_bytes > CLEARED_LIMIT_BYTES:
+                raise Rejected(
+                    f"{TOO_MUCH}a graph with more than {CLEARED_LIMIT_BYTES} bytes of quads is emptied beside others: split it, for instance by "
+                    "DELETE WHERE over SELECT ... LIMIT 50000; only all of a repository goes in one step"
+                )
+        self.view.apply(removed, {})
+
+    def _goes_whole(self, which: NamedNode | str) -> bool:
+        """Whether nothing is left when this is emptied."""
+        if which == "ALL":
+            return True
+        named = self.view.named_graphs() if which == "DEFAULT" or isinstance(which, NamedNode) else ()
+        rest: list[Graph] = [graph for graph in named if graph != which]
+        if which != "DEFAULT":
+            rest.append(DefaultGraph())
+        return all(self.view.is_empty(graph) for graph in rest)
 
     def _transfer(self, kind: str, source: Graph, target: Graph, *, silent: bool) -> None:
         """ADD, COPY or MOVE. A source that is not there is an error, or with SILENT nothing is done."""
         if source == target:
             return
-        quads = _limited(dict(self._view.quads_in(source)))
+        quads = _limited(self.view.quads_in(source))
         if not quads and not isinstance(source, DefaultGraph):
             if silent:
                 return
             raise Rejected(f"the graph {source} does not exist")
-        removed = {} if kind == "ADD" else _limited(dict(self._view.quads_in(target)))
+        removed = {} if kind == "ADD" else _limited(self.view.quads_in(target))
         if kind == "MOVE":
             removed.update(quads)
         moved = (Quad(quad.subject, quad.predicate, quad.object, target) for quad in quads.values())
-        self._view.apply(removed, {str(quad): quad for quad in moved})
+        self.view.apply(removed, {str(quad): quad for quad in moved})
 
 
 def data_step(request: Request, part: Part, seed: bytes) -> DataStep:
@@ -214,7 +253,8 @@ def _graph(which: NamedNode | str) -> Graph:
     return DefaultGraph() if isinstance(which, str) else which
 
 
-def _limited(quads: dict[str, Quad]) -> dict[str, Quad]:
-    if len(quads) > EFFECT_LIMIT_QUADS:
+def _limited(quads: Iterable[tuple[str, Quad]]) -> dict[str, Quad]:
+    found = dict(islice(quads, EFFECT_LIMIT_QUADS + 1))
+    if len(found) > EFFECT_LIMIT_QUADS:
         raise Rejected(f"the operation changes more than {EFFECT_LIMIT_QUADS} quads: split it")
-    return quads
+    return found
