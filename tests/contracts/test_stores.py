@@ -17,10 +17,12 @@ from brokerha.model.reserved import branches
 from brokerha.ports.store import Store
 from brokerha.stores.comparing.fingerprint import key_digest
 from brokerha.stores.control import keys as control_keys
-from brokerha.stores.execution.worker_store import WorkerStore
+from brokerha.stores.execution.evaluation import CLEAR_ABOVE_QUADS
+from brokerha.stores.execution.worker_store import StoreOptions, WorkerStore
 from tests.contracts.store_about_contract import StoreAboutContract, namespace
 from tests.contracts.store_author_contract import StoreAuthorContract
 from tests.contracts.store_claims_contract import StoreClaimsContract
+from tests.contracts.store_clear_contract import ABOVE, StoreClearContract
 from tests.contracts.store_contract import StoreContract, lines, logged, quads, rows, run
 from tests.contracts.store_control_contract import StoreControlContract
 from tests.contracts.store_digests_contract import StoreDigestsContract
@@ -39,13 +41,15 @@ from tests.support.memory_store.store import MemoryStore
 class OfMemory:
     """The model."""
 
+    clear_above = CLEAR_ABOVE_QUADS
+
     @pytest.fixture
     def store(self) -> Store:
-        return MemoryStore()
+        return MemoryStore(self.clear_above)
 
     @pytest.fixture
     def other(self) -> Store:
-        return MemoryStore()
+        return MemoryStore(self.clear_above)
 
     @pytest.fixture
     def reopened(self) -> Callable[[MemoryStore], Store]:
@@ -55,12 +59,15 @@ class OfMemory:
 class OfFiles:
     """The store in files."""
 
+    clear_above = CLEAR_ABOVE_QUADS
+
     @pytest.fixture
     def opened(self, tmp_path: Path) -> Iterator[Callable[[str], WorkerStore]]:
         stores: list[WorkerStore] = []
 
         def open_one(name: str) -> WorkerStore:
-            stores.append(WorkerStore(tmp_path / name, cluster="orders", node=name))
+            options = StoreOptions(clear_above_quads=self.clear_above)
+            stores.append(WorkerStore(tmp_path / name, cluster="orders", node=name, options=options))
             return stores[-1]
 
         yield open_one
@@ -108,6 +115,18 @@ class TestMemoryStore(OfMemory, Everything):
 
 class TestWorkerStore(OfFiles, Everything):
     """The store in files does everything."""
+
+
+class TestClearingOfMemoryStore(OfMemory, StoreClearContract):
+    """Repositories that are too large for their quads to be named, in the model, ..."""
+
+    clear_above = ABOVE
+
+
+class TestClearingOfWorkerStore(OfFiles, StoreClearContract):
+    """... and in files."""
+
+    clear_above = ABOVE
 
 
 class TestReadsOfMemoryStore(OfMemory, StorePendingContract):
@@ -168,15 +187,16 @@ OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
 BATCHES = st.lists(st.lists(st.lists(OPERATIONS, min_size=1, max_size=5), min_size=1, max_size=4), min_size=1, max_size=5)
 
 
-@given(batches=BATCHES)
+@given(batches=BATCHES, clear_above=st.sampled_from([1, 2, CLEAR_ABOVE_QUADS]))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_files_and_model_agree_on_any_history(
-    batches: list[list[list[Operation]]], tmp_path_factory: pytest.TempPathFactory
+    batches: list[list[list[Operation]]], clear_above: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     directory = tmp_path_factory.mktemp("agree")
-    executing = WorkerStore(directory / "w1", cluster="orders", node="w1")
-    applying = WorkerStore(directory / "w2", cluster="orders", node="w2")
-    model, applied_model = MemoryStore(), MemoryStore()
+    options = StoreOptions(clear_above_quads=clear_above)
+    executing = WorkerStore(directory / "w1", cluster="orders", node="w1", options=options)
+    applying = WorkerStore(directory / "w2", cluster="orders", node="w2", options=options)
+    model, applied_model = MemoryStore(clear_above), MemoryStore(clear_above)
     try:
         for batch in batches:
             first = model.applied().lsn + 1
@@ -229,18 +249,18 @@ STEPS = st.lists(
 def test_what_is_prepared_is_committed_whatever_others_do(
     history: list[tuple[str, str, list[Operation]]],
 ) -> None:
-    model = MemoryStore()
-    run_history(history, [model])
+    run_history(history, [MemoryStore(clear_above=1)])
 
 
-@given(history=STEPS)
+@given(history=STEPS, clear_above=st.sampled_from([1, CLEAR_ABOVE_QUADS]))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_files_and_model_agree_on_what_is_prepared(
-    history: list[tuple[str, str, list[Operation]]], tmp_path_factory: pytest.TempPathFactory
+    history: list[tuple[str, str, list[Operation]]], clear_above: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    executing = WorkerStore(tmp_path_factory.mktemp("prepared") / "w1", cluster="orders", node="w1")
+    options = StoreOptions(clear_above_quads=clear_above)
+    executing = WorkerStore(tmp_path_factory.mktemp("prepared") / "w1", cluster="orders", node="w1", options=options)
     try:
-        run_history(history, [MemoryStore(), executing])
+        run_history(history, [MemoryStore(clear_above), executing])
     finally:
         executing.close()
 

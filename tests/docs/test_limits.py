@@ -16,7 +16,6 @@ from brokerha.model.reserved import about, staging, table_snapshots
 from brokerha.model.wire import client_wire
 from brokerha.nodes.observing.master_view import LOG_LIMIT
 from brokerha.stores.comparing import digests
-from brokerha.stores.execution import presence
 from brokerha.stores.reads import kinds as read_kinds
 from brokerha.stores.reads import observing, together
 from brokerha.stores.sparql import modify as sparql_modify
@@ -68,10 +67,10 @@ NAMED = (
     ("docs/transactions.md", f"At most {operations.OPERATIONS_LIMIT:,} operations and {mib(operations.BODY_LIMIT_BYTES)} (else"),
     ("docs/transactions.md", f"At most {mib(staging.SIZE_LIMIT_BYTES)} and {staging.ITEMS_LIMIT:,} quads, keys and messages; {staging.COUNT_LIMIT} of them in a cluster"),
     ("docs/http.md", f"whose `Content-Length` is above {mib(operations.BODY_LIMIT_BYTES)}, up to {mib(staging.SIZE_LIMIT_BYTES)}"),
-    ("docs/transactions.md", f"What it changes is {mib(presence.EFFECT_LIMIT_BYTES)} at most"),
+    ("docs/transactions.md", f"What it changes is {mib(operations.EFFECT_LIMIT_BYTES)} at most"),
     ("docs/transactions.md", f"a range of keys, up to `limit` {observing.RANGE_ROWS:,}"),
     ("docs/transactions.md", f"At most {read_set.READS_LIMIT:,} such findings and {mib(together.RESULT_LIMIT_BYTES)} in one answer."),
-    ("docs/http.md", f"What one transaction changes is {mib(presence.EFFECT_LIMIT_BYTES)} at most"),
+    ("docs/http.md", f"What one transaction changes is {mib(operations.EFFECT_LIMIT_BYTES)} at most"),
     ("docs/control.md", f"{control.CHECKS_LIMIT} checks; a query of {kib(control.TEXT_LIMIT_BYTES)}; an expectation of {kib(control.EXPECTED_LIMIT_BYTES)} and {control.ROWS_LIMIT:,} rows"),
     ("docs/ingress.md", f"| body of a request | {mib(DOOR.body_limit_bytes)}, compressed or decoded"),
     ("docs/ingress.md", f"| body of one transaction | {mib(operations.BODY_LIMIT_BYTES)}, {operations.OPERATIONS_LIMIT:,} operations |"),
@@ -89,7 +88,7 @@ NAMED = (
 MISSING = {
     "With two masters or without a majority": ("brokerha/model/states.py", "no-majority"),
     "Masters are added and replaced with": ("brokerha/sync/membership.py", "masters are added and taken out with split-recovery = quorum"),
-    "One transaction has at most 8 MiB, and changes at most 10 MiB": ("brokerha/stores/execution/presence.py", "it travels as one line of the log, in one message"),
+    "One transaction has at most 8 MiB, and changes at most 10 MiB": ("brokerha/model/operations.py", "it travels as one line of the log, in one message"),
     "Messages are given out by one master at a time": ("brokerha/model/reserved/claims.py", "belongs to a master that is gone, and its claims count no more"),
     "It cannot stop a query that the engine is computing": ("brokerha/nodes/reads/pool.py", "stuck"),
     "A store keeps the value of a literal": ("brokerha/cli/data/load.py", "are kept by value, not as spelled"),

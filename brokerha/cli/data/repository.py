@@ -8,7 +8,7 @@ For example:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
@@ -18,18 +18,9 @@ from brokerha.cli.common.options import MinLsnOption
 from brokerha.cli.common.output import columns
 from brokerha.cli.common.terminal import YesOption, confirm
 from brokerha.cli.data.read_write import placed
-from brokerha.model.errors import TOO_MUCH, Rejected, UnknownRepository
+from brokerha.model.errors import Rejected, UnknownRepository
 from brokerha.model.ids import is_repository_id
 
-if TYPE_CHECKING:
-    from brokerha.client.outcomes import Written
-
-PART_STATEMENTS: Final = 20_000
-"""Of a repository that is removed: more are removed before it, so many at a time, or fewer where they are long."""
-EMPTYING: Final = (
-    "DELETE {{ ?s ?p ?o }} WHERE {{ SELECT * {{ ?s ?p ?o }} LIMIT {part} }} ; "
-    "DELETE {{ GRAPH ?g {{ ?s ?p ?o }} }} WHERE {{ SELECT * {{ GRAPH ?g {{ ?s ?p ?o }} }} LIMIT {part} }}"
-)
 COLUMNS = columns("id=REPOSITORY", "statements")
 
 app = Group("RDF repositories: list, add, remove.")
@@ -72,19 +63,4 @@ def remove(cluster: Cluster, repository: IdArgument, yes: YesOption = False) -> 
     """Remove a repository with all that is in it, at all sites. A backup is the only way back."""
     statements = cluster.client.size(repository)
     confirm(f"repository {repository} is removed with its {statements:,} statements, at all sites", yes)
-    print(placed(_remove(cluster, repository)).text)
-
-
-def _remove(cluster: Cluster, repository: str) -> Written:
-    """Remove it; a large one is emptied in parts before, because what one transaction changes has a limit."""
-    client, part = cluster.client, PART_STATEMENTS
-    while True:
-        is_small = client.size(repository, min_lsn="latest") <= part
-        try:
-            if is_small:
-                return client.remove_repository(repository)
-            client.update(repository, EMPTYING.format(part=part))
-        except Rejected as error:
-            if part == 1 or not str(error).startswith(TOO_MUCH):
-                raise
-            part = max(1, part // 4)
+    print(placed(cluster.client.remove_repository(repository)).text)

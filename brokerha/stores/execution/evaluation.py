@@ -47,6 +47,9 @@ LINES_BEFORE_COMMIT = 400
 
 Each such operation has to wade through what waits (about 7 us a line), and a commit ends that for about the price
 of this many lines. So the price of waiting is never more than twice what it could be, whatever comes."""
+CLEAR_ABOVE_QUADS = 10_000
+CLEAR_ABOVE_CHARACTERS = 1024 * 1024
+"""When all of a repository goes that holds more, the effect names none of its quads."""
 
 
 class Evaluation:
@@ -180,8 +183,7 @@ class Evaluation:
     def _remove(self, name: str) -> None:
         self.presence.check(name)
         self._evaluate(name)
-        if self._is_large(name):
-            self._clear(name)
+        self._clear(name)
         repository = self.repository(name)
         before = self.quads.get(name, QuadChange())
         all_lines = (repository.lines() - set(before.removed)) | set(before.added)
@@ -205,16 +207,17 @@ class Evaluation:
         if name in self.quads:
             base = base.copy()
             base.include(self.quads[name])
-        clear = partial(self._clear, name) if self._is_large(name) else None
+        clear = partial(self._clear, name)
         self._include(name, engine.change_of(operations, self._txid, self._timestamp, base, union=union, clear=clear))
 
-    def _is_large(self, name: str) -> bool:
-        """Whether what a repository held before the transaction, and still holds, is too much to be named when all of it goes."""
-        return name not in self._made and self._repositories.listed[name].items > self._clear_above
-
-    def _clear(self, name: str) -> RdfRepository:
-        """Put an empty repository in the place of a large one; returns its engine."""
-        self._cleared[name] = self._repositories.listed[name].items
+    def _clear(self, name: str) -> RdfRepository | None:
+        """Put an empty repository in the place of one that held too much for it to be named; returns its engine. None for a small one."""
+        if name in self._made:
+            return None
+        before = self._repositories.listed[name]
+        if before.items <= self._clear_above and sum(map(len, before.lines())) <= CLEAR_ABOVE_CHARACTERS:
+            return None
+        self._cleared[name] = before.items
         self.quads[name] = QuadChange()
         return self._make(name).engine
 

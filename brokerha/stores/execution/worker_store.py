@@ -40,6 +40,7 @@ from brokerha.stores.copies.frozen import TAIL_LSNS, Frozen, backed_up
 from brokerha.stores.copies.held import Held, answer, held, recompute
 from brokerha.stores.execution.batch import Batch, Books
 from brokerha.stores.execution.effects_log import EffectsLog
+from brokerha.stores.execution.evaluation import CLEAR_ABOVE_QUADS
 from brokerha.stores.execution.last_changes import begin_at, lower_rows
 from brokerha.stores.execution.prepared import BEGINNING as PREPARED
 from brokerha.stores.execution.prepared import Prepared
@@ -88,9 +89,8 @@ class StoreOptions:
     flush_after_bytes: int = 256 * 1024**2
     flush_after_s: float = 30.0
     """Engines are flushed after so many LSNs, so many bytes of effects, or by the first commit after so many seconds."""
-    clear_above_quads: int = 10_000
-    """When all of a repository goes that holds more, the effect names none of its quads. All copies of a cluster must have the same: tests may
-    have less."""
+    clear_above_quads: int = CLEAR_ABOVE_QUADS
+    """All copies of a cluster must have the same; tests have less."""
 
 
 class WorkerStore:

@@ -227,18 +227,22 @@ class RdfRepository:
         pending: PendingQuads,
         *,
         union: bool = False,
-        clear: Callable[[], RdfRepository] | None = None,
+        clear: Callable[[], RdfRepository | None] = lambda: None,
     ) -> QuadChange:
         """Net change of operations (``update``, ``add`` or ``remove``) of one transaction relative to the engine with `pending` on top.
 
         Each comes with its number in the transaction, and sees those before it. The result depends only on that state and (operations,
         txid, timestamp). `union`: the default graph is the union of all. Changes neither the engine nor `pending`. Raises Rejected, StoreError.
 
-        ``clear`` is called by an operation with which all quads go, if nobody shall name them; it returns an empty repository, relative to which
-        the change then is.
+        ``clear`` is called by an operation with which all quads go; where they are too many to be named, it returns an empty repository, relative
+        to which the change then is.
         """
-        empty = None if clear is None else lambda: clear()._engine()  # noqa: SLF001  (of this class)
-        run = UpdateRun(self._engine(), pending, list(self._graphs) if union else None, empty)
+
+        def emptied() -> Store | None:
+            empty = clear()
+            return None if empty is None else empty._engine()  # noqa: SLF001  (of this class)
+
+        run = UpdateRun(self._engine(), pending, list(self._graphs) if union else None, emptied)
         # An update that fails for its words has become Rejected inside.
         with engine_errors(CANNOT_READ):
             for number, operation in operations:

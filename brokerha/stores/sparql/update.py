@@ -65,11 +65,11 @@ class UpdateRun:
         engine: Store,
         pending: PendingQuads,
         union: Iterable[Graph] | None = None,
-        clear: Callable[[], Store] | None = None,
+        clear: Callable[[], Store | None] = lambda: None,
     ) -> None:
         """``union``: the named graphs of the engine, if the default graph is the union of all (union.py).
 
-        ``clear``, if the repository is large, puts an empty one in its place and returns the engine of that.
+        ``clear`` puts an empty repository in the place of a large one and returns its engine.
         """
         self.view = QuadView(engine, pending)
         self._engine = engine
@@ -187,9 +187,8 @@ class UpdateRun:
             self._transfer(part.kind, _graph(graphs[0]), _graph(graphs[1]), silent=part.silent)
 
     def _clear(self, which: NamedNode | str) -> None:
-        if self._clear_all is not None and self._goes_whole(which):
-            self._engine = self._clear_all()
-            self.view, self._clear_all = QuadView(self._engine, PendingQuads()), None
+        if self._goes_whole(which) and (empty := self._clear_all()) is not None:
+            self._engine, self.view = empty, QuadView(empty, PendingQuads())
             self._union = None if self._union is None else ()
             return
         if which == "NAMED":

@@ -13,6 +13,7 @@ from brokerha.model.operations import (
     Accept,
     By,
     Change,
+    Cleared,
     ControlAdd,
     ControlRemove,
     CreateRepository,
@@ -151,6 +152,8 @@ class MemoryImage:
                 if old is not None:
                     digests.append(key_digest(row_key, old))
                 return reduce(xor, (int.from_bytes(digest, "big") for digest in digests), 0)
+            case Cleared():
+                return quads_digest(change.repository, self.repositories[change.repository])
             case QuadsChanged():
                 name = change.repository
                 return quads_digest(name, change.removed) ^ quads_digest(name, change.added)
@@ -182,6 +185,9 @@ class MemoryImage:
                 self.keys[row_key] = change.value
             case Delete():
                 self.items -= self.keys.pop(row_key_of(change.table, change.key), None) is not None
+            case Cleared():
+                self.items -= len(self.repositories[change.repository])
+                self.repositories[change.repository] = set()
             case QuadsChanged():
                 lines = self.repositories[change.repository]
                 lines -= set(change.removed)

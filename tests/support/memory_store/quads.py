@@ -9,6 +9,7 @@ from brokerha.model.operations import (
     Add,
     Change,
     Checked,
+    Cleared,
     ControlAdd,
     ControlRemove,
     CreateRepository,
@@ -21,6 +22,7 @@ from brokerha.model.operations import (
 )
 from brokerha.model.reserved.about import repository_of
 from brokerha.stores.control.suite import ControlChange
+from brokerha.stores.execution.evaluation import CLEAR_ABOVE_CHARACTERS
 from brokerha.stores.execution.presence import Presence
 
 NO_SPARQL = "this store holds quads but does not evaluate SPARQL"
@@ -33,9 +35,13 @@ class LineChange:
         self._lines = lines
         self.removed: set[str] = set()
         self.added: set[str] = set()
+        self.unnamed = 0
+        """How many lines went without being named."""
 
-    def clear(self) -> None:
-        """Take all lines away."""
+    def clear(self, above: int) -> None:
+        """Take all lines away, without naming them if they are more than ``above``, or long."""
+        if not self.unnamed and (len(self._lines) > above or sum(map(len, self._lines)) > CLEAR_ABOVE_CHARACTERS):
+            self.unnamed, self._lines = len(self._lines), set()
         self.removed = set(self._lines)
         self.added = set()
 
@@ -49,7 +55,9 @@ class LineChange:
                 come.add(line)
 
 
-def changes_of_repositories(repositories: dict[str, set[str]], operations: list[Checked], control: ControlChange) -> list[Change]:
+def changes_of_repositories(
+    repositories: dict[str, set[str]], operations: list[Checked], control: ControlChange, clear_above: int
+) -> list[Change]:
     """What operations on repositories and on the control suite would change. Raises Rejected."""
     quads: dict[str, LineChange] = {}
     presence = Presence(repositories)
@@ -69,7 +77,7 @@ def changes_of_repositories(repositories: dict[str, set[str]], operations: list[
             case RemoveRepository():
                 emptied = on(operation.repository)
                 presence.remove(operation.repository)
-                emptied.clear()
+                emptied.clear(clear_above)
             case Update():
                 on(operation.repository)
                 raise Rejected(NO_SPARQL)
@@ -77,6 +85,7 @@ def changes_of_repositories(repositories: dict[str, set[str]], operations: list[
                 on(operation.repository).change(operation.kind, lines_of(operation.text))
     changes: list[Change] = [CreateRepository("create-repository", name) for name in presence.created()]
     changes += [RemoveRepository("remove-repository", name) for name in presence.removed()]
+    changes += [Cleared("clear", name, overlay.unnamed) for name, overlay in quads.items() if overlay.unnamed]
     for name, overlay in quads.items():
         if overlay.removed or overlay.added:
             changes.append(QuadsChanged("quads", name, tuple(sorted(overlay.removed)), tuple(sorted(overlay.added))))

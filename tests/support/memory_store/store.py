@@ -31,6 +31,7 @@ from brokerha.model.operations import (
     By,
     Change,
     Checked,
+    Cleared,
     CommitStaged,
     CreateRepository,
     Delete,
@@ -53,6 +54,7 @@ from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.comparing.fingerprint import text_of
 from brokerha.stores.control.judge import judge
 from brokerha.stores.control.suite import ControlChange, Suite
+from brokerha.stores.execution.evaluation import CLEAR_ABOVE_QUADS
 from brokerha.stores.execution.expectations import judge_expectations
 from brokerha.stores.execution.prepared import BEGINNING, Prepared, changes_in, value_of
 from brokerha.stores.execution.presence import check_size, reason_of
@@ -73,7 +75,8 @@ _ELSEWHERE = (*ON_KEYS, *ON_QUEUES, *EXPECTATIONS, *ON_SNAPSHOTS)
 class MemoryStore:
     """All data of one worker, in memory. Fulfils `ports.store.Store`."""
 
-    def __init__(self) -> None:
+    def __init__(self, clear_above: int = CLEAR_ABOVE_QUADS) -> None:
+        self._clear_above = clear_above
         self._stand_at(MemoryImage())
 
     def _stand_at(self, image: MemoryImage) -> None:
@@ -174,7 +177,8 @@ class MemoryStore:
         made = {change.repository for change in changes if isinstance(change, CreateRepository)}
         for change in changes:
             is_known = (
-                not isinstance(change, (QuadsChanged, RemoveRepository)) or change.repository in made | image.repositories.keys()
+                not isinstance(change, (QuadsChanged, Cleared, RemoveRepository))
+                or change.repository in made | image.repositories.keys()
             )
             if not is_known:
                 raise StoreDiffers(f"LSN {lsn} changes repository {change[1]!r}, which is not here", lsn, UNKNOWN)
@@ -287,7 +291,7 @@ class MemoryStore:
                 on_repositories.append(operation)
         changes: list[Change] = []
         if on_repositories:
-            changes = changes_of_repositories(self._image.repositories, on_repositories, control)
+            changes = changes_of_repositories(self._image.repositories, on_repositories, control, self._clear_above)
         snapshots: list[OnKey] = []
         if self._snapshots or any(isinstance(operation, ON_SNAPSHOTS) for operation in operations):
             snapshots = changes_of(self._snapshots, operations, keys, self._image.lsn + 1, self._image.content())

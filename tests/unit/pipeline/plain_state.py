@@ -8,7 +8,7 @@
     `main`      exists from the start: no entry made it
 
 Each entry says what fingerprint it led to, so a fold proves itself entry by entry: `take` raises where it does not fit. An entry that
-drops a repository takes its quads out one by one before that, as changes of the same entry; nothing goes by itself.
+drops a repository takes its quads out before that, one by one or all at once, as changes of the same entry; nothing goes by itself.
 
 One dictionary for all items, so memory is that of the state. No Spark and no pyarrow in here.
 
@@ -33,6 +33,7 @@ from brokerha.model.ids import Lsn
 from brokerha.model.operations import (
     Accept,
     Change,
+    Cleared,
     ControlAdd,
     ControlRemove,
     CreateRepository,
@@ -160,13 +161,22 @@ class State:
                 self._hold(check_item(name), held)
             case ControlRemove():
                 self._drop(check_item(name))
-            case CreateRepository() | RemoveRepository():
-                digest = repository_digest(name)
-                item = digest.to_bytes(DIGEST_BYTES, "big")
-                if isinstance(change, CreateRepository):
-                    self._hold(item, Held(GRAPH, name, b"", b"", "", 0, digest, lsn))
-                else:
-                    self._drop(item)
+            case CreateRepository() | RemoveRepository() | Cleared():
+                self._repository(change, lsn)
+
+    def _repository(self, change: CreateRepository | RemoveRepository | Cleared, lsn: Lsn) -> None:
+        name = change.repository
+        digest = repository_digest(name)
+        item = digest.to_bytes(DIGEST_BYTES, "big")
+        if isinstance(change, CreateRepository):
+            self._hold(item, Held(GRAPH, name, b"", b"", "", 0, digest, lsn))
+        elif isinstance(change, RemoveRepository):
+            self._drop(item)
+        else:
+            gone = [item for item, held in self.items.items() if held.store == GRAPH and held.name == name and held.key]
+            assert len(gone) == change.quads
+            for item in gone:
+                self._drop(item)
 
     def _unfold(self, change: Staged, lsn: Lsn) -> None:
         for number, (_, published) in enumerate(change.parts, 1):

@@ -1,6 +1,6 @@
 """Entries of random transactions, executed on a store in memory: all kinds of changes, rejected ones among them.
 
-Repositories are dropped and made again, `main` too; messages are accepted in any order; checks come, change and go.
+Repositories are dropped and made again, `main` too, with their quads named or not; messages are accepted in any order; checks come, change and go.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ KINDS = {
     "control-add": 0.7,
     "control-remove": 0.4,
 }
+CLEAR_ABOVE = 4
+"""Repositories that hold more quads are emptied in one step."""
 BEGIN_US = 1_700_000_000_000_000
 
 
 def random_store(seed: int, transactions: int, keys: int = 20) -> tuple[MemoryStore, list[LogEntry]]:
     """The store after some transactions, and the entries that it left."""
     chance, users = random.Random(seed), random.Random(seed)
-    store = MemoryStore()
+    store = MemoryStore(CLEAR_ABOVE)
     entries = []
     for lsn in range(1, transactions + 1):
         txid, origin = f"t{lsn}", chance.choice(["m1", "m2"])

@@ -25,10 +25,12 @@ from brokerha.stores.execution.worker_store import StoreOptions, WorkerStore
 from tests.support.memory_store.store import MemoryStore
 
 BATCHES_LIMIT = 100_000
-OPTIONS = StoreOptions(map_size_bytes=256 * 1024 * 1024, keep_results=50, flush_after_lsns=60, flush_after_s=3600)
+OPTIONS = StoreOptions(
+    map_size_bytes=256 * 1024 * 1024, keep_results=50, flush_after_lsns=60, flush_after_s=3600, clear_above_quads=5
+)
 
 IN_PARTS = {"put": 8, "delete": 3, "add": 8, "remove": 4, "publish": 3}
-KINDS = {**IN_PARTS, "accept": 2, "namespace": 1, "create-repository": 0.3, "remove-repository": 0.2}
+KINDS = {**IN_PARTS, "accept": 2, "namespace": 1, "create-repository": 0.3, "remove-repository": 0.3}
 """How often each comes."""
 
 Transaction = tuple[str, int, bytes]
@@ -88,7 +90,7 @@ def rest(seed: int, lsn: int) -> Iterator[tuple[int, list[Transaction]]]:
 
 def model_at(seed: int, lsn: int) -> MemoryStore:
     """The model after the first ``lsn`` transactions."""
-    model = MemoryStore()
+    model = MemoryStore(OPTIONS.clear_above_quads)
     everything = itertools.chain.from_iterable(batches(seed))
     model.execute(1, list(itertools.islice(everything, lsn)))
     return model

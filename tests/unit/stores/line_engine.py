@@ -67,6 +67,7 @@ class LineEngine:
         pending: PendingQuads,
         *,
         union: bool = False,
+        clear: object = None,
     ) -> QuadChange:
         seen, own = pending.copy(), PendingQuads()
         for _, operation in operations:

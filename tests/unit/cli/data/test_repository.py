@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from brokerha.model.errors import TOO_MUCH, Rejected, UnknownRepository
+from brokerha.model.errors import Rejected, UnknownRepository
 from tests.unit.cli.data.test_data import URL, Written
 
 
@@ -62,23 +62,3 @@ def test_a_name_that_is_none_is_a_wrong_command_line(run, cluster, command, name
     client = cluster()
     assert run("repository", command, name, *URL).code == 64
     assert not client.calls
-
-
-def test_a_large_one_is_emptied_in_parts_which_get_smaller_where_they_are_too_much(run, cluster):
-    too_much = Rejected(f"{TOO_MUCH}the transaction changes 99 bytes; the limit is 9: split it")
-    client = cluster(
-        size=[45_000, 45_000, 25_000, 25_000, 5_000, 5_000, 1_250],
-        update=[Written(), too_much, Written()],
-        remove_repository=[too_much, Written()],
-    )
-    assert run("repository", "remove", "books", "--yes", *URL).code == 0
-    removed = [call for call in client.calls if call[0] in {"update", "remove_repository"}]
-    parts = [call[2].partition("LIMIT ")[2].partition(" ")[0] for call in removed if call[0] == "update"]
-    assert parts == ["20000", "20000", "5000", "1250"]
-    assert [call[0] for call in removed][-3:] == ["remove_repository", "update", "remove_repository"]
-
-
-def test_one_that_may_not_be_removed_is_not_emptied(run, cluster):
-    client = cluster(size=1234, remove_repository=Rejected("check 'c' failed: repository 'books' does not exist"))
-    assert run("repository", "remove", "books", "--yes", *URL).code == 2
-    assert not [call for call in client.calls if call[0] == "update"]

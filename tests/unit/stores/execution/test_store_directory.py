@@ -78,8 +78,8 @@ def change_row(place: Place, key: bytes, change: Callable[[bytes], bytes]) -> No
 
 def test_a_store_of_another_format_is_refused(place: Place) -> None:
     place.open().close()
-    change_row(place, b"format", lambda _: b"4")
-    with pytest.raises(StoreError, match="the store has format 4, this program knows 3: use a later brokerha") as found:
+    change_row(place, b"format", lambda _: b"5")
+    with pytest.raises(StoreError, match="the store has format 5, this program knows 4: use a later brokerha") as found:
         place.open()
     assert not isinstance(found.value, StoreDamaged)
 

@@ -1,0 +1,128 @@
+"""SPARQL that empties a large repository: the same content as by naming each quad, in one step."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from brokerha.model.operations import APPLIED, REJECTED, Operation
+from brokerha.model.reserved import about
+from brokerha.stores.execution.state import write_state
+from brokerha.stores.execution.worker_store import StoreOptions, WorkerStore
+from brokerha.stores.sparql import update as sparql_update
+from tests.contracts.store_contract import IN_GRAPH, A, B, C, effect, lines, logged, quads, run
+
+ABOVE = 2
+NAMED = ("add", "main", quads(IN_GRAPH, "<urn:s> <urn:p> <urn:b> <urn:g>", "<urn:s> <urn:p> <urn:c> <urn:g>"))
+DEFAULT = ("add", "main", quads(A, B, C))
+
+
+def sparql(text: str) -> Operation:
+    return ("update", "main", text)
+
+
+def opened(directory: Path, name: str, clear_above: int = ABOVE) -> WorkerStore:
+    return WorkerStore(directory / name, cluster="orders", node=name, options=StoreOptions(clear_above_quads=clear_above))
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (NAMED, "CLEAR ALL"),
+        (DEFAULT, "DROP ALL"),
+        (NAMED, "CLEAR GRAPH <urn:g>"),
+        (NAMED, "DROP NAMED"),
+        (DEFAULT, "CLEAR SILENT DEFAULT"),
+    ],
+)
+def test_what_leaves_nothing_is_one_change(tmp_path: Path, content: Operation, text: str) -> None:
+    store = opened(tmp_path, "w1")
+    run(store, [content])
+    assert effect(store, sparql(text)) == [["clear", "main", 3]]
+    assert lines(store) == []
+    assert store.recompute() == store.applied()
+    store.close()
+
+
+@pytest.mark.parametrize("text", ["CLEAR DEFAULT", "CLEAR GRAPH <urn:g>", "CLEAR NAMED"])
+def test_what_leaves_something_names_what_goes(tmp_path: Path, text: str) -> None:
+    store = opened(tmp_path, "w1")
+    run(store, [NAMED, ("add", "main", quads(A))])
+    (change,) = effect(store, sparql(text))
+    assert isinstance(change, list)
+    assert (change[0], len(change[2])) == ("quads", 1 if text == "CLEAR DEFAULT" else 3)
+    store.close()
+
+
+def test_too_large_a_graph_beside_others_is_refused_before_all_of_it_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path, "w1")
+    run(store, [NAMED, ("add", "main", quads(A))])
+    monkeypatch.setattr(sparql_update, "CLEARED_LIMIT_BYTES", 40)
+    (result,) = run(store, [sparql("CLEAR GRAPH <urn:g>")])
+    assert (result.outcome, result.effect) == (REJECTED, b"")
+    assert "SELECT ... LIMIT 50000" in result.reason
+    assert run(store, [sparql("CLEAR ALL")])[0].outcome == APPLIED
+    store.close()
+
+
+def test_a_copy_that_an_older_version_wrote_learns_the_digests_of_its_repositories(tmp_path: Path) -> None:
+    store = opened(tmp_path, "w1")
+    run(store, [NAMED])
+    # As the state was before: without them.
+    state = store._state
+    store._state = state._replace(repositories={name: each._replace(digest=b"") for name, each in state.repositories.items()})
+    with store._environment.lmdb.begin(write=True) as transaction:
+        write_state(transaction, store._environment.meta, store._state)
+        transaction.put(b"format", b"3", db=store._environment.meta)
+    store.close()
+    again = opened(tmp_path, "w1")
+    run(again, [sparql("CLEAR ALL")])
+    assert again.recompute() == again.applied()
+    again.close()
+
+
+TEXTS = st.sampled_from([
+    "CLEAR ALL",
+    "CLEAR DEFAULT",
+    "DROP SILENT GRAPH <urn:g>",
+    "CLEAR NAMED",
+    "INSERT DATA { <urn:s> <urn:p> <urn:a>, <urn:b> . GRAPH <urn:g> { <urn:s> <urn:p> <urn:a>, <urn:c> } GRAPH <urn:h> { <urn:s> <urn:p> 1 } }",
+    "INSERT { ?s <urn:q> ?o } WHERE { ?s <urn:p> ?o }",
+    "INSERT { GRAPH <urn:h> { ?s ?p ?g } } WHERE { GRAPH ?g { ?s ?p ?o } }",
+    "DELETE { ?s ?p ?o } INSERT { ?s ?p [] } WHERE { ?s ?p ?o FILTER(?o != <urn:a>) }",
+    "COPY GRAPH <urn:g> TO DEFAULT",
+    "DELETE DATA { <urn:s> <urn:p> <urn:a> }",
+])  # fmt: skip
+OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
+    st.lists(TEXTS, min_size=1, max_size=3).map(lambda texts: sparql(" ; ".join(texts))),
+    st.just(DEFAULT),
+    st.just(NAMED),
+    st.sampled_from([("remove-repository", "main"), ("create-repository", "main")]),
+    st.just(("control-add", "c", "ask", "main", "ASK { { ?s ?p 1 } UNION { GRAPH ?g { ?s ?p 1 } } }", "false")),
+)
+
+
+@given(history=st.lists(st.lists(OPERATIONS, min_size=1, max_size=4), min_size=1, max_size=6), union=st.booleans())
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_naming_quads_and_not_naming_them_leads_to_the_same(
+    history: list[list[Operation]], union: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory = tmp_path_factory.mktemp("clearing")
+    stores = [opened(directory, "w1", 1), opened(directory, "w2", 1_000_000)]
+    follower = opened(directory, "w3", 1)
+    try:
+        setting: Operation = ("put", about.TABLE, about.setting_key("main", about.UNION), about.TRUE)
+        for operations in itertools.chain([[setting]] if union else [], history):
+            results = [run(store, operations)[0] for store in stores]
+            assert results[0]._replace(effect=b"") == results[1]._replace(effect=b"")
+            follower.apply(follower.applied().lsn + 1, logged(results[:1]))
+            assert stores[0].applied() == stores[0].recompute() == stores[1].applied() == follower.recompute()
+    finally:
+        for store in (*stores, follower):
+            store.close()
