@@ -21,6 +21,7 @@ from pyoxigraph import RdfFormat, Store
 
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.operations import Put, Result
+from brokerha.simulator.checks.model import CLEAR_ABOVE_QUADS
 from brokerha.simulator.network import CLUSTER
 from brokerha.stores.copies.worker_copy import WorkerCopy
 from brokerha.stores.execution.worker_store import StoreOptions
@@ -34,8 +35,6 @@ QUADS = "quads.nq"
 MAP_SIZE_BYTES = 64 * 1024 * 1024
 TAIL_LSNS = 30
 FLUSH_AFTER_LSNS = 8
-CLEAR_ABOVE_QUADS = 3
-"""So few that simulated repositories are emptied in both ways."""
 
 
 class SimEngine(RdfRepository):

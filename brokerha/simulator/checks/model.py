@@ -34,6 +34,7 @@ from brokerha.model.operations import (
     PublishPieces,
     Put,
     QuadsChanged,
+    Update,
     message_id,
     unpack_operations,
 )
@@ -56,6 +57,8 @@ from brokerha.stores.execution.staged import Parts
 from brokerha.stores.tables.queue_change import Counts, Message, order_of
 
 TABLES = ("left", "right")
+CLEAR_ABOVE_QUADS = 3
+"""So few that the repository is emptied in both ways: by naming its quads, and without."""
 QUEUE = "way"
 """Where tokens may be."""
 
@@ -147,6 +150,10 @@ class Model:
 
     def _disturbs(self, operations: list[Checked], *, is_branch: bool = False) -> bool:
         """Whether they change what a prepared branch reads or writes; of a branch also whether they read what one writes."""
+        if any(isinstance(each, Update) for each in operations):
+            held = {quad for kept in self.prepared.values() for kind, _, quad in _items(kept) if kind == "quad"}
+            if held if len(self.quads) > CLEAR_ABOVE_QUADS else held & self.quads:
+                return True
         return any(
             _items(operations, writes=True) & _items(kept) or (is_branch and _items(operations) & _items(kept, writes=True))
             for kept in self.prepared.values()
@@ -188,6 +195,10 @@ class Model:
         match operation:
             case Add():
                 self._add(operation.text)
+            case Update():
+                # The only one that there is: it takes everything.
+                self._fingerprint ^= quads_digest("main", self.quads)
+                self.quads.clear()
             case Publish():
                 self._publish(operation.queue, Message(message_id(txid, place), operation.content_type, operation.body))
             case PublishPieces():
