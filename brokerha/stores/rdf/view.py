@@ -11,6 +11,7 @@ What the engine has to evaluate on such a state is one text whose end fails, so 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 from pyoxigraph import DefaultGraph, NamedNode, Quad, Store, Triple
@@ -82,11 +83,11 @@ class QuadView:
             if not isinstance(quad.graph_name, DefaultGraph):
                 yield line, quad
 
-    def named_graphs(self) -> set[Graph]:
-        """Graphs that may hold something, without the default graph; all that do are among them."""
-        waiting = parse_lines({*self._base.added, *self._own.added})
-        names: set[Graph] = {*self._engine.named_graphs(), *(quad.graph_name for quad in waiting)}
-        return names - {SYSTEM_GRAPH, DefaultGraph()}
+    def holds_beside(self, graph: Graph) -> bool:
+        """Whether there are quads in another graph than this one; looks at no more graphs than it must."""
+        waiting = (quad.graph_name for quad in parse_lines({*self._base.added, *self._own.added}))
+        names = chain([DefaultGraph()], self._engine.named_graphs(), waiting)
+        return any(name not in {graph, SYSTEM_GRAPH} and not self.is_empty(name) for name in names)
 
     def is_empty(self, graph: Graph) -> bool:
         """Whether a graph holds nothing, which is the same as not being there."""

@@ -208,13 +208,9 @@ class UpdateRun:
 
     def _goes_whole(self, which: NamedNode | str) -> bool:
         """Whether nothing is left when this is emptied."""
-        if which == "ALL":
-            return True
-        named = self.view.named_graphs() if which == "DEFAULT" or isinstance(which, NamedNode) else ()
-        rest: list[Graph] = [graph for graph in named if graph != which]
-        if which != "DEFAULT":
-            rest.append(DefaultGraph())
-        return all(self.view.is_empty(graph) for graph in rest)
+        if which == "NAMED":
+            return self.view.is_empty(DefaultGraph())
+        return which == "ALL" or not self.view.holds_beside(_graph(which))
 
     def _transfer(self, kind: str, source: Graph, target: Graph, *, silent: bool) -> None:
         """ADD, COPY or MOVE. A source that is not there is an error, or with SILENT nothing is done."""
