@@ -210,15 +210,19 @@ class Connections:
             connection = http.client.HTTPConnection(base.host, base.port, timeout=connect_s)
         try:
             connection.connect()
-        except ssl.SSLCertVerificationError as error:
-            connection.close()
-            remedy = "name its authority with BROKERHA_CA_FILE, and the host as the certificate does"
-            untrusted = NotConnected(f"its certificate is not trusted ({error.verify_message}): {remedy}")
-            untrusted.remedy = None
-            raise untrusted from None
         except (OSError, ValueError) as error:  # A ValueError: the host can be no name.
             connection.close()
-            raise NotConnected(str(error) or type(error).__name__) from None
+            told = NotConnected(str(error) or type(error).__name__)
+            if isinstance(error, ssl.SSLCertVerificationError):
+                remedy = "name its authority with BROKERHA_CA_FILE, and the host as the certificate does"
+                told = NotConnected(f"its certificate is not trusted ({error.verify_message}): {remedy}")
+                told.remedy = None
+            elif isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+                told = NotConnected(
+                    "it answers without TLS: write http://, or restart the node if its cluster file has a certificate since"
+                )
+                told.remedy = None
+            raise told from None
         with self._lock:
             is_closed = self._is_closed
             if not is_closed:

@@ -62,11 +62,18 @@ def compose_plan(config: ClusterConfig, folder: Path, secrets: Path) -> Plan:
         raise ConfigurationError(
             f"{config.path}: two brokers have one host name: in containers each is a service, with a name of its own"
         )
-    for host in hosts:
+    for broker, host in zip(brokers, hosts, strict=True):
         if host in config.roles or host == "localhost" or host.replace(".", "").isdigit():
             raise ConfigurationError(
                 f"{config.path}: the broker's host {host!r} becomes a service: write another name, such as amqp://rabbitmq/{config.name}"
             )
+        # The container of a broker is one node that listens there, without TLS.
+        if ";" in broker.url or broker.address.is_tls or broker.address.port != AMQP_PORT:
+            raise ConfigurationError(
+                f"{config.path}: containers have one broker node each, at port {AMQP_PORT} without TLS: "
+                f"write one address of the form amqp://{host}/{config.name}"
+            )
+    _check_ports(config)
     plugins = PLUGINS if len(brokers) == 1 else (*PLUGINS, *LINK_PLUGINS)
     files = (
         File(COMPOSE, _HEAD + yaml(compose(config, folder, secrets))),
@@ -80,6 +87,18 @@ def compose_plan(config: ClusterConfig, folder: Path, secrets: Path) -> Plan:
         f"brokerha status -c {config.path}",
     )
     return Plan(files, next_steps=steps)
+
+
+def _check_ports(config: ClusterConfig) -> None:
+    """All doors are published at one loopback address, also those of nodes that are on several machines in the cluster file."""
+    known: dict[str, str] = {}
+    for node in config.nodes:
+        port = node.http.rpartition(":")[2]
+        if port and (other := known.setdefault(port, node.id)) != node.id:
+            raise ConfigurationError(
+                f"{config.path}: the doors of {other} and {node.id} have the port {port}, "
+                f"and containers publish them at one address, {_LOOPBACK}: write another one"
+            )
 
 
 def compose(config: ClusterConfig, folder: Path, secrets: Path) -> dict[str, Any]:

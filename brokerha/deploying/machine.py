@@ -60,9 +60,9 @@ def nodes_here(config: ClusterConfig, names: Sequence[str] = (), hosts: Collecti
         return [each for each in ids if each in names]
     if not hosts:
         return ids
-    found = [each for each in ids if _host_of(config, each) in hosts]
+    found = [each for each in ids if host_of(config, each) in hosts]
     if not found:
-        known = sorted({_host_of(config, each) for each in ids} - {""})
+        known = sorted({host_of(config, each) for each in ids} - {""})
         raise ConfigurationError(f"{config.path}: no node has an http address at {', '.join(hosts)}: there are {', '.join(known)}")
     return found
 
@@ -99,6 +99,7 @@ def url_file(secrets: Path, name: str) -> Path:
     return secrets / f"{name}.url"
 
 
-def _host_of(config: ClusterConfig, node: NodeId) -> str:
+def host_of(config: ClusterConfig, node: NodeId) -> str:
+    """The host of a node's http address, or of its master's; empty without either."""
     address = config.node(node).http or config.node(config.master_of(node)).http
     return address.rpartition(":")[0].strip("[]")

@@ -71,7 +71,8 @@ def settings_facts(config: ClusterConfig, environ: Mapping[str, str]) -> list[Se
         told = text_of(config, master.id, "cluster/settings", environ) if master.http else None
         with suppress(TypeError, ValueError, KeyError):
             rows = json.loads(told or "")["settings"]
-            found.append(SettingsFact(master.id, {row["name"]: str(row["in_force"]) for row in rows}))
+            waiting = frozenset(row["name"] for row in rows if not row["live"] and row["in_force"] != row["value"])
+            found.append(SettingsFact(master.id, {row["name"]: str(row["in_force"]) for row in rows}, waiting))
     return found
 
 

@@ -91,6 +91,8 @@ class SettingsFact:
     node: str
     values: dict[str, str]
     """By the names of settings."""
+    from_start: frozenset[str] = frozenset()
+    """Those that were set to something else, which counts from the next start of this master."""
 
 
 @dataclass(frozen=True, slots=True)

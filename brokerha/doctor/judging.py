@@ -254,7 +254,9 @@ def of_settings(masters: Sequence[SettingsFact]) -> list[Finding]:
         values = {master.node: master.values.get(name, value) for master in masters}
         if len(set(values.values())) > 1:
             said = ", ".join(f"{each} at {node}" for node, each in values.items())
-            found.append(Finding(WARNING, f"setting {name}", f"it is {said}", f"brokerha settings set {name} {value}"))
+            waiting = [master.node for master in masters if name in master.from_start]
+            command = f"restart {', '.join(waiting)}" if waiting else f"brokerha settings set {name} {value}"
+            found.append(Finding(WARNING, f"setting {name}", f"it is {said}", command))
     return found or [Finding(OK, "settings of masters", f"the same at {', '.join(master.node for master in masters)}")]
 
 

@@ -12,12 +12,12 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from brokerha.deploying import files, machine
-from brokerha.deploying.files import NEW
+from brokerha.deploying.machine import Program
 from brokerha.deploying.supervisors import supervisord_plan, systemd_plan
 from brokerha.doctor.facts import DataFact, DeploymentFact, FileFact, LimitsFact
 from brokerha.model.ids import NodeId
@@ -28,6 +28,8 @@ from brokerha.nodes.config.environment import FILE_SUFFIX
 FSYNCS: Final = 20
 FSYNC_BYTES: Final = 4096
 _MOUNTS: Final = Path("/proc/self/mounts")
+_NODE: Final = re.compile(r"^(?:command = |ExecStart=).* node (\S+) -c ", re.MULTILINE)
+_USER: Final = re.compile(r"^(?:user = |User=)(.+)$", re.MULTILINE)
 _CONTAINER_MEMORY: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
@@ -173,34 +175,38 @@ def own_addresses() -> list[str]:
 
 
 def deployment_facts(
-    config: ClusterConfig,
-    nodes: Sequence[NodeId],
-    folder: Path,
-    program: Sequence[str],
-    users: Iterable[str],
-    secrets: Path | None,
+    config: ClusterConfig, named: Sequence[NodeId], folder: Path, program: Sequence[str], secrets: Path | None
 ) -> list[DeploymentFact]:
     """Files of supervisord and systemd in this folder, compared with what the cluster file asks for; none where there are none.
 
-    A file names who runs the nodes: it is compared for each of these users, and is up to date when it is for one of them.
+    They say themselves who runs the nodes and which nodes are here: made again for fewer, they would end the others. ``named`` nodes
+    belong here as well, and those that the cluster file has at the hosts of the others.
     """
     if config.is_embedded or not folder.is_dir():
         return []
-    programs = machine.programs(config, nodes, program, secrets)
     directory = config.path.absolute().parent
     writable = machine.writable_folders(config)
-    makers: dict[str, Callable[[str], files.Plan]] = {
-        "supervisord": lambda user: supervisord_plan(config.name, programs, user, folder, directory),
-        "systemd": lambda user: systemd_plan(config.name, programs, user, folder, directory, writable),
+    makers: dict[str, Callable[[Sequence[Program], str], files.Plan]] = {
+        "supervisord": lambda programs, user: supervisord_plan(config.name, programs, user, folder, directory),
+        "systemd": lambda programs, user: systemd_plan(config.name, programs, user, folder, directory, writable),
     }
     found = []
-    for kind, plan_for in makers.items():
-        compared = [{str(each.path): each.status for each in files.compare(plan_for(user), folder)} for user in users]
-        if compared and any(status != NEW for status in compared[0].values()):
-            best = min(compared, key=lambda one: sum(status != files.SAME for status in one.values()))
-            named = f" --secrets {secrets}" if secrets else ""
-            command = f"brokerha init {kind} -c {config.path} --deploy {folder} --nodes {','.join(nodes)}{named} --force"
-            found.append(DeploymentFact(kind, str(folder), best, command))
+    for kind, plan_of in makers.items():
+        every = plan_of(machine.programs(config, list(config.roles), program, None), "")
+        texts = [path.read_text(encoding="utf-8") for each in every.files if (path := folder / each.path).is_file()]
+        deployed = set(_NODE.findall("\n".join(texts)))
+        if not deployed & set(config.roles):
+            continue
+        user = _USER.findall("\n".join(texts))[-1:] or [user_name()]
+        hosts = {machine.host_of(config, each) for each in config.roles if each in deployed} - {""}
+        nodes = [each for each in config.roles if each in {*deployed, *named} or machine.host_of(config, each) in hosts]
+        plan = plan_of(machine.programs(config, nodes, program, secrets), user[0])
+        options = f" --secrets {secrets}" if secrets else ""
+        command = (
+            f"brokerha init {kind} -c {config.path} --deploy {folder} --nodes {','.join(nodes)} --user {user[0]}{options} --force"
+        )
+        status = {str(each.path): each.status for each in files.compare(plan, folder)}
+        found.append(DeploymentFact(kind, str(folder), status, command))
     return found
 
 

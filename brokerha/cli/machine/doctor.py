@@ -22,7 +22,7 @@ from brokerha.cli.common.cluster import cluster_file
 from brokerha.cli.common.command import Answer
 from brokerha.cli.common.options import ConfigFileOption, Options
 from brokerha.cli.common.output import columns
-from brokerha.cli.machine.init import DEFAULT_FOLDER, DEFAULT_USER, program
+from brokerha.cli.machine.init import DEFAULT_FOLDER, program
 
 if TYPE_CHECKING:
     from brokerha.doctor.judging import Finding
@@ -109,8 +109,7 @@ def examine(
         found += judging.of_data(machine_facts.data_fact(node, cluster.data_directory(node)))
         if port := cluster_facts.port_fact(cluster, node):
             found += judging.of_port(port)
-    users = (machine_facts.user_name(), DEFAULT_USER)
-    for files in machine_facts.deployment_facts(cluster, here, deploy, program(), users, secrets):
+    for files in machine_facts.deployment_facts(cluster, names, deploy, program(), secrets):
         found.append(judging.of_deployment(files))
     found += judging.of_clocks(cluster_facts.clock_facts(cluster))
     found += judging.of_settings(cluster_facts.settings_facts(cluster, environ))

@@ -322,6 +322,7 @@ _TOLD = {
     states.WAITING_TO_BE_ADDED: "waits to be added",
     states.JOINING: "takes over",
     states.RETIRED: "is taken out",
+    states.LOST_STATE: "has lost its state",
 }
 """Words that have a line of their own."""
 
@@ -335,7 +336,8 @@ class EpochLog:
         is gone              the broker says that the inbox of a master that is silent is gone
         is excluded          the others are in a later epoch          hears no majority    writes wait
         waits to be added    it is none of their masters yet           is taken out          it is none any more
-        is left behind       it needs what no other master holds      agrees again         none of these any more
+        is left behind       it needs what no other master holds      has lost its state   its journal is not the one that it had
+        agrees again         none of these any more
 
     `note` is called after turns and compares what is with what it saw last. What is over within a moment, as after a start, is not told.
     It reads the core and changes nothing; a core that was built again from the journal is simply the next thing that it looks at.
@@ -368,7 +370,7 @@ class EpochLog:
         promised = sync.promised if is_frozen else None
         if promised != self._promised:
             self._on_promise(promised, mono_ms)
-        word, reason = ("", "") if sync.lost else epoch_state(sync, mono_ms) or ("", "")
+        word, reason = (states.LOST_STATE, sync.lost) if sync.lost else epoch_state(sync, mono_ms) or ("", "")
         if word != self._word:
             self._word, self._word_from_ms = word, mono_ms
         is_lasting = mono_ms - self._word_from_ms > sync.config.heard_ms
@@ -422,7 +424,7 @@ class EpochLog:
     def _on_word(self, word: str, reason: str) -> None:
         before, self._told = self._told, word
         if word:
-            tell = log.error if word in {states.LEFT_BEHIND, states.RETIRED} else log.warning
+            tell = log.error if word in {states.LEFT_BEHIND, states.RETIRED, states.LOST_STATE} else log.warning
             tell(_TOLD[word], node=self._master, reason=reason)
         elif before:
             log.info("agrees again", node=self._master)

@@ -16,7 +16,7 @@ http = "10.0.0.1:7201"
 [[backup]]
 id = "m1s"
 master = "m1"
-http = "10.0.0.2:7201"
+http = "10.0.0.2:7202"
 [[worker]]
 id = "w1"
 master = "m1"

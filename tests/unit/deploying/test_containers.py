@@ -231,6 +231,22 @@ def test_a_broker_that_cannot_be_a_service_is_refused(host: str, tmp_path: Path)
         compose_plan(config, tmp_path, tmp_path / "secrets")
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["amqps://rabbitmq/orders?cacertfile=ca.pem", "amqp://rabbitmq:5673/orders", "amqp://rabbit1/orders;amqp://rabbit2/orders"],
+)
+def test_an_address_where_no_container_would_listen_is_refused(url: str, tmp_path: Path):
+    config = cluster(ONE_SITE.replace("amqp://guest:guest@rabbitmq:5672/orders", url), tmp_path)
+    with pytest.raises(ConfigurationError, match=r"one address of the form amqp://rabbit(mq|1)/orders"):
+        compose_plan(config, tmp_path, tmp_path / "secrets")
+
+
+def test_two_doors_that_would_be_published_at_one_port_are_refused(tmp_path: Path):
+    config = cluster(ONE_SITE.replace("10.0.0.2:7202", "10.0.0.2:7201"), tmp_path)
+    with pytest.raises(ConfigurationError, match=r"the doors of m1 and m1s have the port 7201, .* write another one"):
+        compose_plan(config, tmp_path, tmp_path / "secrets")
+
+
 # ---- doors with users and TLS
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from brokerha.deploying import machine, supervisors
+from brokerha.deploying.files import write
+from brokerha.doctor.machine_facts import user_name
 from brokerha.model.errors import ConfigurationError
 from brokerha.nodes.config.cluster import load_config
 from brokerha.nodes.serving import STOP_S
@@ -127,6 +129,22 @@ def test_supervisord_reads_odd_names_as_they_are(tmp_path: Path):
         assert tuple(shlex.split(values["command"])) == program.command
         assert values["directory"] == str(tmp_path / ODD)
         assert str(tmp_path / ODD / "secrets" / f"{program.node}.url") in values["environment"]
+
+
+def test_supervisord_finds_its_file_again_where_it_was_started(tmp_path: Path):
+    """`supervisorctl update` and `reload` read it by the same relative path, after the daemon has gone to its own directory."""
+    plan = supervisors.supervisord_plan("orders", [], user_name(), tmp_path / "d", tmp_path)
+    write(plan, tmp_path / "d", force=False)
+    code = (
+        "import os\n"
+        "from supervisor.options import ServerOptions\n"
+        "options = ServerOptions()\n"
+        "options.realize(['-c', 'd/supervisord.conf'])\n"
+        "os.chdir(options.directory or '.')\n"
+        "options.process_config(do_usage=False)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 def _read_by_supervisord(text: str, here: Path) -> dict[str, dict[str, str]]:

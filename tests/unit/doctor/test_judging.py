@@ -204,6 +204,12 @@ def test_what_cannot_be_known_is_said_to_be_not_checked(findings: list[Finding])
     assert worst(findings) == OK
 
 
+def test_a_setting_that_counts_from_the_next_start_asks_for_that_start_and_not_for_its_old_value():
+    masters = [SettingsFact("m1", {"read-threads": "4"}, frozenset({"read-threads"})), SettingsFact("m2", {"read-threads": "8"})]
+    (finding,) = of_settings(masters)
+    assert (finding.what, finding.command) == ("it is 4 at m1, 8 at m2", "restart m1")
+
+
 def test_a_shared_user_on_this_machine_is_told_of_open_topics_as_a_warning():
     found = judging.of_broker(replace(BROKER, topic_is_open=True), Wanted())
     assert worst(found) == WARNING

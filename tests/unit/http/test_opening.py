@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.server
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -218,6 +220,25 @@ def test_a_certificate_that_is_not_trusted_or_of_another_name_ends_it(
     ):
         db.get("t", b"k", timeout=3)
     assert CANARY not in str(caught.value)
+
+
+def test_a_door_without_tls_is_told_apart_from_a_node_that_does_not_run() -> None:
+    class Quiet(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", free_ports()), Quiet) as server:
+        serving = threading.Thread(target=server.serve_forever, daemon=True)
+        serving.start()
+        with (
+            brokerha.connect(f"https://127.0.0.1:{server.server_port}") as db,
+            pytest.raises(BrokerhaError, match="it answers without TLS: write http://") as caught,
+        ):
+            db.get("t", b"k", timeout=2)
+        server.shutdown()
+        serving.join()
+    # Nobody is told to start the nodes.
+    assert caught.value.remedy is None
 
 
 def test_no_secret_is_sent_where_it_could_be_read(monkeypatch: pytest.MonkeyPatch) -> None:

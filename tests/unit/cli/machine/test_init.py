@@ -35,7 +35,7 @@ def test_files_are_written_once_and_checked_then(run, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_changed_cluster_file_makes_them_out_of_date_and_force_mends_it(run, kind):
     run("init", kind)
-    more = f'{ONE_SITE}[[worker]]\nid = "w3"\nmaster = "m1"\nhttp = "10.0.0.3:7301"\n'
+    more = f'{ONE_SITE}[[worker]]\nid = "w3"\nmaster = "m1"\nhttp = "10.0.0.3:7303"\n'
     Path("cluster.toml").write_text(more, encoding="utf-8")
     before = {path: path.read_bytes() for path in Path("deploy").rglob("*") if path.is_file()}
     assert run("init", kind, "--check").code == 2

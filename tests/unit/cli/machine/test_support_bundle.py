@@ -140,3 +140,19 @@ def test_the_doctor_compares_deployment_files(run: Callable[..., Ran], tmp_path:
     assert "ok       supervisord files" in run("doctor").out
     (tmp_path / "cluster.toml").write_text(f'{text}[[worker]]\nid = "w2"\nmaster = "m1"\n')
     assert "warning  supervisord files: out of date" in run("doctor").out
+
+
+@pytest.mark.parametrize("kind", ["supervisord", "systemd"])
+def test_deployment_files_are_compared_for_the_nodes_of_this_machine(kind: str, run: Callable[..., Ran], tmp_path: Path) -> None:
+    """Whichever nodes the doctor is asked about: files made again for other ones would end those that run here, or start those of elsewhere."""
+    port = free_ports(2)
+    text = FILE.format(broker=f"amqp://127.0.0.1:{port + 1}/x", port=port)
+    text += '[[master]]\nid = "m2"\nhttp = "10.0.0.2:7201"\n'
+    (tmp_path / "cluster.toml").write_text(text)
+    assert run("init", kind, "--nodes", "m1,w1", "--user", "somebody").code == 0
+    assert f"ok       {kind} files" in run("doctor").out
+    assert f"ok       {kind} files" in run("doctor", "w1").out
+    (tmp_path / "cluster.toml").write_text(f'{text}[[worker]]\nid = "w2"\nmaster = "m1"\n')
+    told = run("doctor", "m1").out
+    assert f"warning  {kind} files: out of date" in told
+    assert "--nodes m1,w1,w2 --user somebody --force" in told

@@ -117,6 +117,21 @@ def test_a_master_that_was_taken_out_says_so_in_its_log() -> None:
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["is taken out"]
 
 
+def test_a_master_that_has_lost_its_state_says_so_in_its_log_and_not_that_it_agrees_again() -> None:
+    log, core = EpochLog("m1"), core_of(*FILE)
+    with structlog.testing.capture_logs() as lines:
+        for ms in (1000, 30_000, 60_000):
+            log.note(core, ms)
+        core.sync.lost = "master m2 knows 7 transactions of m1, the journal here holds 0"
+        for ms in (61_000, 90_000):
+            log.note(core, ms)
+    assert [(line["event"], line["log_level"]) for line in lines] == [
+        ("hears no majority", "warning"),
+        ("has lost its state", "error"),
+    ]
+    assert lines[-1]["reason"] == core.sync.lost
+
+
 def test_a_joiner_says_that_it_waits() -> None:
     log, core = EpochLog("m1"), core_of(*FILE)
     others = ("m2", "m3")
