@@ -18,6 +18,7 @@ from functools import partial
 
 from kombu import Connection
 
+from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.lanes import (
@@ -60,9 +61,9 @@ class LoopLink:
         master: NodeId = "",
         cluster: str = "",
     ) -> None:
-        """Begin to connect; ``cluster`` shows in the dashboard. Waits for nothing."""
+        """Begin to connect; the virtual host must be that of ``cluster``. Waits for nothing."""
         self._node = node
-        self._topology = topology_of(node, role, master, config.queue_type)
+        self._topology = topology_of(node, role, master, config.queue_type, cluster)
         self._config = config
         self._counters = counters
         self._generations = itertools.count(1)
@@ -107,7 +108,7 @@ class LoopLink:
             self._writer.push(time.monotonic())
 
     def take(self, limit: int, timeout_s: float) -> list[Arrival]:
-        """What has arrived, after both connections were served; see the port."""
+        """What has arrived, after both connections were served; see the port. Raises ConfigurationError."""
         now_s = time.monotonic()
         deadline_s = now_s + timeout_s
         if self._has_wishes:
@@ -116,6 +117,8 @@ class LoopLink:
         is_awaited = not self._inbox
         while True:
             self._serve(deadline_s if is_awaited and not self._is_woken else now_s, now_s)
+            if problem := self._state.foreign:
+                raise ConfigurationError(problem)
             if (taken := self._inbox.take(limit)) or self._is_woken:
                 self._is_woken = False
                 return taken
