@@ -267,6 +267,20 @@ class TestRabbitMQ(TransportContract):
             channel.exchange_delete("brokerha.cluster")
         wait_until(lambda: node.status().state == "connected", "it goes on")
 
+    def test_a_second_process_under_a_node_id_publishes_nothing(self, world: KombuWorld):
+        first, receiver = world.node("m1"), world.node("m2")
+        second = Served(KombuTransport(world.url, "orders", "m1", _INCARNATION + 1, "master", TransportConfig(retry_most_ms=100)))
+        second.send([Outgoing("m2", fetch("second"))])
+        wait_until(lambda: "another process runs under the id" in second.status().reason, "it is refused its inbox")
+        # Nothing tells that it will never publish.
+        time.sleep(0.5)
+        first.send([Outgoing("m2", fetch("first"))])
+        assert [text_of(message) for message in take(receiver, 1)] == ["first"]
+        assert second.status().outbox == 1
+        first.close()
+        wait_until(lambda: second.status().state == "connected", "its turn has come")
+        second.close()
+
     def test_a_slow_receiver_stops_the_broker_and_not_the_sync_messages(self, world: World):
         # Given a receiver whose inbox for data holds little
         sender = world.node("m1")

@@ -1,6 +1,7 @@
 """The link to RabbitMQ: two connections that the node's loop serves itself, while it waits for something to arrive and after it has sent.
 
-Two connections, because a broker that is short of memory stops reading from a publisher, and must not thereby stop delivering to it.
+Two connections, because a broker that is short of memory stops reading from a publisher, and must not thereby stop delivering to it. The first one
+that is opened is the one that reads: who gets no inbox, because another process has it, must not publish either.
 
     loop ── publish ──> outbox ── "<node> <role> out" ──> broker ──> "<node> <role> in" ── inbox ── take ──> loop
 
@@ -139,10 +140,11 @@ class LoopLink:
 
     def _serve(self, until_s: float, now_s: float) -> None:
         """Wait until a socket is ready, a connection is due, or time is over; then serve whichever wants it."""
-        # The writer first: confirmations settle what the reader acknowledges.
-        both = (self._writer, self._reader)
+        # The writer first: confirmations settle what the reader acknowledges. But not before the inbox is ours: a second process under our id
+        # must not speak for this node.
+        both = (self._writer, self._reader) if self._has_read else (self._reader,)
         watched = [(kept.watched.fileno(), kept.wants_room) for kept in both if kept.watched is not None]
-        wait_s = 0.0 if self._has_more else min(until_s, self._reader.due_s, self._writer.due_s) - now_s
+        wait_s = 0.0 if self._has_more else min(until_s, *(kept.due_s for kept in both)) - now_s
         ready = self._waker.wait_for(wait_s, watched)
         now_s = time.monotonic()
         self._has_more = False
