@@ -43,10 +43,10 @@ from brokerha.transports.topology import (
     DATA_EXCHANGE,
     DATA_MESSAGE_TTL_MS,
     DEFAULT_EXCHANGE,
-    EXCHANGES,
     SYNC_EXCHANGE,
     SYNC_MESSAGE_TTL_MS,
     QueueRow,
+    exchanges_of,
     log_stream_row,
     topology_of,
 )
@@ -155,8 +155,8 @@ def definitions(
         "parameters": [_limits(config, vhost, len(queues), len(accounts)), *_upstreams(vhost, upstreams)],
         "policies": [*_policies_of_followers(vhost, accounts), *(_policies_of_links(vhost) if upstreams else ())],
         "exchanges": [
-            {"name": row.name, "vhost": vhost, "type": row.kind, **lasts, "internal": False, "arguments": {}}
-            for row in EXCHANGES
+            {"name": row.name, "vhost": vhost, "type": row.kind, **lasts, "internal": False, "arguments": row.arguments}
+            for row in exchanges_of(config.name)
         ],
         "queues": [{"name": row.name, "vhost": vhost, **lasts, "arguments": row.arguments} for row in lasting],
         "bindings": [

@@ -33,6 +33,7 @@ from brokerha.transports.topology import (
     REJECTED_EXCHANGE,
     SYNC_EXCHANGE,
     QueueRow,
+    exchanges_of,
     log_stream_row,
     topology_of,
 )
@@ -95,7 +96,7 @@ def _one(
     config: ClusterConfig, address: Address, nodes: tuple[NodeId, ...], environ: Mapping[str, str]
 ) -> tuple[BrokerFact, Wanted]:
     wanted = wanted_of(config, nodes, address.user)
-    seen = probing.look(address, EXCHANGES, wanted.queues, wanted.writes, CHANGES_EXCHANGE)
+    seen = probing.look(address, exchanges_of(config.name), wanted.queues, wanted.writes, CHANGES_EXCHANGE)
     management, problem = _management(address, _management_variable(config, nodes), environ)
     fact = BrokerFact(
         str(address),

@@ -27,7 +27,7 @@ from brokerha.doctor.facts import (
     SettingsFact,
     Wanted,
 )
-from brokerha.transports.topology import DATA_EXCHANGE, SYNC_EXCHANGE, any_writes_queue
+from brokerha.transports.topology import DATA_EXCHANGE, SYNC_EXCHANGE, any_writes_queue, foreign_problem
 
 OK: Final = "ok"
 WARNING: Final = "warning"
@@ -271,6 +271,7 @@ NEEDED: Final = ("basic.nack", "connection.blocked", "consumer_cancel_notify", "
 """Capabilities that nodes rely on."""
 HARMFUL: Final = frozenset({"expires", "message-ttl", "max-length", "max-age", "delivery-limit"})
 """What a policy must not set for brokerha's queues."""
+OWN_HOST: Final = "give each cluster a virtual host of its own (rabbitmqctl add_vhost), or correct the cluster file"
 DEFINITIONS: Final = "brokerha init definitions; rabbitmqctl import_definitions < deploy/definitions.json"
 
 
@@ -354,6 +355,9 @@ def _declared(broker: BrokerFact) -> Iterator[Finding]:
     wrong = {name: problem for name, problem in broker.exchanges.items() if problem != MISSING}
     again = "delete it in the dashboard; nodes make it again"
     for name, problem in wrong.items():
+        if whose := foreign_problem(problem, f"the virtual host {broker.vhost!r}"):
+            yield Finding(PROBLEM, "broker virtual host", f"{whose}: its nodes do not start", OWN_HOST)
+            continue
         is_refused = problem.startswith("ACCESS_REFUSED")
         what = f"{broker.user} may not declare it" if is_refused else f"other than wanted: {problem}"
         yield Finding(PROBLEM, f"exchange {name}", what, DEFINITIONS if is_refused else again)
@@ -464,9 +468,7 @@ def _strangers(broker: BrokerFact, wanted: Wanted) -> Iterator[Finding]:
     readers = next((queue.consumers for queue in broker.queues if queue.name == any_writes_queue()), 0)
     if wanted.masters and readers > wanted.masters:
         what = f"{readers} masters read {any_writes_queue()} in the virtual host {broker.vhost!r}, and the cluster file has {wanted.masters}"
-        yield Finding(
-            PROBLEM, "broker virtual host", what, "give each cluster a virtual host of its own, or correct the cluster file"
-        )
+        yield Finding(PROBLEM, "broker virtual host", what, OWN_HOST)
 
 
 def _links(broker: BrokerFact, wanted: Wanted) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from brokerha.model.errors import NotReady
+from brokerha.model.errors import ConfigurationError, NotReady
 from brokerha.model.faults import fault_fields
 from brokerha.ports.transport import Transport
 
@@ -51,7 +51,7 @@ class NodeLoop:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._has_ended = False
         self.fault: BaseException | None = None
-        """What ended the loop although nobody stopped it: a fault of brokerha."""
+        """What ended the loop although nobody stopped it: a fault of brokerha, or a ConfigurationError."""
 
     def start(self) -> None:
         """Begin with the turns."""
@@ -99,6 +99,9 @@ class NodeLoop:
         try:
             while not self._stopping.is_set():
                 self._turn()
+        except ConfigurationError as error:
+            self.fault = error
+            log.error("the node cannot start", thread=self._thread.name, reason=str(error))
         except BaseException as error:  # noqa: BLE001  (the loop must not die silently)
             self.fault = error
             log.error("node stopped by a fault", thread=self._thread.name, **fault_fields(error))

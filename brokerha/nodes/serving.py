@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import structlog
 
+from brokerha.model.errors import ConfigurationError
 from brokerha.nodes.master.node import MasterNode
 from brokerha.nodes.master.process_node import ProcessNode
 from brokerha.nodes.worker.node import WorkerNode
@@ -39,6 +40,7 @@ no cycles, so what is searched here are the transactions under way."""
 def serve(node: MasterNode | ProcessNode | WorkerNode, server: Any | None, leave: Callable[[int], object] = os._exit) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code (0 in order, 2 after a fault or to be started again).
 
+    Raises ConfigurationError when the broker is another cluster's, once the node has stopped.
     With queries that cannot be stopped the process ends by ``leave`` at once: the interpreter's own end would pull the
     ground from under their threads.
     """
@@ -58,7 +60,7 @@ def serve(node: MasterNode | ProcessNode | WorkerNode, server: Any | None, leave
     log.info("started", node=node.node_id, role=node.role, http=getattr(server, "url", None))
     while not stopping.wait(1.0):
         if not node.loop.is_running:
-            log.error("the loop has ended", node=node.node_id, fault=repr(node.loop.fault))
+            log.error("the loop has ended", node=node.node_id)  # It has said why.
             break
         if isinstance(node, WorkerNode) and node.must_restart:
             log.error("ending, to be started again", node=node.node_id, reason=node.must_restart)
@@ -75,6 +77,8 @@ def serve(node: MasterNode | ProcessNode | WorkerNode, server: Any | None, leave
     node.stop(STOP_S)
     late.cancel()
     log.info("stopped", node=node.node_id)
+    if isinstance(node.loop.fault, ConfigurationError):
+        raise node.loop.fault
     code = 0 if stopping.is_set() else FAULT
     if isinstance(node, WorkerNode) and (node.must_restart or node.reads.stuck):
         _leave(leave, code)

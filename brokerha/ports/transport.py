@@ -79,7 +79,8 @@ class Transport(Protocol):
 
         Envelopes of another cluster or version, and undecodable bytes, are counted, acknowledged and left out.
         Envelopes are acknowledged by the transport itself (the protocol repeats what matters); client messages are
-        acknowledged by `settle` only.
+        acknowledged by `settle` only. Raises ConfigurationError when the broker turns out to be another cluster's before the node was ever
+        connected; one that was waits until that has changed.
         """
 
     def wake(self) -> None:

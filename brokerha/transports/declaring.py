@@ -36,7 +36,14 @@ def declare(channel: Any, topology: Topology, *, nowait: bool = False) -> None:
     Raises AMQPError when the broker refuses. With ``nowait`` a refusal closes the channel a little later instead.
     """
     for exchange in topology.exchanges:
-        channel.exchange_declare(exchange=exchange.name, type=exchange.kind, durable=True, auto_delete=False, nowait=nowait)
+        channel.exchange_declare(
+            exchange=exchange.name,
+            type=exchange.kind,
+            durable=True,
+            auto_delete=False,
+            nowait=nowait,
+            arguments=dict(exchange.arguments),
+        )
     for row in topology.queues:
         try:
             _declare_queue(channel, row, nowait=nowait)

@@ -106,7 +106,7 @@ class KombuTransport:
         if addresses:
             self._link = LoopLink(addresses, node, role, self._config, self._counters, master, cluster)
         else:
-            self._link = DirectLink(url, node, role, self._config, self._counters, master)
+            self._link = DirectLink(url, node, role, self._config, self._counters, master, cluster)
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
         """Queue messages for publishing; what goes to several nodes is encoded and published once, what goes to the same ones together.

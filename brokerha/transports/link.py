@@ -26,7 +26,10 @@ class Link(Protocol):
         """Hand over publications; never blocks."""
 
     def take(self, limit: int, timeout_s: float) -> list[Arrival]:
-        """Up to ``limit`` arrivals, sync first, waiting at most ``timeout_s`` for the first one or for `wake`."""
+        """Up to ``limit`` arrivals, sync first, waiting at most ``timeout_s`` for the first one or for `wake`.
+
+        Raises ConfigurationError where the broker is another cluster's and the node was never connected.
+        """
 
     def wake(self) -> None:
         """Make a waiting `take` return at once."""
@@ -77,6 +80,8 @@ class LinkState:
         self._down = dict.fromkeys(directions, "not connected yet")
         """Reasons of connections that are down, by direction."""
         self._blocked: dict[str, str] = {}
+        self.foreign = ""
+        """Why this node must not start: the virtual host is another cluster's."""
 
     def up(self, direction: str) -> None:
         """The connection works."""

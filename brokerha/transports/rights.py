@@ -18,7 +18,7 @@ exchange of kind topic, and must be given to every user: where RabbitMQ has none
 | link | fetch for another broker what nodes here sent to nodes there |
 
 >>> rights_of("w1", "worker").read.replace(chr(92), "")
-'^(brokerha.(sync|data|rejected)|brokerha.w1.(sync|data))$'
+'^(brokerha.(sync|data|rejected)|brokerha.w1.(sync|data)|brokerha.cluster)$'
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ WORKER_ROLE: Final = "worker"
 WRITE, FOLLOW, MONITOR, ADMIN = "write", "follow", "monitor", "admin"
 APP_ROLES: Final = (WRITE, FOLLOW, MONITOR, ADMIN)
 """What an app, or a person, may be."""
+_DECLARED = r"brokerha\.(cluster|sync|data|writes|reads|rejected|changes)"
 _EXCHANGES = r"brokerha\.(sync|data|writes|reads|rejected|changes)"
 _BOUND = r"brokerha\.(sync|data|writes|reads|rejected)"
+_CLUSTER, _OF_CLUSTER = r"brokerha\.cluster", r"brokerha\.cluster\..*"
+"""To make the exchange that says whose the virtual host is takes the right to read it and to write to its alternate exchange."""
 _DEFAULT_EXCHANGE = r"amq\.default"
 _CHANGES = r"^(graph|table|queue|repository|control|other|log)\."
 _LINK = r"federation: brokerha\.(sync|data) -> .*"
@@ -73,15 +76,15 @@ def rights_of(process: NodeId, role: str, master: NodeId = "") -> Rights:
     rejected = r"brokerha\.rejected"
     if role == WORKER_ROLE:
         to_nodes = r"brokerha\.(sync|data|rejected)"
-        return Rights(_whole(_EXCHANGES, own, rejected), _whole(to_nodes, own), _whole(to_nodes, own))
+        return Rights(_whole(_DECLARED, own, rejected), _whole(to_nodes, own, _OF_CLUSTER), _whole(to_nodes, own, _CLUSTER))
     name = re.escape(master or process)
     of_apps = rf"brokerha\.{name}\.(writes|reads)|brokerha\.(writes|reads)\.any"
     stream = rf"brokerha\.{name}\.log"
     of_transactions = rf"{re.escape(TX_QUEUE_PREFIX)}{name}\..*"
     return Rights(
-        _whole(_EXCHANGES, own, rejected, of_apps, stream, of_transactions),
-        _whole(_EXCHANGES, _DEFAULT_EXCHANGE, own, of_apps, stream),
-        _whole(_BOUND, own, of_apps, stream, of_transactions),
+        _whole(_DECLARED, own, rejected, of_apps, stream, of_transactions),
+        _whole(_EXCHANGES, _DEFAULT_EXCHANGE, own, of_apps, stream, _OF_CLUSTER),
+        _whole(_BOUND, own, of_apps, stream, of_transactions, _CLUSTER),
     )
 
 

@@ -12,6 +12,7 @@ Somebody who reads the RabbitMQ dashboard should understand the cluster from the
                                 master's id    brokerha.<master>.reads
     brokerha.rejected   fanout  -              brokerha.rejected        poison messages, with the reason as header
     brokerha.changes    topic   store.name.kind   (queues of apps)      committed effects, for followers outside
+    brokerha.cluster    fanout  -              -                        nothing: its argument says whose the virtual host is
     -                   -       -              brokerha.<node>.log      stream of committed effects, in LSN order
     (default)           -       name of queue  brokerha.tx.<master>.<transaction id>.<backup>
                                                                         events of one open transaction for one backup
@@ -29,6 +30,7 @@ What a node declares is made from `topology_of`, and so can be a definitions.jso
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +42,7 @@ WRITES_EXCHANGE = "brokerha.writes"
 READS_EXCHANGE = "brokerha.reads"
 REJECTED_EXCHANGE = "brokerha.rejected"
 CHANGES_EXCHANGE = "brokerha.changes"
+CLUSTER_EXCHANGE = "brokerha.cluster"
 DEFAULT_EXCHANGE = ""
 """Routes by the name of the queue; answers to apps go this way."""
 REPLY_ADDRESS = "amq.rabbitmq.reply-to"
@@ -94,6 +97,7 @@ class ExchangeRow:
     name: str
     kind: str
     """``direct``, ``fanout`` or ``topic``."""
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +168,25 @@ EXCHANGES = (
     ExchangeRow(REJECTED_EXCHANGE, "fanout"),
     ExchangeRow(CHANGES_EXCHANGE, "topic"),
 )
-"""All exchanges of a cluster; every node declares all of them, whatever it publishes to."""
+"""All exchanges that messages go through; every node declares all of them, whatever it publishes to."""
+
+
+def exchanges_of(cluster: str) -> tuple[ExchangeRow, ...]:
+    """What every node of a cluster declares; the first is refused where another cluster has the virtual host, before anything is changed.
+
+    The alternate exchange is the one argument of an exchange that RabbitMQ compares. Nothing is published here, and there is none of this name.
+    """
+    return ExchangeRow(CLUSTER_EXCHANGE, "fanout", {"alternate-exchange": f"{CLUSTER_EXCHANGE}.{cluster}"}), *EXCHANGES
+
+
+def foreign_problem(refusal: str, place: str) -> str:
+    """What is wrong where the broker refused to declare something because the virtual host is another cluster's; empty where it was for something else.
+
+    >>> foreign_problem("received 'brokerha.cluster.shop' but current is 'brokerha.cluster.orders'", "the virtual host 'a'")
+    "the virtual host 'a' belongs to the cluster orders, and this is shop"
+    """
+    names = re.findall(rf"'{re.escape(CLUSTER_EXCHANGE)}\.([^']*)'", refusal)
+    return f"{place} belongs to the cluster {names[1]}, and this is {names[0]}" if len(names) == 2 else ""
 
 
 def sync_queue(node: NodeId) -> str:
@@ -228,8 +250,11 @@ def consumer_arguments(row: QueueRow, now_s: float) -> dict[str, Any]:
     return {"x-priority": int(now_s * 1000)}
 
 
-def topology_of(node: NodeId, role: str, master: NodeId = "", queue_type: str = CLASSIC) -> Topology:
-    """What a node of this role declares; ``master`` is the one that a backup belongs to, ``queue_type`` that of what is not an inbox."""
+def topology_of(node: NodeId, role: str, master: NodeId = "", queue_type: str = CLASSIC, cluster: str = "") -> Topology:
+    """What a node of this role declares; ``master`` is the one that a backup belongs to, ``queue_type`` that of what is not an inbox.
+
+    Without ``cluster`` it does not say whose the virtual host is.
+    """
     queues = [
         _inbox(sync_queue(node), SYNC_KIND, SYNC_EXCHANGE, node, SYNC_QUEUE_BYTES, SYNC_MESSAGE_TTL_MS),
         _inbox(data_queue(node), DATA_KIND, DATA_EXCHANGE, node, DATA_QUEUE_BYTES, DATA_MESSAGE_TTL_MS),
@@ -252,7 +277,7 @@ def topology_of(node: NodeId, role: str, master: NodeId = "", queue_type: str = 
                 (reads_queue(served), READS_KIND, READS_EXCHANGE, served, READS_QUEUE_BYTES),
             )
         ]
-    return Topology(EXCHANGES, tuple(queues))
+    return Topology(exchanges_of(cluster) if cluster else EXCHANGES, tuple(queues))
 
 
 def tx_queue_row(name: str, expires_ms: int = TX_QUEUE_EXPIRES_MS) -> QueueRow:

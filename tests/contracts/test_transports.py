@@ -12,6 +12,7 @@ import pytest
 from amqp.basic_message import Message
 from kombu import Connection
 
+from brokerha.model.errors import ConfigurationError
 from brokerha.model.wire.messages import Outgoing
 from brokerha.ports.transport import Transport
 from brokerha.transports.config import LaneLimit, TransportConfig
@@ -41,16 +42,30 @@ class Nodes:
         self.url = url
         self._nodes: list[Any] = []
 
-    def node(self, name: str, role: str = "master", cluster: str = "orders", master: str = "", **limits: Any) -> Transport:
+    def node(self, name: str, role: str = "master", master: str = "", **limits: Any) -> Transport:
         """Connect a node."""
         config = TransportConfig(**{"look_after_s": 0.0, **limits})
-        transport: Any = KombuTransport(self.url, cluster, name, _INCARNATION, role, config, master)
+        transport: Any = KombuTransport(self.url, "orders", name, _INCARNATION, role, config, master)
         if not self.url.startswith("embedded:"):
             transport = Served(transport)
         self._nodes.append(transport)
         wait_until(lambda: transport.status().state == "connected", f"{name} is connected")
         found: Transport = transport
         return found
+
+    def refusal(self, name: str, cluster: str) -> str:
+        """What a node is told that cannot start."""
+        node, deadline = None, time.monotonic() + PATIENCE_S
+        try:
+            node = KombuTransport(self.url, cluster, name, _INCARNATION, "master")
+            while time.monotonic() < deadline:
+                node.receive(1, 100)
+        except ConfigurationError as refused:
+            return str(refused)
+        finally:
+            if node is not None:
+                node.close(0)
+        return ""
 
     def close(self) -> None:
         """Close the nodes."""
@@ -107,6 +122,10 @@ class KombuWorld(Nodes):
         channel.basic_publish(Message(body, **properties), exchange=exchange, routing_key=key, mandatory=True)
         channel.close()
         return not returned
+
+    def channel(self) -> Any:
+        """A channel of its own, to be used in a ``with``."""
+        return self._app.channel()
 
     def make_queue(self, name: str) -> None:
         """A queue without binding."""
@@ -235,6 +254,32 @@ class TestRabbitMQ(TransportContract):
         assert (status.outbox, status.counters["dropped"]) == (10, 15)
         assert status.state == "waiting-for-broker"
         sender.close(timeout_ms=0)
+
+    def test_a_node_that_was_there_before_another_cluster_came_waits_until_that_has_gone(self, world: KombuWorld):
+        node = world.node("m1", redeclare_every_ms=100, retry_most_ms=100)
+        with world.channel() as channel:
+            channel.exchange_delete("brokerha.cluster")
+            theirs = {"alternate-exchange": "brokerha.cluster.stock"}
+            channel.exchange_declare("brokerha.cluster", "fanout", durable=True, auto_delete=False, arguments=theirs)
+        wait_until(lambda: "belongs to the cluster stock, and this is orders" in node.status().reason, "it says why it waits")
+        assert node.status().state == "waiting-for-broker"
+        with world.channel() as channel:
+            channel.exchange_delete("brokerha.cluster")
+        wait_until(lambda: node.status().state == "connected", "it goes on")
+
+    def test_a_second_process_under_a_node_id_publishes_nothing(self, world: KombuWorld):
+        first, receiver = world.node("m1"), world.node("m2")
+        second = Served(KombuTransport(world.url, "orders", "m1", _INCARNATION + 1, "master", TransportConfig(retry_most_ms=100)))
+        second.send([Outgoing("m2", fetch("second"))])
+        wait_until(lambda: "another process runs under the id" in second.status().reason, "it is refused its inbox")
+        # Nothing tells that it will never publish.
+        time.sleep(0.5)
+        first.send([Outgoing("m2", fetch("first"))])
+        assert [text_of(message) for message in take(receiver, 1)] == ["first"]
+        assert second.status().outbox == 1
+        first.close()
+        wait_until(lambda: second.status().state == "connected", "its turn has come")
+        second.close()
 
     def test_a_slow_receiver_stops_the_broker_and_not_the_sync_messages(self, world: World):
         # Given a receiver whose inbox for data holds little

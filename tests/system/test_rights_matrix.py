@@ -44,7 +44,10 @@ master = "m2"
 """
 NODES: Final = ("m1", "m2", "m1b", "w1", "w2")
 USERS: Final = (*NODES, "app", "follower", "monitor", "admin")
+CLAIM: Final = "brokerha.cluster"
+"""Says whose the virtual host is, by the alternate exchange that it was declared with; whoever makes it must be able to write to that."""
 KINDS: Final = {
+    CLAIM: "fanout",
     "brokerha.sync": "direct",
     "brokerha.data": "direct",
     "brokerha.writes": "direct",
@@ -104,20 +107,21 @@ def expected(user: str) -> dict[str, set[str]]:
         return {
             "configure exchange": set(KINDS),
             "configure queue": inboxes | served | log | of_tx | REJECTED,
-            "write exchange": {*KINDS, ""},
+            "write exchange": {*KINDS, ""} - {CLAIM},
             "write queue": inboxes | served | log | REJECTED,
             "read exchange": set(KINDS) - {"brokerha.changes"},
             "read queue": inboxes | served | log | of_tx | REJECTED,
         }
     if user in {"w1", "w2"}:
         exchanges = {"brokerha.sync", "brokerha.data", "brokerha.rejected"}
+        read = {*exchanges, CLAIM}
         queues = own(user) | REJECTED
         return {
             "configure exchange": set(KINDS),
             "configure queue": queues,
             "write exchange": exchanges,
             "write queue": queues,
-            "read exchange": exchanges,
+            "read exchange": read,
             "read queue": queues,
         }
     if user == "app":
@@ -197,7 +201,12 @@ def test_exactly_the_permitted_cells_go_through(made: tuple[Path, dict[str, Any]
     arguments = arguments_of(definitions)
     trying = Trying(url_of(folder, user))
     allowed = expected(user)
-    configured = {name for name, kind in {**KINDS, **FOREIGN}.items() if trying.may("exchange_declare", name, kind, durable=True)}
+    known = {exchange["name"]: exchange["arguments"] for exchange in definitions["exchanges"]}
+    configured = {
+        name
+        for name, kind in {**KINDS, **FOREIGN}.items()
+        if trying.may("exchange_declare", name, kind, durable=True, arguments=known.get(name))
+    }
     # The broker keeps its own exchanges to itself, whoever asks.
     assert configured | (set(FOREIGN) & allowed["configure exchange"]) == allowed["configure exchange"] - {""}
     declared = {name for name in QUEUES if trying.may("queue_declare", name, durable=True, arguments=arguments.get(name))}
@@ -213,6 +222,19 @@ def test_exactly_the_permitted_cells_go_through(made: tuple[Path, dict[str, Any]
                 assert trying.may("queue_unbind", queue, exchange, KEY)
     readable = allowed["read exchange"] - {""}
     assert bound == {(exchange, queue) for exchange in readable for queue in allowed["write queue"]}
+    trying.close()
+
+
+@pytest.mark.parametrize("user", NODES)
+def test_every_node_can_make_anew_what_says_whose_the_virtual_host_is_and_only_for_its_exchange(
+    made: tuple[Path, dict[str, Any]], user: str
+):
+    admin, trying = Trying(url_of(made[0], "admin")), Trying(url_of(made[0], user))
+    alternate = {"alternate-exchange": f"{CLAIM}.{VHOST}"}
+    assert admin.may("exchange_delete", CLAIM)
+    assert trying.may("exchange_declare", CLAIM, "fanout", durable=True, arguments=alternate)
+    assert not trying.may("exchange_declare", f"{CLAIM}.{VHOST}", "fanout", durable=True)
+    admin.close()
     trying.close()
 
 

@@ -237,7 +237,9 @@ def _show(verdict: Mapping[str, Any], looks: list[dict[str, Any]] | None, chosen
     if verdict["equal"]:
         exits.say(f"{len(copies)} copies are equal at LSN {verdict['lsn']:,}")
         return code
-    exits.say(f"copies differ at LSN {verdict['lsn']:,}: {', '.join(verdict['differ'])}; {_remedy(verdict)}")
+    exits.say(
+        f"copies differ at LSN {verdict['lsn']:,}: {', '.join(verdict['differ'])}; {_remedy(verdict, is_deep=looks is not None)}"
+    )
     return exits.FAILED
 
 
@@ -252,7 +254,7 @@ def _say_looks(looks: Sequence[Mapping[str, Any]]) -> int:
     return exits.DEGRADED if "unknown" in results else exits.DONE
 
 
-def _remedy(verdict: Mapping[str, Any]) -> str:
+def _remedy(verdict: Mapping[str, Any], *, is_deep: bool) -> str:
     """What to do: one copy is replaced, a whole site is repaired."""
     differ = set(verdict["differ"])
     homes = {copy["id"]: copy["master"] for copy in verdict["copies"]}
@@ -261,6 +263,9 @@ def _remedy(verdict: Mapping[str, Any]) -> str:
     for site in sorted(map(str, sites)):
         if good and all(name in differ for name, home in homes.items() if home == site):
             return f"the whole site of {site} differs: brokerha worker repair {site} --from {good[0]}"
+    if not good and is_deep:
+        how = "worker repair MASTER --from WORKER" if len(sites) > 1 else "worker trust ID"
+        return f"no content has the most copies: choose the one that is to stay: brokerha {how}"
     if not good:
         return "no content has the most copies: brokerha verify --deep shows which are damaged"
     return f"replace each by a copy of another worker: brokerha worker copy {min(differ)}"

@@ -138,6 +138,7 @@ class MasterNode:
         """Workers that may be read, as of the last turn; None while no door has asked."""
         self._door_reads = 0
         """Reads that a door answered through `readers`."""
+        self._is_publishing = False
         self._ended = ""
         """Why it refuses calls since it was retired; empty while it serves. Callers that hold an old reference can still call."""
         state = journal.state()
@@ -147,8 +148,6 @@ class MasterNode:
     def start(self) -> None:
         """Begin to work."""
         self.loop.start()
-        if self.followers is not None:
-            self.followers.start()
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Finish the turn, answer who still waits, close everything. Idempotent."""
@@ -173,13 +172,20 @@ class MasterNode:
         if self.followers is not None:
             self.followers.close(min(2.0, timeout_s))
 
+    def _tell(self, followers: LogPublisher) -> None:
+        if not self._is_publishing and self.transport.status().state == "connected":
+            # Not before: a second process under this id gets no inbox, and must not write to the stream of the first.
+            self._is_publishing = True
+            followers.start()
+        followers.note(min(self.runner.core.feed.executed, self.runner.safe_lsn))
+
     def turn(self) -> None:
         """One turn of the loop."""
         wait = 0 if self._inbox or self.loop.has_calls or self.transacting.has_commands else self._wait_ms()
         self.runner.turn(self._handed_in(), wait)
         self.amqp.after_turn()
         if self.followers is not None:
-            self.followers.note(min(self.runner.core.feed.executed, self.runner.safe_lsn))
+            self._tell(self.followers)
         self.commands.settle(self.runner)
         self.loop.serve_calls()
         now = self.runner.now

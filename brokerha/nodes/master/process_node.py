@@ -192,8 +192,6 @@ class ProcessNode:
             self._has_stood_down.set()
         if runner is not None:
             self.master = self._make_master(self.copy.journal, runner, self.loop, self.orders)
-            if self.master.followers is not None:
-                self.master.followers.start()
         self.transport.serve_clients(runner is not None)
         log.info("role", node=self.config.process, master=self.config.master.sync.node, role=role, view=view)
         if self._on_role_change:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from urllib.parse import urlsplit
 
+from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
 from brokerha.model.wire.tx_queues import TX_QUEUE_PREFIX
 from brokerha.transports.config import TransportConfig
@@ -47,10 +48,13 @@ from brokerha.transports.topology import (
 class DirectLink:
     """Fulfils `link.Link` for ``embedded://``."""
 
-    def __init__(self, url: str, node: NodeId, role: str, config: TransportConfig, counters: Counters, master: NodeId = "") -> None:
+    def __init__(
+        self, url: str, node: NodeId, role: str, config: TransportConfig, counters: Counters, master: NodeId = "", cluster: str = ""
+    ) -> None:
+        """Raises ConfigurationError where the broker of this name is another cluster's."""
         self._counters = counters
         self._config = config
-        self._topology = topology_of(node, role, master)
+        self._topology = topology_of(node, role, master, cluster=cluster)
         self._is_sharing = True
         self._is_serving = role == MASTER_ROLE
         self._is_closed = self._is_woken = False
@@ -64,7 +68,11 @@ class DirectLink:
         """Queues that are read, by lane, in the order in which they are served."""
         self._broker = local_broker.enter(urlsplit(url).hostname or "")
         self._bell = threading.Condition(self._broker.lock)
-        self._subscribe()
+        try:
+            self._subscribe()
+        except ConfigurationError:
+            local_broker.leave(self._broker)
+            raise
 
     def publish(self, publications: Sequence[Publication]) -> None:
         """Put each publication into its queue; what has none is counted as returned."""

@@ -24,8 +24,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from brokerha.model.errors import ConfigurationError
 from brokerha.model.invariants import invariant
-from brokerha.transports.topology import DEFAULT_EXCHANGE, Topology
+from brokerha.transports.topology import CLUSTER_EXCHANGE, DEFAULT_EXCHANGE, Topology, foreign_problem
 
 _UNLIMITED = 1 << 62
 
@@ -118,18 +119,29 @@ class LocalBroker:
         self.connections = 0
         self._published = 0
         self._kinds: dict[str, str] = {}
+        self._cluster = ""
+        """Whose broker it is, as the argument of its exchange says."""
         self._routes: dict[tuple[str, str], list[str]] = {}
         """Queue names by (exchange, key); a fanout exchange has the one key ``""``."""
         self._queues: dict[str, LocalQueue] = {}
 
     def declare(self, topology: Topology) -> None:
-        """Make exchanges, queues and bindings; what is there stays."""
+        """Make exchanges, queues and bindings; what is there stays. Raises ConfigurationError where the broker is another cluster's."""
         for exchange in topology.exchanges:
+            if exchange.name == CLUSTER_EXCHANGE:
+                self._belong_to(exchange.arguments["alternate-exchange"])
             self.declare_exchange(exchange.name, exchange.kind)
         for row in topology.queues:
             self.declare_queue(row.name, row.arguments)
             if row.exchange != DEFAULT_EXCHANGE:
                 self.bind(row.name, row.exchange, row.key)
+
+    def _belong_to(self, cluster: str) -> None:
+        with self.lock:
+            self._cluster = self._cluster or cluster
+            if self._cluster != cluster:
+                problem = foreign_problem(f"'{cluster}' '{self._cluster}'", f"embedded://{self.name}")
+                raise ConfigurationError(f"{problem}: write another name after embedded://")
 
     def declare_exchange(self, name: str, kind: str) -> None:
         """Make an exchange unless it is there."""

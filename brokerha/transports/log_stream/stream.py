@@ -34,7 +34,7 @@ from brokerha.transports.rabbitmq.addresses import parse_addresses
 from brokerha.transports.rabbitmq.identity import Identity
 from brokerha.transports.rabbitmq.kept_connection import ConnectionThread, KeptConnection
 from brokerha.transports.rabbitmq.properties import Message
-from brokerha.transports.topology import EXCHANGES, Topology, connection_name, consumer_tag, log_stream, log_stream_row
+from brokerha.transports.topology import Topology, connection_name, consumer_tag, exchanges_of, log_stream, log_stream_row
 
 log = structlog.get_logger(__name__)
 
@@ -109,7 +109,7 @@ class LogSession:
         """Of the next batch."""
         self._again_s = 0.0
         """After a refusal, or a journal that cannot be read: of whatever comes next."""
-        last = last_headers(connection, node)
+        last = last_headers(connection, node, cluster)
         self._rewinds = committed.rewinds()
         """How often the log has gone back, as far as followers are told."""
         self._next = next_lsn(last, committed.journal, committed.first_lsn(), self._rewinds)
@@ -240,7 +240,7 @@ class LogSession:
             self._batch = None
 
 
-def last_headers(connection: Connection, node: NodeId) -> Mapping[str, Any] | None:
+def last_headers(connection: Connection, node: NodeId, cluster: str) -> Mapping[str, Any] | None:
     """Make sure that the stream is there; headers of its last message, or None when it is new or empty.
 
     Raises what py-amqp raises, TimeoutError among them.
@@ -254,7 +254,7 @@ def last_headers(connection: Connection, node: NodeId) -> Mapping[str, Any] | No
     except NotFound:
         # py-amqp has opened the channel again.
         is_new = True
-    declare(channel, Topology(EXCHANGES, (row,)))
+    declare(channel, Topology(exchanges_of(cluster), (row,)))
     if is_new:
         return None
     found: list[Any] = []

@@ -26,6 +26,7 @@ from amqp.exceptions import (
     AccessRefused,
     AMQPError,
     NotAllowed,
+    PreconditionFailed,
     RecoverableConnectionError,
     ResourceLocked,
     UnexpectedFrame,
@@ -42,6 +43,7 @@ from brokerha.transports.lanes import Publication
 from brokerha.transports.rabbitmq.addresses import Address, explain_os_error
 from brokerha.transports.rabbitmq.identity import Identity
 from brokerha.transports.rabbitmq.properties import Message, install
+from brokerha.transports.topology import foreign_problem
 
 _BUFFER_BYTES = 512 * 1024
 _LEAST_READ_BYTES = 64 * 1024
@@ -376,6 +378,16 @@ def no_broker(*problems: str) -> Unreachable:
     return error
 
 
+def foreign(error: BaseException, address: Address) -> str:
+    """What is wrong when the broker refuses this node because the virtual host is another cluster's; empty for any other error."""
+    text = str(error.reply_text) if isinstance(error, PreconditionFailed) else ""
+    problem = foreign_problem(text, f"the virtual host {address.vhost!r} at {address.host}:{address.port}")
+    return problem and (
+        f"{problem}: give each cluster a virtual host of its own (rabbitmqctl add_vhost NAME) and write it in broker; "
+        "if the other one is gone for good, delete its virtual host and make it anew"
+    )
+
+
 def explain(error: BaseException, address: Address) -> str:
     """Why there is no connection, in words for the status of the node."""
     if isinstance(error, OSError):
@@ -390,6 +402,8 @@ def explain(error: BaseException, address: Address) -> str:
         )
     if isinstance(error, (AccessRefused, NotAllowed)):
         return f"the broker refuses {address}: {error.reply_text}"
+    if problem := foreign(error, address):
+        return problem
     if isinstance(error, AMQPError):
         return f"{error.reply_text or type(error).__name__} ({address.host}:{address.port})"
     return f"{type(error).__name__}: {error} ({address.host}:{address.port})"

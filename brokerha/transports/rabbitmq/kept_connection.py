@@ -34,7 +34,7 @@ from brokerha.transports.config import TransportConfig
 from brokerha.transports.lanes import Counters
 from brokerha.transports.link import LinkState
 from brokerha.transports.rabbitmq.addresses import Address
-from brokerha.transports.rabbitmq.connecting import LedNowhere, explain, open_connection
+from brokerha.transports.rabbitmq.connecting import LedNowhere, explain, foreign, open_connection
 from brokerha.transports.rabbitmq.identity import Identity
 
 log = structlog.get_logger(__name__)
@@ -319,6 +319,9 @@ class KeptConnection:
         elif reason != self._last_reason:
             log.warning("broker lost", connection=self._identity.name, reason=reason)
         self._last_reason = reason
+        if not self._was_up:
+            # One that was there already waits: somebody else came into its virtual host while its broker was away.
+            self._state.foreign = self._state.foreign or foreign(error, self._address())
         if self._session is not None and time.monotonic() - self._up_s >= self._config.retry_most_ms / 1000:
             self._pause_ms = 0
         self._attempts += 1

@@ -1,6 +1,7 @@
 """The link to RabbitMQ: two connections that the node's loop serves itself, while it waits for something to arrive and after it has sent.
 
-Two connections, because a broker that is short of memory stops reading from a publisher, and must not thereby stop delivering to it.
+Two connections, because a broker that is short of memory stops reading from a publisher, and must not thereby stop delivering to it. The first one
+that is opened is the one that reads: who gets no inbox, because another process has it, must not publish either.
 
     loop ── publish ──> outbox ── "<node> <role> out" ──> broker ──> "<node> <role> in" ── inbox ── take ──> loop
 
@@ -18,6 +19,7 @@ from functools import partial
 
 from kombu import Connection
 
+from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.lanes import (
@@ -60,9 +62,9 @@ class LoopLink:
         master: NodeId = "",
         cluster: str = "",
     ) -> None:
-        """Begin to connect; ``cluster`` shows in the dashboard. Waits for nothing."""
+        """Begin to connect; the virtual host must be that of ``cluster``. Waits for nothing."""
         self._node = node
-        self._topology = topology_of(node, role, master, config.queue_type)
+        self._topology = topology_of(node, role, master, config.queue_type, cluster)
         self._config = config
         self._counters = counters
         self._generations = itertools.count(1)
@@ -107,7 +109,7 @@ class LoopLink:
             self._writer.push(time.monotonic())
 
     def take(self, limit: int, timeout_s: float) -> list[Arrival]:
-        """What has arrived, after both connections were served; see the port."""
+        """What has arrived, after both connections were served; see the port. Raises ConfigurationError."""
         now_s = time.monotonic()
         deadline_s = now_s + timeout_s
         if self._has_wishes:
@@ -116,6 +118,8 @@ class LoopLink:
         is_awaited = not self._inbox
         while True:
             self._serve(deadline_s if is_awaited and not self._is_woken else now_s, now_s)
+            if problem := self._state.foreign:
+                raise ConfigurationError(problem)
             if (taken := self._inbox.take(limit)) or self._is_woken:
                 self._is_woken = False
                 return taken
@@ -136,10 +140,11 @@ class LoopLink:
 
     def _serve(self, until_s: float, now_s: float) -> None:
         """Wait until a socket is ready, a connection is due, or time is over; then serve whichever wants it."""
-        # The writer first: confirmations settle what the reader acknowledges.
-        both = (self._writer, self._reader)
+        # The writer first: confirmations settle what the reader acknowledges. But not before the inbox is ours: a second process under our id
+        # must not speak for this node.
+        both = (self._writer, self._reader) if self._has_read else (self._reader,)
         watched = [(kept.watched.fileno(), kept.wants_room) for kept in both if kept.watched is not None]
-        wait_s = 0.0 if self._has_more else min(until_s, self._reader.due_s, self._writer.due_s) - now_s
+        wait_s = 0.0 if self._has_more else min(until_s, *(kept.due_s for kept in both)) - now_s
         ready = self._waker.wait_for(wait_s, watched)
         now_s = time.monotonic()
         self._has_more = False

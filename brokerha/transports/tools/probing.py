@@ -137,7 +137,8 @@ def _exchange(connection: Any, row: ExchangeRow) -> str:
     try:
         with _channel(connection) as channel:
             channel.exchange_declare(exchange=row.name, type=row.kind, durable=True, auto_delete=False, passive=True)
-            channel.exchange_declare(exchange=row.name, type=row.kind, durable=True, auto_delete=False)
+            arguments = dict(row.arguments)
+            channel.exchange_declare(exchange=row.name, type=row.kind, durable=True, auto_delete=False, arguments=arguments)
     except NotFound:
         return MISSING
     except ChannelError as error:

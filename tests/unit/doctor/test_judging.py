@@ -80,6 +80,7 @@ def read_by(masters: int) -> list[Finding]:
     return judging.of_broker(replace(BROKER, queues=queues), replace(WANTED, masters=2))
 
 
+THEIRS = "inequivalent arg … received 'brokerha.cluster.orders' but current is 'brokerha.cluster.stock'"
 LINKS = {
     f"{master} {exchange} to {exchange}": "running" for master in ("m2", "m3") for exchange in ("brokerha.sync", "brokerha.data")
 }
@@ -142,6 +143,7 @@ CASES: dict[str, tuple[list[Finding], str, str]] = {
     "listener": (told(listeners=("10.0.0.1:5672",)), WARNING, "without TLS at 10.0.0.1:5672"),
     "a door that cannot be opened": (of_port(replace(PORT, problem="no users: make some")), PROBLEM, "cannot be opened: no users: make some"),
     "another cluster in the virtual host": (read_by(3), PROBLEM, "3 masters read brokerha.writes.any in the virtual host 'orders'"),
+    "the virtual host of another cluster": (broker(exchanges={"brokerha.cluster": THEIRS}), PROBLEM, "belongs to the cluster stock, and this is orders"),
     "a link that does not run": (linked({**LINKS, "m3 brokerha.data to brokerha.data": "econnrefused"}), PROBLEM, "m3 brokerha.data to brokerha.data does not run: econnrefused"),
     "a link that is missing": (linked(dict(list(LINKS.items())[:3])), PROBLEM, "1 links to brokerha.data"),
 }  # fmt: skip

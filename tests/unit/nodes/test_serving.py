@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from brokerha.model.errors import ConfigurationError
 from brokerha.nodes import serving
 from brokerha.nodes.serving import serve
 from brokerha.nodes.worker.node import WorkerNode
@@ -62,6 +63,14 @@ def test_a_worker_whose_reads_do_not_end_stops_with_the_code_that_starts_it_agai
     assert node.told == ["start", "stop"]
     # The interpreter must not take itself down under the threads that still run.
     assert left == [2]
+
+
+def test_a_node_whose_broker_is_another_clusters_ends_as_with_a_wrong_cluster_file() -> None:
+    node = Stub("", stuck=0)
+    node.loop = SimpleNamespace(is_running=False, fault=ConfigurationError("the virtual host belongs to another cluster"))
+    with pytest.raises(ConfigurationError, match="belongs to another cluster"):
+        serve(node, None)
+    assert node.told == ["start", "stop"]
 
 
 def test_a_signal_ends_a_worker_in_order() -> None:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from brokerha.cli.cluster import agreement
 from brokerha.cli.cluster.agreement import LAST_QUESTION_S, Deadline
 from brokerha.model import states
 from tests.unit.cli.fake_cluster import answer, node
@@ -168,6 +169,18 @@ def test_two_copies_that_differ_are_both_named(run, cluster):
     ran = run("verify", *URL, "-o", "json")
     given = json.loads(ran.out)
     assert (ran.code, given["differ"], given["fingerprint"]) == (2, ["w1", "w2"], None)
+
+
+@pytest.mark.parametrize(
+    ("home", "how"), [("m2", "brokerha worker repair MASTER --from WORKER"), ("m1", "brokerha worker trust ID")]
+)
+def test_who_has_looked_at_all_data_is_not_told_to_look_but_to_choose(run, cluster, monkeypatch, home, how):
+    monkeypatch.setattr(agreement, "look_at_all", lambda _cluster: [])
+    cluster(status=answer(node("w1"), node("w2", master=home, fingerprint="f2")))
+    assert "no content has the most copies: brokerha verify --deep shows which are damaged" in run("verify", *URL).err
+    ran = run("verify", "--deep", *URL)
+    assert f"no content has the most copies: choose the one that is to stay: {how}" in ran.err
+    assert "verify" not in ran.err
 
 
 def test_copies_under_way_are_compared_at_an_lsn_where_each_was_seen(run, cluster):
