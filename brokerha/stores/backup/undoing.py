@@ -64,6 +64,8 @@ class Undoing:
         """Tables that changed and stay as they are."""
         self._repositories: dict[str, tuple[bool, bool]] = {}
         """Whether each that came or went was there at the wanted LSN, and is there now."""
+        self._cleared: dict[str, int] = {}
+        """Repositories that went by one word, and how many quads that were."""
         self._quads: dict[str, dict[str, bool]] = {}
         """By repository: lines that are there now and were not (True), or the other way round."""
         self._values: dict[tuple[str, bytes], bytes | None] = {}
@@ -83,11 +85,9 @@ class Undoing:
                     "nodes, and restore without --online"
                 )
             if isinstance(change, Cleared):
-                raise InvalidRequest(
-                    f"repository {change.repository!r} was emptied after that LSN, and the log does not name its {change.quads} quads: stop all "
-                    "nodes, and restore without --online"
-                )
-            self._note(change)
+                self._cleared.setdefault(change.repository, change.quads)
+            else:
+                self._note(change)
 
     def _note(self, change: Change) -> None:
         match change:
@@ -116,10 +116,15 @@ class Undoing:
                 self._checks[change.name] = tuple(change) if isinstance(change, ControlAdd) else None
 
     def operations(self, earlier: Earlier) -> list[Operation]:
-        """The transaction; empty when all is as it was."""
+        """The transaction; empty when all is as it was. Raises InvalidRequest for what cannot be taken back."""
         listed = sorted(self._repositories.items())
         gone = {name for name, (_, is_there) in listed if not is_there}
         made = {name for name, (was_there, _) in listed if not was_there}
+        if lost := sorted(self._cleared.keys() - made):
+            raise InvalidRequest(
+                f"repository {lost[0]!r} was emptied after that LSN, and the log does not name its {self._cleared[lost[0]]} quads: stop all "
+                "nodes, and restore without --online"
+            )
         operations: list[Operation] = [("create-repository", name) for name in sorted(gone - made)]
         for name, lines in sorted(self._quads.items()):
             # A repository that was not there goes as a whole.

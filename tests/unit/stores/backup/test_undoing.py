@@ -11,11 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from brokerha.cli.backup.restore import EarlierCopy
+from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import (
     Accept,
+    Cleared,
+    CreateRepository,
     Operation,
     Published,
     Put,
+    RemoveRepository,
     pack_effect,
     pack_operations,
     unpack_effect,
@@ -125,6 +129,19 @@ def test_what_is_the_same_again_is_left_out() -> None:
         [("put", "t", b"a", b"1"), ("remove", "main", line(5)), ("remove-repository", "new"), ("accept", "q", "t4.4")],
     )
     assert undone(before, results) == []
+
+
+def test_what_went_without_a_name_does_not_come_back_unless_it_was_not_there_before() -> None:
+    undoing = Undoing()
+    undoing.take(pack_effect([CreateRepository("create-repository", "new")]))
+    undoing.take(pack_effect([Cleared("clear", "new", 20_000), RemoveRepository("remove-repository", "new")]))
+    before, _ = both(*BEGINNING)
+    assert undoing.operations(EarlierCopy(before.copy)) == []
+    undoing.take(pack_effect([Cleared("clear", "main", 30_000)]))
+    with pytest.raises(
+        InvalidRequest, match="'main' was emptied after that LSN, and the log does not name its 30000 quads: stop all nodes"
+    ):
+        undoing.operations(EarlierCopy(before.copy))
 
 
 def test_what_is_no_content_stays_and_is_named() -> None:
