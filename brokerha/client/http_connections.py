@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from brokerha.model.errors import ConfigurationError
+from brokerha.model.errors import ConfigurationError, InvalidRequest
 from brokerha.model.outside.hosts import is_loopback
 
 CONNECTIONS_LIMIT: Final = 64
@@ -142,8 +142,12 @@ class Connections:
     ) -> Exchange:
         """Send a request to the node at ``url`` and wait for the head of its answer.
 
-        Raises NotConnected within ``connect_s`` when nothing was sent; TimeoutError when nothing comes for ``wait_s``, other `FAULTS`.
+        Raises NotConnected within ``connect_s`` when nothing was sent; TimeoutError when nothing comes for ``wait_s``, other `FAULTS`;
+        InvalidRequest for what no header can hold.
         """
+        for name, value in headers.items():
+            if not value.isprintable() or max(value, default="") > "\xff":
+                raise InvalidRequest(f"{value!r} cannot be sent over HTTP, as {name}: take printable characters of Latin-1")
         base = self._base(url)
         if not self._room.acquire(timeout=wait_s):
             raise NotConnected(f"all {CONNECTIONS_LIMIT} connections are in use")

@@ -196,6 +196,12 @@ def test_after_the_end_nothing_can_be_done_with_it(db: Session) -> None:
         tx.put("t", "k", "v")
 
 
+@pytest.mark.parametrize("session", ["лес", "a\nb"])
+def test_a_session_that_no_header_can_hold_is_an_invalid_request(db: Session, session: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match="cannot be sent over HTTP, as Brokerha-Session: take printable characters"):
+        db.transaction(session=session).begin()
+
+
 def test_closing_the_connection_rolls_back_what_is_open(db: Session, served: Served) -> None:
     db.transaction().begin().put("t", "k", "v")
     db.close()
