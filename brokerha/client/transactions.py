@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple, Protocol, Self, overload
 
 from tenacity import retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from brokerha.client.arguments import checked
 from brokerha.client.reads import Least, QueueMessage, Reads, as_bytes, message_of
 from brokerha.model.errors import (
     Aborted,
@@ -95,6 +96,7 @@ class Committed(NamedTuple):
     """0 when it was not waited for an LSN."""
 
 
+@checked
 class Transaction(Reads):
     """One transaction; for one thread at a time."""
 
