@@ -244,6 +244,6 @@ def reason_and_remedy(error: BaseException, address: Address) -> tuple[str, str]
     text = str(getattr(error, "reply_text", "")) or str(error) or type(error).__name__
     if isinstance(error, _REFUSALS):
         # pika keeps what the broker says as text only.
-        said = str(error.args[0]).partition("'")[2].rstrip("'") if error.args else ""
+        said = str(error.args[0]).partition("'")[2].rstrip("'.") if error.args else ""
         return f"the broker refuses {address}: {said or text}", "correct the user, the password or the virtual host of its address"
     return f"{text} ({address.host}:{address.port})", ""
