@@ -94,7 +94,9 @@ def connect(address: str, *, timeout: float = 30.0, ack: str = "applied", apart:
     return Session(_wire(address), timeout, ack, apart)
 
 
-def _wire(address: str) -> Wire:
+def _wire(address: object) -> Wire:
+    # A path, or nothing at all, is told as any other text.
+    address = str(address)
     if address.startswith(("http://", "https://")):
         from brokerha.client.http_wire import HttpWire
 

@@ -25,7 +25,7 @@ import structlog
 
 from brokerha.client import Client
 from brokerha.http.opening import open_door
-from brokerha.model.errors import BrokerhaError, ConfigurationError, NotReady
+from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest, NotReady, error_named
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.requests import REFUSED, UNKNOWN, WAIT, Reply
 from brokerha.nodes.building import open_process, open_worker
@@ -163,11 +163,14 @@ class FrontWire:
             except BrokerhaError as error:
                 complete(answer, error)
             else:
-                inner.add_done_callback(lambda done: take(left, done.result()))
+                inner.add_done_callback(lambda done: take(left, done.result(), earlier))
 
-        def take(left: int, reply: Reply) -> None:
+        def take(left: int, reply: Reply, earlier: Reply | None) -> None:
             if reply.status == UNKNOWN and ("stopping" in reply.reason or "not primary" in reply.reason):
                 again(left, reply)
+            elif earlier and reply.status == REFUSED and not isinstance(error_named(reply.error, ""), InvalidRequest):
+                # What this master refuses for now says nothing of what the one before may have taken in.
+                again(left, earlier)
             else:
                 complete(answer, reply)
 

@@ -137,6 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         return _usage(error)
     except BrokerhaError as error:
+        if _is_of_interrupt(error):
+            return exits.INTERRUPTED
         exits.say(exits.error_line(error))
         return exits.exit_code_of(error)
     except (typer.Abort, KeyboardInterrupt):
@@ -145,6 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _drop_output()
         return exits.PIPE_CLOSED
     except Exception as error:  # noqa: BLE001  (a fault of brokerha: shown in full, with an exit code that no other thing has by chance)
+        if _is_of_interrupt(error):
+            return exits.INTERRUPTED
         if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:
             _drop_output()
             exits.say(f"the output cannot be written: {error.strerror}")
@@ -153,6 +157,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         exits.say("this is a fault of brokerha; please report it with the lines above")
         return exits.FAILED
     return code if isinstance(code, int) else exits.DONE
+
+
+def _is_of_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C came before it: what is cut off then, as a job on Spark, may fail while it is cleared away."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def _nowhere() -> TextIO:

@@ -4,6 +4,7 @@
     reads.py        query, get, range, size, queue: of a client, and inside of a transaction
     transactions.py Transaction: several stores at once, step by step, at one master
     calls.py        what every call goes through: its time, its transaction id, its wire; writes, transactions, queues
+    arguments.py    which argument is of a wrong type, by the annotations of public methods
     pipeline.py     many writes at once, bounded, in order
     large.py        LargeTransaction: far more than one message holds, in parts
     exporting.py    all keys of a range at one moment

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple, TypeVar, overload
 
 from tenacity import Retrying
 
+from brokerha.client.arguments import checked
 from brokerha.client.outcomes import Written, written
 from brokerha.client.reads import Least, QueueMessage, Reads, as_bytes, in_utf8
 from brokerha.client.transactions import ATTEMPTS, NEW, OCTETS, WAIT_SLICE_S, Transaction, retries
@@ -64,6 +65,7 @@ class Consumed(NamedTuple):
     """It commits when the body ends."""
 
 
+@checked
 class Calls(Reads):
     """One program's connection: its time, its ids, its wire; reads, writes, transactions and queues go through here."""
 
@@ -76,7 +78,7 @@ class Calls(Reads):
         parse_ack(ack)
         self._wire = wire
         self._process = os.getpid()
-        self.timeout = timeout
+        self.timeout = self.seconds(timeout)
         """Seconds that a call may take which does not say."""
         self.ack = ack
         """Level of writes that do not say."""

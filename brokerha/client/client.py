@@ -39,9 +39,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgpack
 
+from brokerha.client.arguments import checked
 from brokerha.client.calls import Calls
 from brokerha.client.outcomes import Written
-from brokerha.client.reads import Least, as_bytes
+from brokerha.client.reads import Least, as_bytes, in_utf8
 from brokerha.client.transactions import PLACED, PREPARED, Committed, Transaction, commit_safely, step
 from brokerha.model.errors import Aborted, InvalidRequest, NotFound, WrongState
 from brokerha.model.ids import Lsn, NodeId, TxId, Xid, checked_xid, maker_of
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from brokerha.client.pipeline import Pipeline
 
 
+@checked
 class Client(Calls):
     """One program's connection to a cluster."""
 
@@ -277,7 +279,8 @@ class Client(Calls):
 
         ``{"lsn", "rows": ((store, name, bucket, item, digest, text, value), …), "more"}``
         """
-        wanted = tuple(msgpack.packb(tuple(bucket)) for bucket in buckets)
+        with in_utf8():
+            wanted = tuple(msgpack.packb(tuple(bucket)) for bucket in buckets)
         arguments = {"bits": bits, "buckets": wanted, "limit": limit}
         return _unpacked(self.read("items", "", arguments, min_lsn, timeout))
 
@@ -509,6 +512,7 @@ class Client(Calls):
         raise NotFound(f"no transaction {xid.text} is prepared at the masters that can be reached")
 
 
+@checked
 class Session(Client):
     """A client whose reads see at least what it wrote itself, whichever node they go to.
 

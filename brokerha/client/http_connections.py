@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from brokerha.model.errors import ConfigurationError
+from brokerha.model.errors import ConfigurationError, InvalidRequest
 from brokerha.model.outside.hosts import is_loopback
 
 CONNECTIONS_LIMIT: Final = 64
@@ -39,6 +39,9 @@ CONNECTIONS_LIMIT: Final = 64
 KEEP_ALIVE_S: Final = 60.0
 """Shorter than the server's, so that a connection is not closed just when it is used."""
 _PIECE_BYTES: Final = 256 * 1024
+
+_NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
+"""What OpenSSL, by its version, says of bytes that are no TLS."""
 
 FAULTS: Final = (OSError, http.client.HTTPException, ValueError)
 """What an exchange may raise. A time-out is a TimeoutError, which is an OSError."""
@@ -139,8 +142,12 @@ class Connections:
     ) -> Exchange:
         """Send a request to the node at ``url`` and wait for the head of its answer.
 
-        Raises NotConnected within ``connect_s`` when nothing was sent; TimeoutError when nothing comes for ``wait_s``, other `FAULTS`.
+        Raises NotConnected within ``connect_s`` when nothing was sent; TimeoutError when nothing comes for ``wait_s``, other `FAULTS`;
+        InvalidRequest for what no header can hold.
         """
+        for name, value in headers.items():
+            if not value.isprintable() or max(value, default="") > "\xff":
+                raise InvalidRequest(f"{value!r} cannot be sent over HTTP, as {name}: take printable characters of Latin-1")
         base = self._base(url)
         if not self._room.acquire(timeout=wait_s):
             raise NotConnected(f"all {CONNECTIONS_LIMIT} connections are in use")
@@ -151,8 +158,11 @@ class Connections:
                 sock.settimeout(wait_s)
             connection.request(method, base.path + path, content or None, {**self._headers, **base.headers, **headers})
             return Exchange(self, url, connection)
-        except BaseException:
+        except BaseException as error:
             self.drop(connection)
+            if isinstance(error, ConnectionError) and not base.is_tls and _speaks_tls(base, connect_s):
+                # It read no request, so nothing was sent.
+                raise _not_so("it takes TLS only: write https://") from None
             raise
 
     def give_back(self, url: str, connection: http.client.HTTPConnection) -> None:
@@ -210,19 +220,17 @@ class Connections:
             connection = http.client.HTTPConnection(base.host, base.port, timeout=connect_s)
         try:
             connection.connect()
+        except ssl.SSLCertVerificationError as error:
+            connection.close()
+            remedy = "name its authority with BROKERHA_CA_FILE, and the host as the certificate does"
+            raise _not_so(f"its certificate is not trusted ({error.verify_message}): {remedy}") from None
         except (OSError, ValueError) as error:  # A ValueError: the host can be no name.
             connection.close()
-            told = NotConnected(str(error) or type(error).__name__)
-            if isinstance(error, ssl.SSLCertVerificationError):
-                remedy = "name its authority with BROKERHA_CA_FILE, and the host as the certificate does"
-                told = NotConnected(f"its certificate is not trusted ({error.verify_message}): {remedy}")
-                told.remedy = None
-            elif isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
-                told = NotConnected(
+            if getattr(error, "reason", "") in _NO_TLS:
+                raise _not_so(
                     "it answers without TLS: write http://, or restart the node if its cluster file has a certificate since"
-                )
-                told.remedy = None
-            raise told from None
+                ) from None
+            raise NotConnected(str(error) or type(error).__name__) from None
         with self._lock:
             is_closed = self._is_closed
             if not is_closed:
@@ -261,6 +269,24 @@ class Connections:
             is_tls = parts.scheme == "https"
             base = self._bases[url] = _Base(is_tls, parts.hostname or "", parts.port, parts.path, headers)
         return base
+
+
+def _not_so(text: str) -> NotConnected:
+    """What the caller has to write in another way; the text says how."""
+    error = NotConnected(text)
+    error.remedy = None
+    return error
+
+
+def _speaks_tls(base: _Base, within_s: float) -> bool:
+    """Whether a door that hung up on plain HTTP is one with TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connection = http.client.HTTPSConnection(base.host, base.port or http.client.HTTP_PORT, timeout=within_s, context=context)
+    with contextlib.closing(connection), contextlib.suppress(OSError):
+        connection.connect()
+        return True
+    return False
 
 
 def _has_ended(sock: socket.socket) -> bool:

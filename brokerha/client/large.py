@@ -25,6 +25,7 @@ from itertools import chain
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from brokerha.client.arguments import checked
 from brokerha.client.calls import Calls
 from brokerha.client.outcomes import Written
 from brokerha.client.reads import as_bytes
@@ -59,6 +60,7 @@ def _filled(content: Readable, size: int) -> bytes:
     return bytes(found)
 
 
+@checked
 class LargeTransaction:
     """One of them; for one thread."""
 

@@ -19,6 +19,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from brokerha.client.arguments import checked
 from brokerha.client.outcomes import Written, written
 from brokerha.client.reads import as_bytes
 from brokerha.model.errors import InvalidRequest, NotReady, Unreachable
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 WINDOW_LIMIT = 100_000
 
 
+@checked
 class Pipeline:
     """Writes of one client that are under way together."""
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgpack
 
+from brokerha.client.arguments import checked
 from brokerha.client.results import ACCEPT, Solutions, Triples, parsed
 from brokerha.model.errors import InvalidRequest, NotFound, UnknownSnapshot, UnknownTransaction
 from brokerha.model.ids import Lsn
@@ -38,6 +39,7 @@ class QueueMessage(NamedTuple):
     """Bytes of a body that is not here, and that `message_body` reads; None when it is here."""
 
 
+@checked
 class Reads:
     """Queries, keys, queues; `read` carries one of them out."""
 
@@ -164,7 +166,8 @@ class Reads:
         timeout: float | None = None,
     ) -> list[ReadOutcome]:
         """Several reads of one moment, (kind, name, arguments) each: all at one LSN, over all stores; at most 100."""
-        arguments = {"reads": tuple(msgpack.packb(wanted) for wanted in reads)}
+        with in_utf8():
+            arguments = {"reads": tuple(msgpack.packb(wanted) for wanted in reads)}
         outcome = self.read("together", "", arguments, min_lsn, timeout)
         return [ReadOutcome(content_type, outcome.lsn, body) for content_type, body in msgpack.unpackb(outcome.body)]
 

@@ -8,7 +8,8 @@
 
 It lives at one master. Leaving the block commits, an exception rolls back. Operations are collected here and handed over in
 groups: before a read, before `accept`, before the commit, and when there are many. So what a master finds wrong with one
-may be raised by a later call. Reads inside show the state plus the transaction's own operations.
+may be raised by a later call, the commit too; that operation is taken out, and the transaction can go on without it or be rolled back. Reads
+inside show the state plus the transaction's own operations.
 
 Every step may be sent again: operations are numbered, and a commit is known by its transaction id. When the connection breaks in
 the middle of a commit the outcome is asked for until the time is over; only then is it `OutcomeUnknown`.
@@ -28,6 +29,7 @@ from typing import Any, Final, NamedTuple, Protocol, Self, overload
 
 from tenacity import retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from brokerha.client.arguments import checked
 from brokerha.client.reads import Least, QueueMessage, Reads, as_bytes, message_of
 from brokerha.model.errors import (
     Aborted,
@@ -94,6 +96,7 @@ class Committed(NamedTuple):
     """0 when it was not waited for an LSN."""
 
 
+@checked
 class Transaction(Reads):
     """One transaction; for one thread at a time."""
 
@@ -216,17 +219,44 @@ class Transaction(Reads):
         listed = [tuple(operation) for operation in operations]
         check_operations(listed)
         self._waiting += listed
-        self._waiting_bytes += sum(_size_bytes(operation) for operation in listed)
+        self._waiting_bytes += sum(map(_size_bytes, listed))
         if len(self._waiting) >= GROUP_LIMIT or self._waiting_bytes >= GROUP_LIMIT_BYTES:
             self.flush()
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """Hand over what is collected here. Raises InvalidRequest when the master finds something wrong with it."""
+        """Hand over what is collected here.
+
+        Raises InvalidRequest when the master finds something wrong with an operation, which is taken out: what came before and after it
+        stays, and the transaction can go on or be rolled back.
+        """
         if not self._waiting:
             return
-        self._step("operations", {"first": self._count, "operations": self._waiting}, timeout)
-        self._count += len(self._waiting)
-        self._waiting, self._waiting_bytes = [], 0
+        try:
+            self._hand_over(len(self._waiting), timeout)
+        except WrongState:
+            raise
+        except InvalidRequest:
+            # Of a group nothing was taken; one by one they show which it is.
+            while self._waiting:
+                self._hand_over_next(timeout)
+
+    def _hand_over_next(self, timeout: float | None) -> None:
+        try:
+            self._hand_over(1, timeout)
+        except WrongState:
+            raise
+        except InvalidRequest as error:
+            kind, *rest = self._waiting.pop(0)
+            about = f" {rest[0]}" if rest and isinstance(rest[0], str) else ""
+            error.args = (f"{error} (this {kind}{about} was taken out of the transaction)",)
+            raise
+
+    def _hand_over(self, count: int, timeout: float | None) -> None:
+        """The first so many."""
+        self._step("operations", {"first": self._count, "operations": self._waiting[:count]}, timeout)
+        self._count += count
+        del self._waiting[:count]
+        self._waiting_bytes = sum(map(_size_bytes, self._waiting))
 
     def update(self, repository: str, text: str) -> None:
         """Run a SPARQL 1.1 Update request."""

@@ -23,12 +23,11 @@ from brokerha.client.loading import relabelled, statements
 from brokerha.model.errors import BrokerhaError
 from brokerha.model.operation_checks import KEY_LIMIT_BYTES
 from brokerha.model.operations import Operation
-from brokerha.pipeline.loading_mapping import ALL_COLUMNS, KeyForm, Mapping, Property, QuadForm, Template
+from brokerha.pipeline.loading_mapping import ALL_COLUMNS, XSD, KeyForm, Mapping, Property, QuadForm, Template
 from brokerha.pipeline.places import file_system, place
 from brokerha.pipeline.publishing import ROWS_LIMIT
 
 RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
-XSD = "http://www.w3.org/2001/XMLSchema#"
 BLANK = "_:"
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9]")

@@ -21,11 +21,12 @@ blank nodes (``_:b{id}``); ``{+column}`` puts it in as it is; ``{{`` and ``}}`` 
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from brokerha.model.errors import ConfigurationError
 
@@ -164,6 +165,17 @@ def template(text: str, where: str) -> Template:
     return Template(tuple(parts))
 
 
+XSD: Final = "http://www.w3.org/2001/XMLSchema#"
+XSD_NAMES: Final = frozenset({
+    "anyURI", "base64Binary", "boolean", "byte", "date", "dateTime", "dateTimeStamp", "dayTimeDuration", "decimal", "double",
+    "duration", "ENTITY", "float", "gDay", "gMonth", "gMonthDay", "gYear", "gYearMonth", "hexBinary", "ID", "IDREF", "int", "integer",
+    "language", "long", "Name", "NCName", "negativeInteger", "NMTOKEN", "nonNegativeInteger", "nonPositiveInteger", "normalizedString",
+    "NOTATION", "positiveInteger", "QName", "short", "string", "time", "token", "unsignedByte", "unsignedInt", "unsignedLong",
+    "unsignedShort", "yearMonthDuration",
+})  # fmt: skip
+_LIKE_XSD: Final = re.compile(r"xsd?:|https?://(www\.)?w3\.org/2001/XMLSchema", re.IGNORECASE)
+
+
 class _Section:
     """One section of the file, whose fields are taken out one by one; what is left over in the end is a mistake."""
 
@@ -244,10 +256,23 @@ def _property(section: _Section) -> Property:
     if datatype and language:
         section.wrong("write one of datatype and language")
     if datatype:
-        section.iri("datatype", datatype)
+        _check_datatype(section, datatype)
     if language and not _LANGUAGE.match(language):
         section.wrong(f"language {language!r} is no language tag, such as en or de-AT")
     return Property(predicate, column, section.template("object", target) if target else None, datatype, language)
+
+
+def _check_datatype(section: _Section, datatype: str) -> None:
+    """That it is an IRI, and one of XML Schema if it is meant to be."""
+    section.iri("datatype", datatype)
+    name = datatype.removeprefix(XSD)
+    if name in XSD_NAMES or (name == datatype and not _LIKE_XSD.match(datatype)):
+        return
+    word = re.split(r"[#/:]", datatype)[-1]
+    spelled = {each.lower(): each for each in XSD_NAMES}
+    close = difflib.get_close_matches(word.lower()[:64], spelled, n=1)
+    instead = f"{XSD}{spelled[close[0]]}" if close else f"{XSD} and one of {', '.join(sorted(XSD_NAMES))}"
+    section.wrong(f"datatype {datatype!r} is none of XML Schema: write {instead}")
 
 
 def _key_form(section: _Section) -> KeyForm:

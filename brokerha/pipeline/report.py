@@ -287,10 +287,10 @@ def time_of(text: str) -> int:
     """
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        # Around the years 1 and 9999 UTC has no such time.
+        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise InvalidRequest(f"{text!r} is no time: write 2026-05-01 or 2026-05-01T12:30:00Z") from None
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
     return (found - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
 
 

@@ -418,6 +418,10 @@ def checked_begin(table: LogTable, state: LogState, source: OpenSource, from_lsn
     """
     first_lsn, last_lsn = source.first_lsn(), source.last_lsn()
     head = state.head
+    if head.cluster and source.cluster and head.cluster != source.cluster:
+        raise InvalidRequest(
+            f"the archive in {table.where} is of cluster {head.cluster}, the source is of {source.cluster}: choose another folder"
+        )
     if not state.id or (not state.files and head.first_lsn == (from_lsn or head.first_lsn)):
         begin = from_lsn or head.first_lsn
         if begin < first_lsn:
@@ -430,10 +434,6 @@ def checked_begin(table: LogTable, state: LogState, source: OpenSource, from_lsn
                 f"the source ends at LSN {last_lsn}, and the archive would begin at {begin}: choose an earlier one"
             )
         return begin
-    if head.cluster and source.cluster and head.cluster != source.cluster:
-        raise InvalidRequest(
-            f"the archive in {table.where} is of cluster {head.cluster}, the source is of {source.cluster}: choose another folder"
-        )
     if from_lsn and from_lsn != head.first_lsn:
         raise InvalidRequest(f"the archive in {table.where} begins at LSN {head.first_lsn} already: leave out --from-lsn")
     rewinds = source.rewinds()

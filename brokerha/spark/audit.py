@@ -29,7 +29,7 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from brokerha.model.errors import ConfigurationError, NotReady, StoreError, WentBack
+from brokerha.model.errors import ConfigurationError, InvalidRequest, NotReady, StoreError, WentBack
 from brokerha.model.fingerprints import DIGEST_BYTES, EMPTY, text_of
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.log_lineages import problem as void_of
@@ -160,8 +160,8 @@ class Found(NamedTuple):
 def run(options: AuditOptions, start: Callable[[], AbstractContextManager[SparkSession]], tell: Tell) -> AuditReport:
     """The whole job; Spark starts when archive and log are found to be those of one cluster.
 
-    Raises StoreError and its kinds for an archive that cannot be read at all or is that of another cluster, ConfigurationError,
-    Unreachable.
+    Raises StoreError and its kinds for an archive that cannot be read at all or is that of another cluster, InvalidRequest for an
+    LSN that it does not hold, ConfigurationError, Unreachable.
     """
     import brokerha
 
@@ -223,7 +223,7 @@ def _wanted_lsn(options: AuditOptions, table: LogTable, state: LogState) -> Lsn:
     first = 0 if state.holds_every_state else head.first_lsn
     if not first <= lsn <= head.last_lsn:
         held = f"LSN {head.first_lsn:,} to {head.last_lsn:,}" if state.files else "nothing yet"
-        raise ConfigurationError(f"the archive in {table.where} holds {held}, not LSN {lsn:,}")
+        raise InvalidRequest(f"the archive in {table.where} holds {held}, not LSN {lsn:,}")
     return lsn
 
 

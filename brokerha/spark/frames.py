@@ -131,10 +131,12 @@ def state(
     """One row for each item that lives at an LSN, or at a time, with columns of its last change; at the end of the log without either.
 
     ``log`` are rows from LSN 1 on, with all columns; ``is_unfolded`` says that `unfolded` gave them. Raises InvalidRequest for both at
-    once, or a time without a zone.
+    once, a time without a zone, or rows that begin later.
     """
     if lsn is not None and time is not None:
         raise InvalidRequest("lsn and time are two ways to say which state: give one of them")
+    if not is_unfolded:
+        _check_beginning(log)
     if time is not None:
         if time.tzinfo is None:
             raise InvalidRequest(f"{time} has no time zone: write one, as datetime(…, tzinfo=UTC)")
@@ -155,7 +157,9 @@ def state(
 
 def counters(log: DataFrame, *, is_unfolded: bool = False) -> dict[str, Counts]:
     """Counters of each queue that rows from LSN 1 on are about."""
-    log = log if is_unfolded else unfolded(log)
+    if not is_unfolded:
+        _check_beginning(log)
+        log = unfolded(log)
     of_queues = log.filter(f.col("store") == QUEUE).groupBy("name")
     counted = of_queues.agg(_number_of(PUBLISH), _number_of(ACCEPT)).collect()
     return {row["name"]: Counts(row[PUBLISH], row[ACCEPT]) for row in counted}
@@ -163,9 +167,21 @@ def counters(log: DataFrame, *, is_unfolded: bool = False) -> dict[str, Counts]:
 
 def fingerprint(log: DataFrame, *, is_unfolded: bool = False) -> bytes:
     """Fingerprint of the content that rows from LSN 1 on lead to; what it should be says the last entry itself."""
-    log = log if is_unfolded else unfolded(log)
+    if not is_unfolded:
+        _check_beginning(log)
+        log = unfolded(log)
     total = state(log, columns=DIGEST, is_unfolded=True).agg(*map(xor, DIGEST)).collect()[0]
     return fingerprint_from(joined(total["digest_high"] or 0, total["digest_low"] or 0), counters(log, is_unfolded=True))
+
+
+def _check_beginning(log: DataFrame) -> None:
+    """Raises InvalidRequest for rows that begin later than LSN 1, which would give a part of the state for all of it."""
+    if log.filter(f.col("lsn") == 1).isEmpty() and not log.isEmpty():
+        raise InvalidRequest(
+            "the rows do not begin with LSN 1, and a state lacks what was written before: read the log with startingLsn 1, which is refused where it "
+            "was trimmed, or an archive that begins with LSN 1; of rows that you choose yourself make a state by state(unfolded(log).where(…), "
+            "is_unfolded=True)"
+        )
 
 
 def fingerprint_from(items: int, counters: dict[str, Counts]) -> bytes:

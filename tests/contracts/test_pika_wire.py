@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -235,10 +236,20 @@ def test_a_write_that_may_have_been_taken_ends_as_outcome_unknown(vhost_url: str
 def test_without_a_broker_nobody_is_reached_and_the_reason_is_said(wires):
     wire = wires("amqp://guest:guest@127.0.0.1:1/")
     (future,) = write(wire, 1, timeout_ms=300)
-    with pytest.raises(Unreachable, match=r"nothing listens at 127\.0\.0\.1:1"):
+    with pytest.raises(Unreachable, match=r"nothing listens at 127\.0\.0\.1:1") as told:
         future.result(PATIENCE_S)
+    assert told.value.remedy == "start the broker, or correct its address"
     with pytest.raises(Unreachable):
         wire.ask("status", {}, 100)
+
+
+def test_a_password_that_the_broker_refuses_is_told_as_such(vhost_url: str, wires):
+    parts = urlsplit(vhost_url)
+    wire = wires(parts._replace(netloc=f"{parts.username}:wrong@{parts.hostname}:{parts.port}").geturl())
+    (future,) = write(wire, 1, timeout_ms=3000)
+    with pytest.raises(Unreachable, match=r"the broker refuses .*ACCESS_REFUSED") as told:
+        future.result(PATIENCE_S)
+    assert told.value.remedy == "correct the user, the password or the virtual host of its address"
 
 
 def test_without_a_master_nobody_is_reached(vhost_url: str, wires):

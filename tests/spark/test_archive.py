@@ -177,6 +177,12 @@ def test_an_error_of_a_task_is_one_line_and_leaves_the_archive_as_it_was(place: 
 # ---- what does not belong together
 
 
+def test_an_archive_that_holds_nothing_yet_takes_nothing_of_another_cluster(place: Place, tmp_path: Path) -> None:
+    place.run(from_lsn=501)
+    with pytest.raises(InvalidRequest, match="is of cluster orders, the source is of shop: choose another folder"):
+        place.run(source=Log(tmp_path / "shop", ENTRIES, "shop").spec)
+
+
 def test_another_cluster_another_history_and_a_gap_are_refused_before_spark_starts(
     place: Place, tmp_path: Path, spark: Any
 ) -> None:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 import brokerha
-from brokerha.model.errors import BrokerhaError, ConfigurationError, StoreError, Unreachable, WentBack
+from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest, StoreError, Unreachable, WentBack
 from brokerha.model.operations import ControlAdd, unpack_effect
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.rows import table_of
@@ -69,7 +69,7 @@ def test_an_archive_that_is_whole_is_proved_at_any_lsn_and_by_every_row(audited:
     assert (report.result, report.is_proved, report.lsn, report.problems) == ("equal", True, 2_400, ())
     assert report.fingerprint == STORE.applied().fingerprint
     assert audited(archive, lsn=57).result == "equal"
-    with pytest.raises(ConfigurationError, match="holds LSN 1 to 2,400, not LSN 2,401"):
+    with pytest.raises(InvalidRequest, match="holds LSN 1 to 2,400, not LSN 2,401"):
         audited(archive, lsn=2_401)
 
 
@@ -257,7 +257,7 @@ def test_another_cluster_or_history_is_refused(audited: Any, tmp_path: Path, mon
     with pytest.raises(WentBack, match="cannot be compared with the log of now"):
         audited(archive, Log(tmp_path / "log", ENTRIES))
     empty = archive_of(tmp_path / "empty", [])
-    with pytest.raises(ConfigurationError, match="holds nothing yet, not LSN 5"):
+    with pytest.raises(InvalidRequest, match="holds nothing yet, not LSN 5"):
         audited(empty, lsn=5)
 
 

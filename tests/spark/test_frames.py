@@ -13,7 +13,7 @@ from brokerha.model.fingerprints import DIGEST_BYTES, EMPTY
 from brokerha.pipeline.rows import table_of
 from brokerha.pipeline.table import LogTable
 from brokerha.spark import frames
-from tests.unit.pipeline.made_archives import archive_of
+from tests.unit.pipeline.made_archives import Log, archive_of
 from tests.unit.pipeline.plain_state import Held, state_at
 from tests.unit.pipeline.random_log import random_entries
 
@@ -64,6 +64,15 @@ def test_any_log_gives_its_state_at_an_lsn_or_a_time(spark: Any, archive: LogTab
         frames.state(log, lsn=1, time=when)
     with pytest.raises(InvalidRequest, match="has no time zone"):
         frames.state(log, time=when.replace(tzinfo=None))
+
+
+def test_a_state_lacks_nothing_that_was_written_before_the_rows_begin(spark: Any, tmp_path: Path) -> None:
+    log = spark.read.format("brokerha").options(**Log(tmp_path, ENTRIES[100:200]).spec.options()).load()
+    for made in (frames.state, frames.counters, frames.fingerprint):
+        with pytest.raises(InvalidRequest, match=r"the rows do not begin with LSN 1, .* read the log with startingLsn 1"):
+            made(log)
+    with pytest.raises(InvalidRequest, match="the rows do not begin with LSN 1"):
+        frames.state(log, lsn=50)
 
 
 def test_rows_of_a_range_are_those_of_its_entries_from_files_that_hold_a_part(spark: Any, archive: LogTable) -> None:

@@ -6,7 +6,7 @@ Backups are made on the machine of a worker, so these commands run there, or whe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -86,16 +86,16 @@ def time_us(text: str) -> int:
     >>> time_us("2026-11-21T04:15:42.116798"), time_us("1795234542116798")
     (1795234542116798, 1795234542116798)
     """
-    # Fewer digits are seconds, milliseconds or a day, and as microseconds a time at which there was nothing.
-    if text.isdecimal() and len(text) > 14:
-        return int(text)
+    epoch = datetime.fromtimestamp(0, UTC)
     try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
+        # Fewer digits are seconds, milliseconds or a day, and as microseconds a time at which there was nothing.
+        is_number = text.isdecimal() and len(text) > 14
+        when = epoch + timedelta(microseconds=int(text)) if is_number else datetime.fromisoformat(text)
+        since = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).astimezone(UTC) - epoch
+    except (ValueError, OverflowError):
         raise typer.BadParameter(
             f"{text!r} is no time: write 2026-11-21T04:15:42 (UTC), with an offset such as +01:00, or microseconds since 1970"
         ) from None
-    since = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - datetime.fromtimestamp(0, UTC)
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 

@@ -91,7 +91,7 @@ class Nodes(Options):
 class Files(Options):
     """Where the files go, and what is done with those that are there."""
 
-    output: Annotated[Path, typer.Option("--deploy", metavar="DIR", help="Folder of the files.")] = DEFAULT_FOLDER
+    deploy: Annotated[Path, typer.Option("--deploy", metavar="DIR", help="Folder of the files.")] = DEFAULT_FOLDER
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there with another content.")] = False
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit code 2 when a file is missing or out of date.")] = (
         False
@@ -101,12 +101,12 @@ class Files(Options):
         """Compare or write."""
         from brokerha.deploying import files
 
-        found = files.compare(plan, self.output)
+        found = files.compare(plan, self.deploy)
         code = exits.DONE
         if self.check:
             code = exits.DONE if files.statuses(found) <= {files.SAME} else exits.FAILED
         elif self.force or files.DIFFERS not in files.statuses(found):
-            files.write(plan, self.output, force=self.force)
+            files.write(plan, self.deploy, force=self.force)
         else:
             code = exits.FAILED
         is_written = not self.check and code == exits.DONE
@@ -133,7 +133,7 @@ def supervisord(files: Files, nodes: Nodes, config: ClusterFileOption = DEFAULT_
 
     cluster = _cluster(config)
     programs = nodes.programs(cluster)
-    plan = supervisord_plan(cluster.name, programs, _unprivileged(user), files.output, config.absolute().parent)
+    plan = supervisord_plan(cluster.name, programs, _unprivileged(user), files.deploy, config.absolute().parent)
     return files.carry_out(plan)
 
 
@@ -146,7 +146,7 @@ def systemd(files: Files, nodes: Nodes, config: ClusterFileOption = DEFAULT_CONF
     cluster = _cluster(config)
     programs = nodes.programs(cluster)
     folder, writable = config.absolute().parent, writable_folders(cluster)
-    return files.carry_out(systemd_plan(cluster.name, programs, _unprivileged(user), files.output, folder, writable))
+    return files.carry_out(systemd_plan(cluster.name, programs, _unprivileged(user), files.deploy, folder, writable))
 
 
 @app.command()
@@ -164,9 +164,9 @@ def compose(
     from brokerha.deploying.files import Plan
 
     cluster = _cluster(config)
-    folder = secrets or files.output / "secrets"
-    of_broker = _definitions(cluster, app_, files.output, folder)
-    of_containers = compose_plan(cluster, files.output, folder)
+    folder = secrets or files.deploy / "secrets"
+    of_broker = _definitions(cluster, app_, files.deploy, folder)
+    of_containers = compose_plan(cluster, files.deploy, folder)
     return files.carry_out(Plan((*of_containers.files, *of_broker.files), next_steps=of_containers.next_steps))
 
 
@@ -182,7 +182,7 @@ def definitions(
     Passwords come from BROKERHA_PASSWORD_<NAME> or BROKERHA_PASSWORD_<NAME>_FILE, else from the secrets that are there, else they
     are drawn and written there, readable by you alone.
     """
-    return files.carry_out(_definitions(_cluster(config), app_, files.output, secrets or files.output / "secrets"))
+    return files.carry_out(_definitions(_cluster(config), app_, files.deploy, secrets or files.deploy / "secrets"))
 
 
 @app.command()
@@ -212,7 +212,7 @@ def certificates(
         raise ConfigurationError(f"certificates need the package {error.name}: pip install 'brokerha[certificates]'") from None
 
     cluster = _cluster(config)
-    folder = (files.output / "tls").absolute()
+    folder = (files.deploy / "tls").absolute()
     servers = servers_of(cluster, parse_names(name or ()), folder)
     steps = []
     if not (cluster.http_certificate and cluster.http_key):
@@ -223,11 +223,11 @@ def certificates(
     return files.carry_out(certificates_plan(cluster.name, servers, folder, datetime.now(UTC), days, steps))
 
 
-def _definitions(cluster: ClusterConfig, apps: list[str] | None, output: Path, folder: Path) -> Plan:
+def _definitions(cluster: ClusterConfig, apps: list[str] | None, deploy: Path, folder: Path) -> Plan:
     from brokerha.deploying.accounts import parse_apps
     from brokerha.deploying.broker import definitions_plan
 
-    return definitions_plan(cluster, parse_apps(apps or (), cluster), os.environ, output, folder.absolute())
+    return definitions_plan(cluster, parse_apps(apps or (), cluster), os.environ, deploy, folder.absolute())
 
 
 def _cluster(path: Path) -> ClusterConfig:

@@ -16,6 +16,7 @@ import typer
 
 from brokerha.cli.common import logs
 from brokerha.cli.common.options import DEFAULT_CONFIG, ClusterFileOption
+from brokerha.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from brokerha.nodes.config.cluster import ClusterConfig
@@ -39,9 +40,24 @@ def up(
     from brokerha.nodes.config.cluster import load_config
 
     cluster = load_config(config, os.environ)
+    refuse_taken(cluster)
     if cluster.is_embedded:
         return _serve_embedded(cluster)
     return Up(cluster, partial(node_command, config), restart=restart, stop_timeout_s=stop_timeout_s).run()
+
+
+def refuse_taken(cluster: ClusterConfig) -> None:
+    """Raises ConfigurationError when somebody listens at the address of a node before it is started: he would answer in its place."""
+    from brokerha.doctor.machine_facts import listens
+    from brokerha.nodes.config.rules import http_address
+
+    for name in cluster.http_urls():
+        address = cluster.node(name).http
+        if listens(*http_address(address)):
+            raise ConfigurationError(
+                f"{cluster.path}: another process listens at {address} of {name}, perhaps a node of another cluster or of an earlier brokerha up:"
+                " stop it, or give this node another address"
+            )
 
 
 def node_command(path: Path, node_id: str) -> list[str]:

@@ -26,7 +26,7 @@ from brokerha.nodes.observing.check_lines import NO_WORKER, broker_check, check_
 from brokerha.nodes.observing.hearing import MasterHearing
 from brokerha.nodes.observing.split_log import SplitLog
 from brokerha.nodes.observing.staleness import Staleness
-from brokerha.nodes.observing.status import FIELDS
+from brokerha.nodes.observing.status import FIELDS, cut_off
 from brokerha.nodes.observing.wire_metrics import wire_metrics
 from brokerha.ports.transport import Transport
 from brokerha.replication.site.config import WorkerFeed
@@ -184,7 +184,8 @@ class MasterView:
             **_epoch_fields(core.sync),
             **self.splits.fields(core),
         }
-        return [own, *self._backup_rows(), *(self._worker_row(worker, now) for worker in core.feed.workers.values())]
+        others = [*self._backup_rows(), *(self._worker_row(worker, now) for worker in core.feed.workers.values())]
+        return [own, *(others if self._transport.status().state == "connected" else map(cut_off, others))]
 
     def _stale_s(self, now: Instant) -> float | None:
         """For how long what this master knows has not been known to be up to date; 0 while it agrees with the others."""

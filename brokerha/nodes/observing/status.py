@@ -36,6 +36,10 @@ FIELDS = (
 ROLES = ("master", "backup", "worker")
 
 
+_NO_BROKER = "the node that tells this has no connection to the broker"
+_START_BROKER = "start the broker first"
+
+
 class StatusGathering:
     """Asks the other masters for their rows; callable from any thread."""
 
@@ -134,8 +138,15 @@ def heard_of(master: NodeId) -> dict[str, Any]:
 
 def not_asked(master: NodeId) -> dict[str, Any]:
     """The row of a master that may well run: it was asked over a broker that is away."""
-    reason = "cannot be asked: the node that tells this has no connection to the broker"
-    return _row_of(master, {**states.describe(states.UNREACHABLE, reason), "action": "start the broker first"})
+    reason = f"cannot be asked: {_NO_BROKER}"
+    return _row_of(master, {**states.describe(states.UNREACHABLE, reason), "action": _START_BROKER})
+
+
+def cut_off(row: dict[str, Any]) -> dict[str, Any]:
+    """The row of a worker or a backup as its master tells it while the broker is away: one that is silent then may well run."""
+    if row["state"] not in {states.UNKNOWN, states.JOINING}:
+        return row
+    return {**row, "reason": f"nothing can be said of it: {_NO_BROKER}", "action": _START_BROKER}
 
 
 def without_primary(master: NodeId) -> dict[str, Any]:

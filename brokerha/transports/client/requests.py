@@ -61,7 +61,7 @@ class Request(Protocol):
     def answer(self, data: bytes) -> Answered:
         """Take an answer. Raises InvalidRequest for bytes that are none."""
 
-    def expire(self, reason: str) -> None:
+    def expire(self, reason: str, remedy: str = "") -> None:
         """Complete what is left: its time is over."""
 
 
@@ -116,10 +116,10 @@ class Writes:
                 future.set_result(reply)
         return Answered.IN_PART if self._open else Answered.WHOLLY
 
-    def expire(self, reason: str) -> None:
+    def expire(self, reason: str, remedy: str = "") -> None:
         """OutcomeUnknown for each write that may have been taken, else Unreachable."""
         for txid, (_, futures) in self._open.items():
-            problem = OutcomeUnknown(txid) if self.attempts else Unreachable(reason)
+            problem = OutcomeUnknown(txid) if self.attempts else _unreachable(reason, remedy)
             for future in futures:
                 future.set_exception(problem)
         self._open.clear()
@@ -177,10 +177,16 @@ class Question:
             self._future.set_exception(problem)
         return Answered.WHOLLY
 
-    def expire(self, reason: str) -> None:
+    def expire(self, reason: str, remedy: str = "") -> None:
         """What the last master said that could not answer, else TimedOut when one may be at it, else Unreachable."""
-        problem = self._refusal or (TimedOut("no answer within the deadline") if self.attempts else Unreachable(reason))
+        problem = self._refusal or (TimedOut("no answer within the deadline") if self.attempts else _unreachable(reason, remedy))
         self._future.set_exception(problem)
+
+
+def _unreachable(reason: str, remedy: str) -> Unreachable:
+    error = Unreachable(reason)
+    error.remedy = remedy
+    return error
 
 
 def read_outcome(answer: Mapping[str, Any]) -> ReadOutcome:

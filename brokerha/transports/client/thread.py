@@ -17,18 +17,20 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from ssl import create_default_context
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import pika
 import structlog
 from pika.adapters.select_connection import IOLoop
-from pika.exceptions import AMQPError
+from pika.exceptions import AMQPError, ProbableAccessDeniedError, ProbableAuthenticationError
 
 from brokerha.transports.config import TransportConfig
-from brokerha.transports.rabbitmq.addresses import Address, explain_os_error
+from brokerha.transports.rabbitmq.addresses import NO_BROKER, Address, explain_os_error
 from brokerha.transports.rabbitmq.identity import CLIENT_ROLE, Identity
 from brokerha.transports.topology import READS_EXCHANGE, REPLY_ADDRESS, WRITES_EXCHANGE
 
+_REFUSALS: Final = (ProbableAuthenticationError, ProbableAccessDeniedError)
+"""Of a user, and of a virtual host."""
 log = structlog.get_logger(__name__)
 # pika tells every failed attempt several times; a program that wants to read that configures logging.
 logging.getLogger("pika").addHandler(logging.NullHandler())
@@ -40,8 +42,8 @@ class Owner(Protocol):
     def up(self, channel: Any) -> None:
         """Publishing is possible now, on this channel."""
 
-    def lost(self, reason: str) -> None:
-        """It is not any more; answers to what was published will not come."""
+    def lost(self, reason: str, remedy: str = "") -> None:
+        """It is not any more; answers to what was published will not come. ``remedy``: as that of `Unreachable`."""
 
     def answered(self, correlation_id: str, body: bytes) -> None:
         """An answer has come."""
@@ -122,8 +124,8 @@ class PikaThread:
         self._connection = pika.SelectConnection(
             parameters=_parameters(address, self._name, self._config),
             on_open_callback=self._on_open,
-            on_open_error_callback=lambda _connection, error: self._lost(_reason(error, address)),
-            on_close_callback=lambda _connection, error: self._lost(_reason(error, address)),
+            on_open_error_callback=lambda _connection, error: self._lost(*reason_and_remedy(error, address)),
+            on_close_callback=lambda _connection, error: self._lost(*reason_and_remedy(error, address)),
             custom_ioloop=self._loop,
         )
 
@@ -163,12 +165,14 @@ class PikaThread:
         # The usual reason is an exchange that no node has declared yet, or that somebody deleted.
         self.renew(str(getattr(error, "reply_text", "") or error))
 
-    def _lost(self, reason: str) -> None:
+    def _lost(self, reason: str, remedy: str = "") -> None:
         self._connection = None
         if self._is_closing:
             self._loop.stop()
             return
-        self._owner.lost(self._dropped_for or reason)
+        if self._dropped_for:
+            reason, remedy = self._dropped_for, ""
+        self._owner.lost(reason, remedy)
         self._dropped_for = ""
         if self._retry is not None:
             return
@@ -230,11 +234,16 @@ def _cause(error: BaseException) -> BaseException | None:
     return next((each for each in candidates if isinstance(each, BaseException)), None)
 
 
-def _reason(error: BaseException, address: Address) -> str:
+def reason_and_remedy(error: BaseException, address: Address) -> tuple[str, str]:
+    """Why there is no connection, and what a person does about it, where starting nodes is not it."""
     cause: BaseException | None = error
     while cause is not None:
         error, cause = cause, _cause(cause)
     if isinstance(error, OSError):
-        return explain_os_error(error, address)
+        return explain_os_error(error, address), NO_BROKER
     text = str(getattr(error, "reply_text", "")) or str(error) or type(error).__name__
-    return f"{text} ({address.host}:{address.port})"
+    if isinstance(error, _REFUSALS):
+        # pika keeps what the broker says as text only.
+        said = str(error.args[0]).partition("'")[2].rstrip("'.") if error.args else ""
+        return f"the broker refuses {address}: {said or text}", "correct the user, the password or the virtual host of its address"
+    return f"{text} ({address.host}:{address.port})", ""

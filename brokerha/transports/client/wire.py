@@ -129,6 +129,7 @@ class AmqpWire:
         """Connections in a row over which nothing was answered."""
         self._is_blocked = False
         self._reason = "not connected yet"
+        self._remedy = ""
         self._numbers = itertools.count(1)
         self._open: dict[str, Request] = {}
         """By correlation id."""
@@ -263,17 +264,17 @@ class AmqpWire:
 
     def up(self, channel: Any) -> None:
         """Publish everything that is open: answers to the old connection are lost."""
-        self._channel = channel
+        self._channel, self._remedy = channel, ""
         self._has_answered = False
         self._pump()
         for correlation_id in list(self._open):
             self._publish(correlation_id)
         self._set_timer()
 
-    def lost(self, reason: str) -> None:
+    def lost(self, reason: str, remedy: str = "") -> None:
         """Nothing can be published until `up`."""
         self._channel = None
-        self._reason = reason
+        self._reason, self._remedy = reason, remedy
 
     def blocked(self, is_blocked: bool) -> None:
         """Publishing waits, deadlines do not."""
@@ -386,7 +387,7 @@ class AmqpWire:
                 continue
             if now_s >= request.deadline_s:
                 self._forget(correlation_id)
-                request.expire(self._reason)
+                request.expire(self._reason, self._remedy)
             elif now_s >= self._resend_s.get(correlation_id, now_s + 1):
                 if self._channel is not None and not self._has_answered:
                     # In a cluster of brokers, what was published over a connection that was opened while a replicated queue changed

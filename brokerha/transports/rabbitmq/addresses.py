@@ -59,6 +59,10 @@ def parse_addresses(url: str) -> tuple[Address, ...]:
     return tuple(_parse(each.strip()) for each in url.split(";") if each.strip()) or (_parse(url),)
 
 
+NO_BROKER: Final = "start the broker, or correct its address"
+"""What a person does about it."""
+
+
 def explain_os_error(error: OSError, address: Address) -> str:
     """Why a broker cannot be reached, in words for a person."""
     where = f"{address.host}:{address.port}"

@@ -40,7 +40,7 @@ from kombu.transport import pyamqp
 from brokerha.model.errors import Unreachable
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.lanes import Publication
-from brokerha.transports.rabbitmq.addresses import Address, explain_os_error
+from brokerha.transports.rabbitmq.addresses import NO_BROKER, Address, explain_os_error
 from brokerha.transports.rabbitmq.identity import Identity
 from brokerha.transports.rabbitmq.properties import Message, install
 from brokerha.transports.topology import foreign_problem
@@ -374,7 +374,7 @@ class LedNowhere(KombuError):
 def no_broker(*problems: str) -> Unreachable:
     """What a command cannot go on without, with why (`explain`), for each address."""
     error = Unreachable("; ".join(problems))
-    error.remedy = "start the broker, or correct its address"
+    error.remedy = NO_BROKER
     return error
 
 

@@ -306,6 +306,9 @@ def test_times_are_utc_unless_they_say_otherwise():
     for seconds in ("1795219200", "1795219200000"):  # Or milliseconds: as microseconds they are in 1970, where there is nothing.
         with pytest.raises(typer.BadParameter, match="microseconds since 1970"):
             time_us(seconds)
+    for outside in ("9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "9" * 20):
+        with pytest.raises(typer.BadParameter, match="is no time"):
+            time_us(outside)
 
 
 # ---- replay

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from brokerha.cli.cluster import status
 from brokerha.cli.common import exits
 from brokerha.cli.common.cluster import Cluster
 from brokerha.cli.main import GROUPS
@@ -192,6 +193,20 @@ def test_a_fault_of_brokerha_is_shown_in_full_and_is_not_taken_for_degraded(run,
     assert ran.code == 2
     assert "ZeroDivisionError: seven by nothing" in ran.err
     assert "this is a fault of brokerha" in ran.err
+
+
+@pytest.mark.parametrize("late", [errors.StoreError("Spark gave up"), OSError(39, "Directory not empty")])
+def test_what_fails_while_ctrl_c_ends_a_command_is_not_told_as_its_end(run, cluster, monkeypatch, late):
+    def interrupted(*_):
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise late
+
+    monkeypatch.setattr(status, "show", interrupted)
+    cluster(status={})
+    ran = run("status", *URL)
+    assert (ran.code, ran.err) == (130, "")
 
 
 # ---- which cluster

@@ -216,6 +216,20 @@ def test_reads_of_its_own_writes_transactions_and_queues_over_a_real_cluster(tmp
             server.stop()
 
 
+def test_a_transaction_goes_on_without_an_operation_that_was_refused(served: Served) -> None:
+    async def test() -> None:
+        async with aio.connect(served.url) as db:
+            async with db.transaction() as tx:
+                await tx.put("t", "before", b"v")
+                await tx.update("main", "INSERT")
+                with pytest.raises(errors.InvalidRequest, match="this update main was taken out"):
+                    await tx.flush()
+                await tx.put("t", "after", b"v")
+            assert await db.range("t") == [(b"after", b"v"), (b"before", b"v")]
+
+    run(test)
+
+
 def test_a_step_of_a_transaction_that_nobody_waits_for_any_more_comes_before_the_next_one() -> None:
     begun, let_go, done = threading.Event(), threading.Event(), list[str]()
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
-from brokerha.embedded import EmbeddedCluster
+from brokerha.client import Client
+from brokerha.embedded import EmbeddedCluster, FrontWire
 from brokerha.model import errors
+from brokerha.model.requests import REFUSED, UNKNOWN, Reply
 
 FILE = """\
 [cluster]
@@ -47,6 +51,45 @@ def test_a_write_that_no_master_ever_had_is_not_unknown(tmp_path: Path) -> None:
 
     with pytest.raises(errors.NotReady, match="none of m1 is running"):
         EmbeddedCluster(path).client().put("prices", "sku-1", b"9.90", timeout=0.2)
+
+
+class Masters:
+    """A cluster whose masters give these answers, one after the other."""
+
+    def __init__(self, *replies: Reply) -> None:
+        self._replies = list(replies)
+
+    def fronts(self, master_ids: Sequence[str]) -> Iterator[Masters]:
+        yield self
+
+    def submit(self, *_: object) -> Future[Reply]:
+        answer: Future[Reply] = Future()
+        answer.set_result(self._replies.pop(0) if len(self._replies) > 1 else self._replies[0])
+        return answer
+
+
+LOST = Reply(0, "key", UNKNOWN, 0, "OutcomeUnknown", "the node is stopping")
+READ_ONLY = Reply(0, "key", REFUSED, 0, "ReadOnly", "the disk is full")
+WRONG = Reply(0, "key", REFUSED, 0, "KeyReused", "key belongs to other operations")
+
+
+@pytest.mark.parametrize(
+    ("replies", "error"),
+    [((LOST, READ_ONLY), errors.OutcomeUnknown), ((LOST, WRONG), errors.KeyReused), ((READ_ONLY, LOST), errors.ReadOnly)],
+)
+def test_a_write_that_a_master_may_have_taken_is_not_refused_by_the_next(
+    replies: tuple[Reply, ...], error: type[Exception]
+) -> None:
+    db = Client(FrontWire(Masters(*replies), ("m1", "m2")))  # type: ignore[arg-type]
+    with pytest.raises(error):
+        db.put("prices", "sku-1", b"9.90", timeout=0.3, key="key")
+
+
+def test_what_a_master_may_have_taken_is_asked_of_the_next_until_that_knows() -> None:
+    masters = Masters(LOST, READ_ONLY, Reply(0, "key", "applied", 7))
+    db = Client(FrontWire(masters, ("m1", "m2")))  # type: ignore[arg-type]
+
+    assert db.put("prices", "sku-1", b"9.90", timeout=5, key="key").lsn == 7
 
 
 def test_what_nodes_say_does_not_land_in_the_output_of_the_program(tmp_path: Path) -> None:

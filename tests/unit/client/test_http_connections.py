@@ -17,6 +17,7 @@ import pytest
 from brokerha.client import http_connections
 from brokerha.client.http_connections import FAULTS, Connections, Exchange, NotConnected, identity_headers, trusted
 from brokerha.model.errors import ConfigurationError
+from tests.support.tls_door import TlsDoor, make_certificate
 
 WAIT_S = 10.0
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nBrokerha-Lsn: 7\r\n\r\nbody"
@@ -280,3 +281,24 @@ def test_a_certificate_that_is_not_trusted_is_told_with_what_to_do(monkeypatch: 
     monkeypatch.setattr(http.client.HTTPSConnection, "connect", connect)
     with pytest.raises(NotConnected, match=r"\(unable to get local issuer certificate\): .*BROKERHA_CA_FILE"):
         send(Connections({}, trusted({})), "https://localhost:1")
+
+
+def test_http_at_a_door_with_tls_is_told_as_such_and_nothing_was_sent(connections: Connections, tmp_path: Path) -> None:
+    # Nothing listens behind it, and nothing is to come through.
+    with TlsDoor(make_certificate(tmp_path, "localhost"), "127.0.0.1", 1) as door:
+        with pytest.raises(NotConnected, match="it takes TLS only: write https://") as told:
+            send(connections, f"http://127.0.0.1:{door.port}", b"body")
+        assert told.value.remedy is None
+
+
+def test_https_at_a_door_without_tls_is_told_as_such() -> None:
+    def refuse() -> None:
+        with listening.accept()[0] as connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=refuse, daemon=True).start()
+        with pytest.raises(NotConnected, match="it answers without TLS: write http://") as told:
+            send(Connections({}, trusted({})), f"https://127.0.0.1:{listening.getsockname()[1]}")
+    assert told.value.remedy is None

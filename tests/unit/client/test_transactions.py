@@ -93,6 +93,44 @@ def test_what_is_wrong_with_an_operation_is_told_and_nothing_is_committed(db: Se
     assert (served.front.results, served.front.transactions.open) == ([], {})
 
 
+def test_an_operation_that_is_refused_is_taken_out_and_the_others_stay(db: Session, served: Served) -> None:
+    with db.transaction() as tx:
+        tx.put("t", "before", "v")
+        tx.update("main", "INSERT")
+        tx.put("t", "after", "v")
+        tx.add("main", "nonsense")
+        with pytest.raises(errors.InvalidRequest, match=r"MALFORMED(?s:.*)this update main was taken out"):
+            tx.get("t", "before")
+        with pytest.raises(errors.InvalidRequest, match="this add main was taken out"):
+            tx.get("t", "before")
+        assert tx.range("t") == [(b"after", b"v"), (b"before", b"v")]
+
+    assert tx.committed is not None
+    assert served.front.keys == {("t", b"before"): b"v", ("t", b"after"): b"v"}
+
+
+def test_after_a_refused_commit_the_transaction_can_be_rolled_back(db: Session, served: Served) -> None:
+    tx = db.transaction().begin()
+    tx.update("main", "INSERT")
+    with pytest.raises(errors.InvalidRequest, match="MALFORMED"):
+        tx.commit()
+    tx.rollback()
+
+    assert served.front.transactions.open == {}
+
+
+def test_what_a_state_does_not_allow_takes_nothing_out(db: Session, served: Served) -> None:
+    tx = db.transaction().begin()
+    tx.put("t", "k", "v")
+    served.front.transactions.open[tx.txid].state = "prepared"
+    with pytest.raises(errors.WrongState):
+        tx.flush()
+    served.front.transactions.open[tx.txid].state = "open"
+    tx.commit()
+
+    assert served.front.keys == {("t", b"k"): b"v"}
+
+
 def test_a_failed_expectation_is_aborted_and_may_be_run_again(db: Session) -> None:
     with db.transaction() as tx:
         tx.expect_key("t", "k", "")
@@ -156,6 +194,12 @@ def test_after_the_end_nothing_can_be_done_with_it(db: Session) -> None:
     tx.rollback()
     with pytest.raises(errors.WrongState, match="over"):
         tx.put("t", "k", "v")
+
+
+@pytest.mark.parametrize("session", ["лес", "a\nb"])
+def test_a_session_that_no_header_can_hold_is_an_invalid_request(db: Session, session: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match="cannot be sent over HTTP, as Brokerha-Session: take printable characters"):
+        db.transaction(session=session).begin()
 
 
 def test_closing_the_connection_rolls_back_what_is_open(db: Session, served: Served) -> None:

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,8 +43,8 @@ class Site:
         for name in ("w1", "w2"):
             self.start_worker(name)
         config = MasterConfig(SyncConfig("m1", ("m1",)), FeedConfig(("w1", "w2"), dead_after_ms=1000))
-        wire = KombuTransport(self.url, "operated", "m1", 1, "master")
-        self.master = MasterNode(config, "operated", memory_log("m1", "journal"), wire, SystemClock(), self.settings("m1"))
+        self.wire = KombuTransport(self.url, "operated", "m1", 1, "master")
+        self.master = MasterNode(config, "operated", memory_log("m1", "journal"), self.wire, SystemClock(), self.settings("m1"))
         self.master.start()
 
     def start_worker(self, name: str) -> None:
@@ -128,6 +129,19 @@ def test_a_worker_that_dies_is_unknown_and_one_that_is_off_may_be_stopped(site: 
     assert site.row("w2")["reason"].startswith("not heard for ")
     site.command("worker-off", worker="w2")
     assert (site.row("w2")["state"], site.row("w2")["reason"]) == (states.OFF, "switched off; not heard")
+
+
+def test_of_a_silent_worker_nothing_is_said_while_the_broker_is_away(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.workers.pop("w2").stop(5)
+    until(lambda: site.row("w2")["state"] == states.UNKNOWN)
+    status = replace(site.wire.status(), state="waiting-for-broker", reason="nothing listens at 127.0.0.1:5672")
+    monkeypatch.setattr(site.wire, "status", lambda: status)
+    assert site.row("m1")["state"] == states.WAITING_FOR_BROKER
+    told = site.row("w2")
+    assert (told["reason"], told["action"]) == (
+        "nothing can be said of it: the node that tells this has no connection to the broker",
+        "start the broker first",
+    )
 
 
 def test_a_worker_is_added_and_removed_while_writes_go_on(site: Site) -> None:

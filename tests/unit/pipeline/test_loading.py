@@ -217,6 +217,12 @@ def test_a_load_has_the_id_of_its_files_and_options():
             "one of datatype and language",
         ),
         (PEOPLE + 'language = "en"\n', "an object is an IRI"),
+        (PEOPLE.replace(f"{XSD}integer", "xsd:intger"), f"datatype 'xsd:intger' is none of XML Schema: write {XSD}integer"),
+        (PEOPLE.replace(f"{XSD}integer", "xsd:integer"), f"is none of XML Schema: write {XSD}integer"),
+        (PEOPLE.replace(f"{XSD}integer", f"{XSD}datetime"), f"is none of XML Schema: write {XSD}dateTime"),
+        (PEOPLE.replace("XMLSchema#integer", "XMLSchema/integer"), f"is none of XML Schema: write {XSD}integer"),
+        (PEOPLE.replace(f"{XSD}integer", f"{XSD}number9"), f"write {XSD} and one of ENTITY, "),
+        (PEOPLE.replace(f"{XSD}integer", "integer"), "datatype 'integer' is no absolute IRI"),
         ('[keys]\ntable = "t"\nkey = "{id}"', "one of value"),
         (PRICES + '[csv]\ndelimiter = ";;"', "one character"),
         (PRICES + "[csv]\nline_breaks = 1", "true or false"),
@@ -227,6 +233,12 @@ def test_a_mistake_in_a_mapping_is_named(text, words):
     with pytest.raises(ConfigurationError, match=words) as caught:
         read_mapping(text, "people.toml")
     assert str(caught.value).startswith("people.toml: ")
+
+
+def test_a_datatype_of_somebody_else_is_taken_as_it_is():
+    mapping = read_mapping(PEOPLE.replace(f"{XSD}integer", "https://example.org/types#age"), "m")
+    assert mapping.quads is not None
+    assert mapping.quads.properties[1].datatype == "https://example.org/types#age"
 
 
 def test_a_mapping_that_cannot_be_read_is_named(tmp_path):

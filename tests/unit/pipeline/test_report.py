@@ -97,7 +97,7 @@ def test_a_running_sum_begins_with_what_was_before():
     assert running({-1: 100, 1: 5, 3: -2}, 7, BINS) == (7, 12, 12, 10)
 
 
-@pytest.mark.parametrize("text", ["yesterday", "", "2026-13-01"])
+@pytest.mark.parametrize("text", ["yesterday", "", "2026-13-01", "9999-12-31T23:59:59-14:00"])
 def test_a_time_that_is_none_is_refused_with_an_example(text: str):
     with pytest.raises(InvalidRequest, match="write 2026-05-01"):
         time_of(text)

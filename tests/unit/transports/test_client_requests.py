@@ -90,9 +90,10 @@ class TestWrites:
 
     def test_after_the_deadline_nobody_was_reached_if_nobody_can_have_taken_it(self):
         request, (future,) = writes("a", attempts=0)
-        request.expire("nothing listens there")
-        with pytest.raises(Unreachable, match="nothing listens there"):
+        request.expire("nothing listens there", "start it")
+        with pytest.raises(Unreachable, match="nothing listens there") as told:
             future.result(0)
+        assert told.value.remedy == "start it"
 
     def test_the_time_that_is_left_travels_with_the_message(self):
         request, _ = writes("a")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 from collections import Counter
@@ -14,8 +15,10 @@ from typing import Any
 import pytest
 
 from brokerha.cli.machine import supervising
+from brokerha.cli.machine import up as up_module
 from brokerha.cli.machine.supervising import Lines, Up
 from brokerha.cli.machine.up import node_command
+from brokerha.model.errors import ConfigurationError
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 
@@ -192,6 +195,20 @@ def test_with_restart_a_node_that_ended_is_started_again(config, tmp_path, capfd
     assert Up(config, command_of, restart=True, stop_timeout_s=WAIT_S).run() == 0
     assert started == ["m1", "m2", "w1", "w1"]
     assert "brokerha: starting w1 again" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("over", ["amqp://h/orders", "embedded://orders"])
+def test_who_answers_at_the_address_of_a_node_before_it_is_started_is_not_taken_for_it(tmp_path, monkeypatch, over):
+    # Given a node of another cluster at the address of a node
+    monkeypatch.setattr(Up, "run", lambda _self: pytest.fail("a node was started"))
+    monkeypatch.setattr(up_module, "_serve_embedded", lambda _cluster: pytest.fail("a node was started"))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        file = tmp_path / "cluster.toml"
+        file.write_text(f'[cluster]\nname = "orders"\nbroker = "{over}"\n[[master]]\nid = "m1"\nhttp = "{address}"\n')
+        # When the cluster is to be started, then nothing is
+        with pytest.raises(ConfigurationError, match=f"another process listens at {address} of m1"):
+            up_module.up(file)
 
 
 def test_lines_have_the_name_of_their_node_and_no_colours_outside_of_a_terminal(capsys):

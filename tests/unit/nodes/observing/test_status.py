@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from brokerha.model import states
 from brokerha.model.wire.messages import StatusReport
-from brokerha.nodes.observing.status import StatusGathering
+from brokerha.nodes.observing.status import StatusGathering, cut_off
 from brokerha.ports.transport import TransportStatus
 
 Report = tuple[str, list[dict[str, Any]]]
@@ -76,6 +78,15 @@ def test_a_master_that_cannot_be_asked_without_the_broker_is_not_told_to_be_star
         "cannot be asked: the node that tells this has no connection to the broker",
     )
     assert row["action"] == "start the broker first"
+
+
+@pytest.mark.parametrize(
+    ("state", "is_told"), [(states.UNKNOWN, False), (states.JOINING, False), (states.READY, True), (states.OFF, True)]
+)
+def test_without_the_broker_a_master_says_nothing_of_who_is_silent(state: str, is_told: bool):
+    row = {"id": "m1b", "role": "backup", **states.describe(state, "not heard any more")}
+    assert (cut_off(row) == row) is is_told
+    assert is_told or cut_off(row)["action"] == "start the broker first"
 
 
 def test_what_strangers_say_is_not_taken_in():

@@ -1,0 +1,112 @@
+"""Which argument is of a wrong type: what public methods of the client say instead of an error from deep inside.
+
+    @checked
+    class Reads:
+        def get(self, table: str, key_name: str | bytes) -> bytes | None: ...
+
+    reads.get(None, "k")          InvalidRequest: get: table is text, not None
+
+Annotations are the only list of what fits. They are looked at when a call has failed, so one that succeeds costs nothing more; a generator, which
+begins later, is looked at before.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, ParamSpec, TypeVar
+
+from brokerha.model.errors import InvalidRequest
+
+Kind = TypeVar("Kind")
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def _is_number(value: object) -> bool:
+    return hasattr(value, "__float__") and not isinstance(value, bool)
+
+
+def _is_whole(value: object) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+
+
+_TEXT: Final = ("text", lambda value: isinstance(value, str))
+_WHOLE: Final = ("a whole number", _is_whole)
+_LIST: Final = ("a list", _is_list)
+_FITS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
+    "str": _TEXT,
+    "TxId": _TEXT,
+    "NodeId": _TEXT,
+    "bytes": ("bytes", lambda value: isinstance(value, (bytes, bytearray, memoryview))),
+    "int": _WHOLE,
+    "Lsn": _WHOLE,
+    "float": ("a number", _is_number),
+    "bool": ("True or False", lambda value: isinstance(value, bool)),
+    "None": ("None", lambda value: value is None),
+    "Least": ("a whole number, 'latest' or None", lambda value: value is None or value == "latest" or _is_whole(value)),
+    "Readable": ("a binary file", lambda value: hasattr(value, "read")),
+    "Sequence": _LIST,
+    "Iterable": _LIST,
+    "dict": ("a dict", lambda value: isinstance(value, Mapping)),
+    "Callable": ("a function", callable),
+}
+"""By the name in an annotation: what a person calls it, and whether a value is one. What is not here fits always."""
+
+
+def checked(kind: type[Kind]) -> type[Kind]:
+    """The same class, whose public methods name the argument that is of a wrong type."""
+    for name, method in list(vars(kind).items()):
+        if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
+            setattr(kind, name, naming(method))
+    return kind
+
+
+def naming(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """The same function; raises InvalidRequest that names the argument that is of a wrong type."""
+    is_late = inspect.isgeneratorfunction(function)
+
+    @functools.wraps(function)
+    def call(*given: Arguments.args, **named: Arguments.kwargs) -> Result:
+        if is_late and (problem := _misfit(function, given, named)):
+            raise InvalidRequest(problem)
+        try:
+            return function(*given, **named)
+        except (TypeError, AttributeError, InvalidRequest):
+            if problem := _misfit(function, given, named):
+                raise InvalidRequest(problem) from None
+            raise
+
+    return call
+
+
+def _misfit(function: Callable[..., Any], given: tuple[Any, ...], named: Mapping[str, Any]) -> str:
+    """The first argument that its annotation does not allow; empty when there is none."""
+    signature = inspect.signature(function)
+    try:
+        bound = signature.bind(*given, **named)
+    except TypeError:
+        # Python says by itself which one is missing, or too much.
+        return ""
+    for name, value in bound.arguments.items():
+        parameter = signature.parameters[name]
+        alternatives = [each.partition("[")[0] for each in str(parameter.annotation).split(" | ")]
+        if not all(each in _FITS for each in alternatives):
+            continue
+        words, fits = zip(*(_FITS[each] for each in alternatives), strict=True)
+        for one in value if parameter.kind is parameter.VAR_POSITIONAL else (value,):
+            if not any(fit(one) for fit in fits):
+                listed = f"{', '.join(words[:-1])} or {words[-1]}" if words[1:] else words[0]
+                return f"{_name(function)}: {name} is {listed}, not {'None' if one is None else type(one).__name__}"
+    return ""
+
+
+def _name(function: Callable[..., Any]) -> str:
+    """Of a class, where the function makes one."""
+    path = function.__qualname__.split(".")
+    return path[-2] if path[-1] == "__init__" else path[-1]
