@@ -1,7 +1,7 @@
 """A large transaction: far more than one message holds, and all of it at one LSN, or nothing.
 
     with db.large_transaction() as tx:
-        tx.add("main", nquads)                    # any length; also remove, put, delete, publish
+        tx.add("main", nquads)                    # any length; also remove, put, delete, publish; clear at its beginning
         db.load("main", "people.nt.gz", inside=tx)
     tx.committed                                  # Written(txid, lsn, level)
 
@@ -35,7 +35,7 @@ from brokerha.model.operations import Operation, check_operations
 from brokerha.model.outside.levels import parse_ack
 from brokerha.model.requests import APPLIED_LEVEL
 from brokerha.model.reserved.pieces import PIECE, PIECE_BYTES, PUBLISH
-from brokerha.model.reserved.staging import COMMIT, DROP, PART_BYTES, STAGE, pause_s
+from brokerha.model.reserved.staging import CLEAR, COMMIT, DROP, PART_BYTES, STAGE, pause_s
 
 PART_OPERATIONS: Final = 1_000
 """A part ends with so many, or at `PART_BYTES`; a larger operation is a part of its own."""
@@ -104,6 +104,12 @@ class LargeTransaction:
         """Remove quads, as N-Quads of any length."""
         self._by_lines("remove", repository, nquads)
 
+    def clear(self, repository: str) -> None:
+        """Let all that a repository holds go first, in all graphs. Raises InvalidRequest after anything else."""
+        if self.parts or (self._waiting and self._waiting[-1][0] != CLEAR):
+            raise InvalidRequest("clear comes first in a large transaction")
+        self.write([(CLEAR, repository)])
+
     def put(self, table: str, key_name: str | bytes, value: str | bytes) -> None:
         """Put a value; text is taken as UTF-8."""
         self.write([("put", table, as_bytes(key_name), as_bytes(value))])
@@ -130,7 +136,7 @@ class LargeTransaction:
         self.write([(PUBLISH, queue, content_type, first, self.parts, size_bytes)])
 
     def write(self, operations: Iterable[Operation]) -> None:
-        """Add operations: add, remove, put, delete, publish (model/operations.py). Raises InvalidRequest, and what an earlier part came to."""
+        """Add operations: clear, add, remove, put, delete, publish (model/operations.py). Raises InvalidRequest, and what an earlier part came to."""
         for operation in operations:
             size_bytes = sum(len(item) for item in operation if isinstance(item, (str, bytes)))
             is_full = self._waiting_bytes + size_bytes > PART_BYTES or len(self._waiting) >= PART_OPERATIONS

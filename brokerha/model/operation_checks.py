@@ -31,7 +31,7 @@ SNAPSHOT: Final = "snapshot"
 _MESSAGE_ID: Final = re.compile(r"[!-~]{1,128}\.[1-9][0-9]{0,5}\Z")
 _RESERVED: Final = {about.TABLE: about.problem_of, settings.TABLE: settings.problem_of, claims.TABLE: claims.problem_of}
 """Tables whose keys and values are judged one by one."""
-_OF_A_REPOSITORY = frozenset({"update", "add", "remove", "create-repository", "remove-repository"})
+_OF_A_REPOSITORY = frozenset({"update", "add", "remove", "clear", "create-repository", "remove-repository"})
 OF_KEYS: Final = frozenset({"put", "delete"})
 _OF_QUEUES: Final = frozenset({"publish", "accept"})
 

@@ -6,6 +6,7 @@ workers look inside. Each operation is a list whose first item names it; unpacke
     ["update", repository, sparql]           a SPARQL 1.1 update request (one or more operations)
     ["add", repository, nquads]              quads to add, as N-Quads text; blank node labels are kept as they are
     ["remove", repository, nquads]           quads to remove, as N-Quads text
+    ["clear", repository]                    all quads of all graphs go; of a large transaction only as its beginning
     ["put", table, key, value]               key and value are bytes
     ["delete", table, key]                   one table is reserved for what is kept about repositories, one for what is prepared,
                                              one for snapshots (reserved/)
@@ -42,7 +43,8 @@ An **effect** is what executing it changed, at the smallest grain, so that apply
     ["create-repository", repository] ["remove-repository", repository]
     ["control-add", name, kind, target, text, expected] ["control-remove", name]
     ["publish", queue, message_id, content_type, body] ["accept", queue, message_id]
-    ["staged", transaction, parts, stores]   all that was staged takes place: parts are [lsn, messages before it], stores [kind, name] (unfolding.py)
+    ["staged", transaction, parts, stores]   all that was staged takes place: parts are [lsn, messages before it], stores [kind, name] or [kind, name,
+                                             quads that go before] (unfolding.py)
     ["by", user]
 
 Applying an effect twice is the same as applying it once. The effect of a transaction that changes nothing, or is rejected, says at most
@@ -103,6 +105,13 @@ class Remove(NamedTuple):
     repository: str
     text: str
     """N-Quads."""
+
+
+class Clear(NamedTuple):
+    """All quads of a repository go."""
+
+    kind: Literal["clear"]
+    repository: str
 
 
 class Put(NamedTuple):
@@ -207,8 +216,8 @@ class Staged(NamedTuple):
     name: TxId
     parts: tuple[tuple[Lsn, int], ...]
     """Where each was staged, and how many messages the parts before it publish."""
-    stores: tuple[tuple[str, str], ...]
-    """Kind and name of those that it may change."""
+    stores: tuple[tuple[str, str] | tuple[str, str, int], ...]
+    """Kind and name of those that it may change; of a repository that it empties also how many quads go."""
 
 
 class Cleared(NamedTuple):
@@ -333,7 +342,7 @@ class Published(NamedTuple):
     body: bytes
 
 
-OnQuads = Update | Add | Remove
+OnQuads = Update | Add | Remove | Clear
 OnKey = Put | Delete
 OfQueue = Published | Accept
 OnControl = ControlAdd | ControlRemove
@@ -363,6 +372,7 @@ _SHAPES: Final[dict[str, tuple[type[Checked], tuple[type, ...]]]] = {
     "update": (Update, (str, str)),
     "add": (Add, (str, str)),
     "remove": (Remove, (str, str)),
+    "clear": (Clear, (str,)),
     "put": (Put, (str, bytes, bytes)),
     "delete": (Delete, (str, bytes)),
     "snapshot": (MakeSnapshot, (str,)),

@@ -16,6 +16,8 @@ from brokerha.model.operations import (
     Add,
     Change,
     Checked,
+    Clear,
+    Cleared,
     Publish,
     Published,
     PublishPieces,
@@ -48,11 +50,13 @@ def operations_of(row: bytes) -> list[Checked]:
 def changes_in(name: TxId, row: bytes, published: int, *, with_quads: bool = True) -> Iterator[Change]:
     """What a part of a large transaction changes, by its row. ``published``: messages of the parts before it.
 
-    Without ``with_quads``, changes of repositories come without the quads.
+    Without ``with_quads``, changes of repositories come without the quads. How many quads go before, only the change of the whole transaction says.
     """
     for operation in operations_of(row):
         if isinstance(operation, ON_KEYS):
             yield operation
+        elif isinstance(operation, Clear):
+            yield Cleared("clear", operation.repository, 0)
         elif isinstance(operation, Publish):
             published += 1
             place = operation.queue, message_id(name, published)

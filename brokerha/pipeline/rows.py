@@ -19,7 +19,7 @@
 | `key` | binary | key of a table, or message id; null else |
 | `subject` `predicate` `object` `graph` | string | terms of a quad as N-Quads spells them; `graph` null for the default graph |
 | `value` | binary | value put, body published, or fields of a check or of a large transaction (msgpack list); of `clear` the number of quads that go, in digits; null else |
-| `content_type` | string | of a published message |
+| `content_type` | string | of a published message; `clear` for a large transaction that empties a repository first |
 | `tombstone` | bool | whether the change takes something away: `remove`, `delete`, `accept`, `drop`, `clear`, `uncheck` |
 | `item_high`, `item_low` | int64 | 128 bits that name the item that is changed (below), as two signed numbers |
 | `digest_high`, `digest_low` | int64 | the item's part of the fingerprint where the row alone tells it (quads, keys put, checks, repositories); else 0 |
@@ -50,7 +50,7 @@ import pyarrow as pa
 from brokerha.model.control import Check
 from brokerha.model.errors import ProtocolError
 from brokerha.model.fingerprints import DIGEST_BYTES
-from brokerha.model.operations import Published
+from brokerha.model.operations import Cleared, Published
 from brokerha.model.outside.authors import author_apart
 from brokerha.model.reserved.staging import part_of
 from brokerha.model.unfolding import changes_in
@@ -322,7 +322,9 @@ def _staged(rows: list[_Row], operation: int, change: _Change, _: dict[str, Any]
     _, name, *fields = change
     item = blake2b(b"S" + name.encode(), digest_size=DIGEST_BYTES).digest()
     value = msgpack.packb(fields)
-    rows.append((operation, 0, STAGED, name, STAGED, None, None, None, None, None, value, None, True, item, _NO_ITEM))
+    # So that a reader who looks for it need not unpack each.
+    mark = CLEAR if any(len(store) > 2 for store in fields[1]) else None
+    rows.append((operation, 0, STAGED, name, STAGED, None, None, None, None, None, value, mark, True, item, _NO_ITEM))
 
 
 def _nothing(rows: list[_Row], _operation: int, _change: _Change, _beginnings: dict[str, Any]) -> None:
@@ -366,12 +368,16 @@ def unfolded(commit: pa.RecordBatch, parts: pa.RecordBatch, columns: Sequence[st
     columns_of = [*(commit[name] for name in ("name", "value")), *(parts[name] for name in ("lsn", "key", "value"))]
     for name, fields, lsn, key, value in zip(*(column.to_pylist() for column in columns_of), strict=True):
         number = part_of(key)[1]
-        of_parts = msgpack.unpackb(fields)[0]
+        of_parts, stores = msgpack.unpackb(fields)
         if number > len(of_parts) or of_parts[number - 1][0] != lsn:
             counts.append(0)
             continue
         published, made = of_parts[number - 1][1], list[_Row]()
         for change in changes_in(name, value, published):
+            if isinstance(change, Cleared):
+                quads = next(store[2] for store in stores if store[:2] == [GRAPH, change.repository])
+                _clear(made, number, change._replace(quads=quads), beginnings)
+                continue
             published += isinstance(change, Published)
             makers[change[0]](made, published if isinstance(change, Published) else number, change, beginnings)
         rows += [(operation, part, *rest) for part, (operation, _, *rest) in enumerate(made)]

@@ -232,8 +232,9 @@ def history(log: DataFrame) -> tuple[DataFrame, bool]:
 
 
 def _folded_kinds(log: DataFrame) -> set[str]:
-    """Which there are of the kinds that say more in one row than about one item."""
-    return {row.kind for row in log.select("kind").filter(f.col("kind").isin(STAGED, CLEAR)).distinct().collect()}
+    """Which there are of the kinds that say more in one row than about one item, and what large transactions come to."""
+    of_log = log.select("kind", "content_type").filter(f.col("kind").isin(STAGED, CLEAR)).distinct().collect()
+    return {each for row in of_log for each in row if each is not None}
 
 
 def _beside_clears(log: DataFrame) -> DataFrame:

@@ -20,6 +20,7 @@ from brokerha.model.operation_checks import GRAPH, TABLE
 from brokerha.model.operations import (
     EXPECTATIONS,
     Add,
+    Clear,
     CreateRepository,
     Delete,
     Operation,
@@ -82,7 +83,7 @@ class ReadSet:
             match operation:
                 case Put() | Delete():
                     keys.setdefault(operation.table, set()).add(operation.key)
-                case Update() | Add() | Remove() | CreateRepository() | RemoveRepository():
+                case Update() | Add() | Remove() | Clear() | CreateRepository() | RemoveRepository():
                     repositories.add(operation.repository)
         return [piece for about, piece in self._found.items() if _is_written(about, keys, repositories)]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerha.model.operations import REJECTED
+from brokerha.model.operations import REJECTED, pack_operations
 from brokerha.model.reserved import branches
 from brokerha.ports.store import Store
 from brokerha.stores.execution.evaluation import CLEAR_ABOVE_CHARACTERS
@@ -88,3 +88,17 @@ class StoreClearContract:
         run(store, [("create-repository", "r"), ("add", "r", quads(A, f'<urn:s> <urn:p> "{"x" * CLEAR_ABOVE_CHARACTERS}"'))])
         assert effect(store, ("remove-repository", "r")) == [["clear", "r", 2], ["remove-repository", "r"]]
         assert store.recompute() == store.applied()
+
+    def test_it_is_an_operation_of_its_own(self, store: Store) -> None:
+        assert effect(full(store), ("add", "r", quads(C)), ("clear", "r"), ("add", "r", quads(C))) == [
+            ["clear", "r", 3],
+            ["quads", "r", [], [C]],
+        ]
+        assert effect(store, ("add", "r", quads(B)), ("clear", "r"), ("add", "r", quads(A))) == [["quads", "r", [C], [A]]]
+        assert run(store, [("clear", "nowhere")])[0].reason == "repository 'nowhere' does not exist"
+        assert store.recompute() == store.applied()
+
+    def test_an_open_transaction_sees_what_it_empties(self, store: Store) -> None:
+        pending = pack_operations([("add", "r", quads(C)), ("clear", "r"), ("add", "r", quads(B))])
+        text = read(full(store), "statements", "r", accept="application/n-quads", pending=pending, txid="t")
+        assert text.decode().splitlines() == [f"{B} ."]

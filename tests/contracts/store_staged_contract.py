@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from brokerha.model.errors import InvalidRequest
 from brokerha.model.etags import etag_of
 from brokerha.model.operations import APPLIED, REJECTED, Operation, Result, pack_operations, unpack_effect
 from brokerha.model.outside.authors import signed
@@ -118,6 +119,49 @@ class StoreStagedContract:
         assert store.applied() == store.recompute()
         run(store, [("add", "main", quads(C))])
         assert lines(reopened(store)) == [A, B, C]
+
+    def test_all_of_a_repository_is_replaced(self, store: Store, other: Store) -> None:
+        results = [
+            *run(store, [("create-repository", "r"), ("add", "r", quads(A, C)), ("add", "main", quads(A, IN_GRAPH))]),
+            stage(store, 2, ("add", "main", quads(C))),
+            stage(store, 1, ("clear", "main"), ("clear", "r"), ("put", "t", b"k", b"1"), ("add", "main", quads(A, B))),
+            # What others do before the commit goes as well.
+            *run(store, [("add", "main", quads(IN_GRAPH, C)), ("remove", "main", quads(A)), ("add", "r", quads(B))]),
+            commit(store, 2),
+            *run(store, [("add", "r", quads(B))]),
+        ]
+        assert [result.outcome for result in results] == [APPLIED] * 6
+        staged = unpack_effect(results[-2].effect)[0]
+        assert staged == ("staged", NAME, ((3, 0), (2, 0)), (("graph", "main", 2), ("graph", "r", 3), ("table", "t")))
+        other.apply(1, logged(results))
+        for each in (store, other):
+            assert (lines(each), lines(each, "r"), rows(each, "t")) == ([A, B, C], [B], [(b"k", b"1")])
+            assert each.applied() == each.recompute() == store.applied()
+
+    def test_what_is_emptied_goes_on_after_a_restart_and_when_it_is_made_anew(
+        self, store: Store, reopened: Callable[[Store], Store]
+    ) -> None:
+        run(store, [("create-repository", "r"), ("add", "r", quads(C))])
+        ok(stage(store, 1, ("clear", "r"), ("add", "r", quads(A)), ("remove", "r", quads(A))))
+        store = reopened(store)
+        ok(stage(store, 2, ("add", "r", quads(B))))
+        run(store, [("remove-repository", "r"), ("create-repository", "r"), ("add", "r", quads(A, C))])
+        ok(commit(store, 2))
+        store = reopened(store)
+        assert lines(store, "r") == [B]
+        assert store.applied() == store.recompute()
+
+    @pytest.mark.parametrize(
+        ("part", "operations"),
+        [
+            (2, [("clear", "main")]),
+            (1, [("add", "main", quads(A)), ("clear", "main")]),
+            (1, [("clear", "main"), ("put", "t", b"k", b""), ("clear", "r")]),
+        ],
+    )
+    def test_what_is_emptied_is_emptied_first(self, store: Store, part: int, operations: list[Operation]) -> None:
+        with pytest.raises(InvalidRequest, match="clear comes first in part 1 of a large transaction"):
+            stage(store, part, *operations)
 
     def test_a_repository_that_is_made_anew_meanwhile(self, store: Store) -> None:
         run(store, [("create-repository", "r"), ("add", "r", quads(A))])

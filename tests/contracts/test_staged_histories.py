@@ -12,6 +12,7 @@ from brokerha.model.operations import Operation, Result
 from brokerha.ports.store import Store
 from brokerha.stores.execution.worker_store import StoreOptions, WorkerStore
 from brokerha.stores.rdf import drafts
+from tests.contracts.store_clear_contract import ABOVE
 from tests.contracts.store_contract import lines, logged, quads, rows, run
 from tests.contracts.store_staged_contract import commit, drop, stage
 from tests.contracts.test_stores import LINES, QUEUES, TABLES
@@ -27,7 +28,10 @@ ON_STORES: list[st.SearchStrategy[Operation]] = [
 ]
 IN_PARTS = st.one_of(ON_STORES)
 OTHERS = st.one_of(
-    *ON_STORES, st.tuples(st.just("create-repository"), REPOSITORIES), st.tuples(st.just("remove-repository"), REPOSITORIES)
+    *ON_STORES,
+    st.tuples(st.just("create-repository"), REPOSITORIES),
+    st.tuples(st.just("remove-repository"), REPOSITORIES),
+    st.tuples(st.just("clear"), REPOSITORIES),
 )
 STEPS = st.lists(
     st.tuples(
@@ -38,10 +42,13 @@ STEPS = st.lists(
         st.lists(IN_PARTS, min_size=1, max_size=4),
         st.lists(OTHERS, min_size=1, max_size=3),
         st.sampled_from([1, 1, 1, 2]),
+        st.lists(st.tuples(st.just("clear"), REPOSITORIES), max_size=2),
     ),
     min_size=6,
     max_size=30,
 )
+
+History = tuple[str, str, list[Operation], list[Operation], int, list[Operation]]
 
 
 @pytest.fixture
@@ -55,38 +62,36 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(history=STEPS)
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_files_and_model_agree_when_drafts_take_in_what_others_change_at_once(
-    history: list[tuple[str, str, list[Operation], list[Operation], int]], tmp_path_factory: pytest.TempPathFactory
+    history: list[History], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     run_history(history, tmp_path_factory)
 
 
 @given(history=STEPS)
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_files_and_model_agree_on_large_transactions(
-    history: list[tuple[str, str, list[Operation], list[Operation], int]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_files_and_model_agree_on_large_transactions(history: list[History], tmp_path_factory: pytest.TempPathFactory) -> None:
     run_history(history, tmp_path_factory)
 
 
-def run_history(
-    history: list[tuple[str, str, list[Operation], list[Operation], int]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def run_history(history: list[History], tmp_path_factory: pytest.TempPathFactory) -> None:
     """Run it at both; a third applies the log, and keeps so little of it that its drafts have to be made anew now and then."""
     directory = tmp_path_factory.mktemp("staged")
-    short = StoreOptions(keep_results=1, flush_after_lsns=2)
-    files = WorkerStore(directory / "w1", cluster="orders", node="w1")
+    short = StoreOptions(keep_results=1, flush_after_lsns=2, clear_above_quads=ABOVE)
+    options = StoreOptions(clear_above_quads=ABOVE)
+    files = WorkerStore(directory / "w1", cluster="orders", node="w1", options=options)
     applying = WorkerStore(directory / "w2", cluster="orders", node="w2", options=short)
-    model, applied_model = MemoryStore(), MemoryStore()
+    model, applied_model = MemoryStore(ABOVE), MemoryStore(ABOVE)
     staged = {"x": 0, "y": 0}
     rounds = {"x": 0, "y": 0}
     try:
-        for kind, letter, operations, others, step in history:
+        for kind, letter, operations, others, step, clears in history:
             if kind == "restart":
                 files.close()
-                files = WorkerStore(directory / "w1", cluster="orders", node="w1")
+                files = WorkerStore(directory / "w1", cluster="orders", node="w1", options=options)
                 continue
             staged[letter] += step if kind == "stage" else kind == "message"
-            to_do = Step(kind, f"{letter}{rounds[letter] - (kind == 'accept')}", staged[letter], operations, others)
+            first = clears if staged[letter] == 1 else []
+            to_do = Step(kind, f"{letter}{rounds[letter] - (kind == 'accept')}", staged[letter], [*first, *operations], others)
             staged[letter] += kind == "message"
             first_lsn = model.applied().lsn + 1
             results = to_do.at(model)

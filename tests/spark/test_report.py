@@ -11,7 +11,7 @@ import pytest
 
 from brokerha.model import unfolding
 from brokerha.model.errors import InvalidRequest
-from brokerha.model.operations import Change, Published, Put, QuadsChanged, Staged, unpack_effect
+from brokerha.model.operations import Change, Cleared, Published, Put, QuadsChanged, Staged, unpack_effect
 from brokerha.model.outside.authors import taken_author
 from brokerha.model.reserved import staging
 from brokerha.pipeline import observations
@@ -97,6 +97,8 @@ def items_of(entries: Sequence[LogEntry], large: Staged) -> set[tuple[str, str, 
         for change in unfolding.changes_in(large.name, row.value, published):
             if isinstance(change, QuadsChanged):
                 items.update(("graph", change.repository, line) for line in (*change.removed, *change.added))
+            elif isinstance(change, Cleared):
+                items.add(("graph", change.repository, None))
             else:
                 items.add(("queue" if isinstance(change, Published) else "table", change[1], change[2:3]))
     return items

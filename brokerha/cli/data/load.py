@@ -2,7 +2,8 @@
 
 The client cuts the input into transactions and keeps several of them under way; this command opens the files, shows how far
 it is, and says what was done. A load as a whole is no transaction: when it fails, what came before stays. With ``--key`` the
-same load can be run again, and what was done before is not done twice. ``--atomic`` makes it one large transaction (client/large.py).
+same load can be run again, and what was done before is not done twice. ``--atomic`` makes it one large transaction (client/large.py), and
+``--replace`` one that begins by emptying the repository.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ def load(
     atomic: Annotated[
         bool, typer.Option("--atomic", help="All files as one transaction: all of it or nothing, up to 512 MiB.")
     ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="As --atomic, in place of all that the repository holds, in all graphs.")
+    ] = False,
 ) -> Answer:
     """Load RDF files into a repository: as many transactions, or as one with --atomic.
 
@@ -57,8 +61,10 @@ def load(
     for name in files:
         _check_readable(name)
     done: dict[int, Loaded] = {}
-    large = cluster.client.large_transaction(ack=ack, key=key) if atomic else None
+    large = cluster.client.large_transaction(ack=ack, key=key) if atomic or replace else None
     with large or nullcontext():
+        if large is not None and replace:
+            large.clear(repository)
         _load_files(cluster, files, syntax, repository, graph, ack, key, large, done)
     total = _total(done)
     if large is not None:

@@ -3,7 +3,7 @@
 A path like ``/tx`` is about many stores at once, so its role says little: who may write there must not create a repository by an operation,
 nor change one that he may only read. Each operation and each read is asked here what it needs:
 
-    update, add, remove                        write in its repository
+    update, add, remove, clear                 write in its repository
     create-repository, remove-repository       admin in it
     control-add, control-remove                admin
     put, delete                                write in the table; of what is kept about a repository (about.py): as its own path
@@ -30,7 +30,7 @@ from brokerha.model.operations import Operation, unpack_operations
 from brokerha.model.reserved import about
 
 _IN_STORES = {
-    "update": (GRAPH, WRITE), "add": (GRAPH, WRITE), "remove": (GRAPH, WRITE),
+    "update": (GRAPH, WRITE), "add": (GRAPH, WRITE), "remove": (GRAPH, WRITE), "clear": (GRAPH, WRITE),
     "create-repository": (GRAPH, ADMIN), "remove-repository": (GRAPH, ADMIN),
     "put": (TABLE, WRITE), "delete": (TABLE, WRITE), "expect-key": (TABLE, READ), "expect-range": (TABLE, READ),
     "publish": (QUEUE, WRITE), "publish-pieces": (QUEUE, WRITE), "accept": (QUEUE, WRITE),

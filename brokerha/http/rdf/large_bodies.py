@@ -1,6 +1,6 @@
 """Bodies that are longer than a transaction: taken in as they come, and all of them or nothing.
 
-    POST /repositories/{id}/statements     N-Triples, N-Quads ─┬─> parts of about 64 KiB, each staged ──> one commit (door/passing.py)
+    POST, PUT …/statements                 N-Triples, N-Quads ─┬─> parts of about 64 KiB, each staged ──> one commit (door/passing.py)
     POST an update                         one INSERT DATA ────┘
 
 Nothing of it is held for longer than its part takes, and a part is answered before the next one is read.
@@ -18,7 +18,7 @@ from brokerha.ingress.insert_data import InsertData
 from brokerha.ingress.rdf_bodies import Graph, context_text
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import TxId
-from brokerha.model.operations import BODY_LIMIT_BYTES
+from brokerha.model.operations import BODY_LIMIT_BYTES, Operation
 from brokerha.model.requests import Reply
 from brokerha.model.reserved.staging import PART_BYTES, SIZE_LIMIT_BYTES
 
@@ -30,13 +30,19 @@ def is_large(call: Call, media_type: str) -> bool:
     return rdf_bodies.is_of_lines(media_type) and is_long(call)
 
 
-async def add(call: Call, repository: str, media_type: str, contexts: Sequence[Graph], txid: TxId) -> Reply:
-    """Add what the body says, as one transaction. Raises InvalidRequest, TooLarge, and what writes raise."""
+async def add(
+    call: Call, repository: str, media_type: str, contexts: Sequence[Graph], txid: TxId, *, is_cleared: bool = False
+) -> Reply:
+    """Add what the body says, as one transaction, in place of everything if the repository is to be cleared first.
+
+    Raises InvalidRequest, TooLarge, and what writes raise.
+    """
     options = {
         "contexts": [context_text(graph) for graph in contexts],
         "keep_labels": call.parameters().flag("preserveNodeId"),
     }
-    return await _stage_all(call, repository, txid, _lines(call), media_type, options)
+    first: list[Operation] = [("clear", repository)] if is_cleared else []
+    return await _stage_all(call, repository, txid, _lines(call), media_type, options, first)
 
 
 async def insert(call: Call, repository: str, base_iri: str, txid: TxId) -> Reply:
@@ -45,7 +51,13 @@ async def insert(call: Call, repository: str, base_iri: str, txid: TxId) -> Repl
 
 
 async def _stage_all(
-    call: Call, repository: str, txid: TxId, documents: AsyncIterator[tuple[int, bytes]], media_type: str, options: dict[str, Any]
+    call: Call,
+    repository: str,
+    txid: TxId,
+    documents: AsyncIterator[tuple[int, bytes]],
+    media_type: str,
+    options: dict[str, Any],
+    first: Sequence[Operation] = (),
 ) -> Reply:
     async with Parts(call, txid) as parts:
         number = 0
@@ -57,7 +69,8 @@ async def _stage_all(
             except InvalidRequest as error:
                 raise InvalidRequest(f"{error} (counted from line {line} of the body)") from None
             if nquads:
-                await parts.stage([("add", repository, nquads)])
+                await parts.stage([*first, ("add", repository, nquads)])
+                first = ()
         async with naming_repository(call, repository):
             return await parts.commit()
 

@@ -4,7 +4,7 @@ Each writing request is one transaction. ``context`` chooses graphs (``null`` is
 goes before what the data themselves say, as in RDF4J.
 
     POST    RDF                       add                                 [add]; long lines of N-Triples and N-Quads in parts (large_bodies.py)
-    PUT     RDF                       clear all, or the contexts; add     [update CLEAR …, add]
+    PUT     RDF                       clear all, or the contexts; add     [clear or update CLEAR …, add]; long lines as with POST, if all goes
     DELETE  ?subj&pred&obj&context    remove what matches                 [update DELETE WHERE …] or [remove]
     POST    update                    SPARQL Update                       [update]
 """
@@ -63,10 +63,12 @@ async def put(call: Call) -> Answer:
     """Replace everything, or what is in the contexts, by RDF."""
     txid = begin_write(call)
     contexts = contexts_of(call.parameters().all("context"))
-    repository = call.path_text("id")
-    cleared = ("update", repository, clearing(contexts))
-    nquads = await _nquads(call, call.media_type(), contexts, txid)
-    operations: list[Operation] = [cleared, ("add", repository, nquads)] if nquads else [cleared]
+    repository, media_type = call.path_text("id"), call.media_type()
+    if not contexts and large_bodies.is_large(call, media_type):
+        return done(await large_bodies.add(call, repository, media_type, contexts, txid, is_cleared=True))
+    cleared: Operation = ("update", repository, clearing(contexts)) if contexts else ("clear", repository)
+    nquads = await _nquads(call, media_type, contexts, txid)
+    operations = [cleared, ("add", repository, nquads)] if nquads else [cleared]
     return await _write(call, operations, txid)
 
 

@@ -44,7 +44,8 @@ KINDS: Final = frozenset({STAGE, COMMIT, DROP})
 ONLY_STAGED: Final = frozenset({pieces.PIECE, pieces.PUBLISH})
 """Operations that only parts have."""
 ALL_KINDS: Final = KINDS | ONLY_STAGED
-STAGED_KINDS: Final = frozenset({"add", "remove", "put", "delete", "publish", *ONLY_STAGED})
+CLEAR: Final = "clear"
+STAGED_KINDS: Final = frozenset({"add", "remove", CLEAR, "put", "delete", "publish", *ONLY_STAGED})
 """Operations that a part may have."""
 NUMBER_BYTES: Final = 4
 _OWN: Final = "urn:brokerha:"
@@ -120,6 +121,9 @@ def order_problem(kinds: Sequence[str], operations: Sequence[Any]) -> str:
             return "a piece of a message is a part for itself"
         if others := sorted(set(rest[1:]) - STAGED_KINDS):
             return f"a part of a large transaction has {', '.join(sorted(STAGED_KINDS))}, and not {', '.join(others)}"
+        clears = [kind == CLEAR for kind in rest[1:]]
+        if any(clears) and (operations[0][2] > 1 or clears != sorted(clears, reverse=True)):
+            return "clear comes first in part 1 of a large transaction"
         own = next((row[1] for row in operations if row[0] in {"put", "delete"} and row[1].startswith(_OWN)), "")
         return f"table {own} is brokerha's own, and no part of a large transaction" if own else ""
     if rest == [DROP] or (rest[-1] == COMMIT and all(kind.startswith("expect-") for kind in rest[:-1])):

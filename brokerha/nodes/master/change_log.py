@@ -115,7 +115,7 @@ def changes_of(lsn: Lsn, txid: TxId, effect: bytes) -> list[PublishedChange]:
     for change in changes:
         if change[0] == "staged":
             # What a large transaction changes is too much for messages: followers are told where to look.
-            keys = [f"{kind}.{_FOREIGN.sub('_', name)}.{_ON_STORES[kind]}" for kind, name in change[3]]
+            keys = [f"{kind}.{_FOREIGN.sub('_', name)}.{_ON_STORES[kind]}" for kind, name, *_ in change[3]]
             found += [PublishedChange(lsn, txid, key, b"", user) for key in keys]
             continue
         body: bytes = msgpack.packb(change)

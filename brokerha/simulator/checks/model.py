@@ -25,6 +25,7 @@ from brokerha.model.operations import (
     By,
     Change,
     Checked,
+    Clear,
     CommitStaged,
     Delete,
     ExpectKey,
@@ -150,9 +151,11 @@ class Model:
 
     def _disturbs(self, operations: list[Checked], *, is_branch: bool = False) -> bool:
         """Whether they change what a prepared branch reads or writes; of a branch also whether they read what one writes."""
-        if any(isinstance(each, Update) for each in operations):
+        if any(isinstance(each, (Update, Clear)) for each in operations):
             held = {quad for kept in self.prepared.values() for kind, _, quad in _items(kept) if kind == "quad"}
-            if held if len(self.quads) > CLEAR_ABOVE_QUADS else held & self.quads:
+            # A large transaction never names what goes.
+            is_unnamed = len(self.quads) > CLEAR_ABOVE_QUADS or any(isinstance(each, Clear) for each in operations)
+            if held if is_unnamed else held & self.quads:
                 return True
         return any(
             _items(operations, writes=True) & _items(kept) or (is_branch and _items(operations) & _items(kept, writes=True))
@@ -195,8 +198,8 @@ class Model:
         match operation:
             case Add():
                 self._add(operation.text)
-            case Update():
-                # The only one that there is: it takes everything.
+            case Update() | Clear():
+                # The only update that there is takes everything.
                 self._fingerprint ^= quads_digest("main", self.quads)
                 self.quads.clear()
             case Publish():

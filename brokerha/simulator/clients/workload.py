@@ -103,6 +103,8 @@ class Clients:
         planned: list[tuple[float, TxId, list[Operation]]] = []
         for part in range(1, parts + 1):
             operations: list[Operation] = [("stage", name, part)]
+            if part == 1 and number % 3 == 0:
+                operations.append(("clear", "main"))
             for _ in range(rng.randint(1, 3)):
                 value = b"%s.%d" % (name.encode(), rng.randrange(5))
                 operations.append(

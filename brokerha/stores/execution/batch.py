@@ -344,8 +344,8 @@ class Batch:
         lsns = self._parts.committed(last, txid, by)
         self._judged_beside(txid, list(enumerate(operations[:-1], 1)))
         rows = part_rows(self._stored, last.name, last.parts)
-        listed = self._repositories.listed
-        found = judged(last.name, lsns, rows, self._prepared, self._suite, self._snapshots, listed)
+        held = {name: repository.items for name, repository in self._repositories.listed.items()}
+        found = judged(last.name, lsns, rows, self._prepared, self._suite, self._snapshots, held)
         transaction = self._begun()
         new = sum(not self._queues.is_known(transaction, queue) for queue in found.named(QUEUE))
         check_room(new, self._queues.number(transaction))
@@ -387,16 +387,16 @@ class Batch:
             repository.engine.flush()
             repository.flushed_position = repository.base_lsn = lsn
             before = self._repositories.listed[repository.name]
-            repository.items = before.items + draft.items
-            repository.digest = before.digest ^ draft.digest
+            repository.items = draft.items if draft.is_cleared else before.items + draft.items
+            repository.digest = draft.digest if draft.is_cleared else before.digest ^ draft.digest
             self._repositories.replace(repository)
-            self._count((draft.digest, draft.items))
+            self._count((before.digest ^ repository.digest, repository.items - before.items))
         self._drafts.taken(staged.name)
         rows = part_rows(self._stored, staged.name, len(staged.parts))
         for change in changes_of_parts(staged, rows, with_quads=False):
-            if not isinstance(change, QuadsChanged):
+            if not isinstance(change, (QuadsChanged, Cleared)):
                 self._make(change, lsn)
-        self._changes.note_stores(staged.stores, lsn)
+        self._changes.note_stores((store[:2] for store in staged.stores), lsn)
 
     def commit(self) -> None:
         """Make everything so far durable and hand it on. Raises StoreError."""

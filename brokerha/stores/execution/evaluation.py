@@ -23,6 +23,7 @@ from brokerha.model.operations import (
     Add,
     Change,
     Checked,
+    Clear,
     Cleared,
     ControlAdd,
     ControlRemove,
@@ -118,7 +119,7 @@ class Evaluation:
                 self._create(operation.repository)
             case RemoveRepository():
                 self._remove(operation.repository)
-            case Update() | Add() | Remove():
+            case Update() | Add() | Remove() | Clear():
                 self.presence.check(operation.repository)
                 self._waiting.setdefault(operation.repository, []).append((number, operation))
 

@@ -34,6 +34,7 @@ from brokerha.model.operations import (
     Add,
     Change,
     Checked,
+    Clear,
     Cleared,
     CommitStaged,
     ControlAdd,
@@ -267,7 +268,7 @@ def _relied_upon(operation: Checked, lines_of: Callable[[str], Iterable[str]]) -
             yield "exists", operation.repository
             for line in lines_of(operation.text):
                 yield "quad", operation.repository, line
-        case Update():
+        case Update() | Clear():
             yield "exists", operation.repository
         case ExpectRange():
             yield TABLE_KIND, operation.table

@@ -10,7 +10,7 @@ Depends on the content and the transaction alone, so that every site rejects wit
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -26,6 +26,7 @@ from brokerha.model.operations import (
     By,
     Change,
     Checked,
+    Cleared,
     CommitStaged,
     Delete,
     DropStaged,
@@ -280,7 +281,7 @@ class Judged(NamedTuple):
 
     def named(self, kind: str) -> set[str]:
         """The stores of a kind that it may change."""
-        return {name for each, name in self.change.stores if each == kind}
+        return {store[1] for store in self.change.stores if store[0] == kind}
 
 
 def judged(
@@ -290,14 +291,15 @@ def judged(
     prepared: Prepared,
     suite: Suite,
     snapshots: Snapshots,
-    listed: Container[str],
+    held: Mapping[str, int],
 ) -> Judged:
     """A large transaction of these parts. Raises Rejected when anything speaks against it, but for queues and checks.
 
-    ``listed`` are the repositories that there are.
+    ``held``: how many quads each repository holds now.
     """
     parts: list[tuple[Lsn, int]] = []
-    stores: set[tuple[str, str]] = set()
+    stores: dict[tuple[str, str], bool] = {}
+    """Whether it empties each first."""
     keys: dict[bytes, OnKey] = {}
     bodies: list[Body] = []
     published = 0
@@ -305,7 +307,7 @@ def judged(
     for lsn, row in zip(lsns, rows, strict=True):
         parts.append((lsn, published))
         for change in changes_in(name, row, published, with_quads=is_held):
-            stores.add((STORE_OF[change[0]], change[1]))
+            stores.setdefault((STORE_OF[change[0]], change[1]), isinstance(change, Cleared))
             if isinstance(change, Published):
                 published += 1
                 if pieces := pieces_of(change.content_type, change.body):
@@ -315,7 +317,7 @@ def judged(
             if is_held:
                 prepared.judge([change])
     for kind, store in sorted(stores):
-        if kind == GRAPH and store not in listed:
+        if kind == GRAPH and store not in held:
             raise Rejected(f"repository {store!r} does not exist")
         if kind == TABLE_KIND and snapshots.chain(store):
             raise Rejected(f"a snapshot shows table {store!r}: drop it, or write the table by smaller transactions")
@@ -324,7 +326,8 @@ def judged(
     ranges = sorted((body.first, body.last) for body in bodies)
     if any(last >= first for (_, last), (first, _) in pairwise(ranges)):
         raise Rejected("two messages have the same pieces: stage the pieces of each for itself")
-    return Judged(Staged("staged", name, tuple(parts), tuple(sorted(stores))), keys, bodies)
+    named = tuple((*store, held[store[1]]) if is_cleared else store for store, is_cleared in sorted(stores.items()))
+    return Judged(Staged("staged", name, tuple(parts), named), keys, bodies)
 
 
 def _known(value: bytes) -> _Known:

@@ -6,6 +6,8 @@
     commit            what they changed is made in the draft, too, unless the transaction says what becomes of that quad;
                       then the draft is the repository
 
+Of a repository that the transaction empties first, the draft begins empty, and nothing that others change has to be made in it.
+
 A draft is not durable and nobody reads it: after a restart, and whenever a batch failed, it is made anew from the parts in the reserved
 table. What comes out depends on nothing but these and the content: the same net change, whenever the draft was begun.
 """
@@ -17,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator
 import msgpack
 
 from brokerha.model.ids import Lsn, TxId
-from brokerha.model.operations import Add, Checked, QuadsChanged, Remove, unpack_effect
+from brokerha.model.operations import Add, Checked, Clear, QuadsChanged, Remove, unpack_effect
 from brokerha.model.unfolding import lines_of
 from brokerha.stores.comparing.fingerprint import quads_digest
 from brokerha.stores.rdf.change import PendingQuads, QuadChange
@@ -40,16 +42,18 @@ _OF_QUADS = msgpack.packb("quads")
 class Draft:
     """One repository as one large transaction leaves it."""
 
-    __slots__ = ("_unflushed", "digest", "items", "lsn", "origin", "repository")
+    __slots__ = ("_unflushed", "digest", "is_cleared", "items", "lsn", "origin", "repository")
 
-    def __init__(self, repository: Repository, origin: str, lsn: Lsn) -> None:
+    def __init__(self, repository: Repository, origin: str, lsn: Lsn, *, is_cleared: bool) -> None:
         self.repository = repository
         self.origin = origin
         """Directory of the repository that it is a copy of."""
+        self.is_cleared = is_cleared
+        """Whether it began empty: then it is what the repository is afterwards, whatever that held."""
         self.lsn = lsn
         """Up to which it holds what others changed."""
         self.digest = 0
-        """What the transaction does to the fingerprint."""
+        """What the transaction does to that of the repository's quads."""
         self.items = 0
         """And to the number of quads."""
         self._unflushed = 0
@@ -137,28 +141,33 @@ class Drafts:
     def _make(self, known: _Transaction, part: Part, last: int, lsn: Lsn) -> None:
         while known.made < last and (operations := part(known.made + 1)) is not None:
             for operation in operations:
-                if not isinstance(operation, (Add, Remove)):
+                if not isinstance(operation, (Clear, Add, Remove)):
                     continue
-                if operation.repository in self._repositories.listed:
-                    self._draft(known, operation.repository, lsn).make(operation)
-                else:
+                if operation.repository not in self._repositories.listed:
                     known.is_short = True
+                    continue
+                draft = self._draft(known, operation.repository, lsn, is_cleared=isinstance(operation, Clear))
+                if not isinstance(operation, Clear):
+                    draft.make(operation)
             known.made += 1
 
-    def _draft(self, known: _Transaction, repository: str, lsn: Lsn) -> Draft:
+    def _draft(self, known: _Transaction, repository: str, lsn: Lsn, *, is_cleared: bool) -> Draft:
         draft = known.drafts.get(repository)
         if draft is None:
             origin = self._repositories.listed[repository].directory
-            draft = Draft(self._repositories.draft(repository, lsn), origin, lsn)
-            known.drafts[repository] = draft
+            copy = self._repositories.draft(repository, lsn, is_empty=is_cleared)
+            draft = known.drafts[repository] = Draft(copy, origin, lsn, is_cleared=is_cleared)
         return draft
 
     def _follow(self, known: _Transaction, part: Part, effects: Effects, lsn: Lsn) -> bool:
         """Make what others changed in all drafts; False when that cannot be known."""
         listed = self._repositories.listed
         for repository, draft in known.drafts.items():
-            if repository not in listed or listed[repository].directory != draft.origin:
+            if repository not in listed or (listed[repository].directory != draft.origin and not draft.is_cleared):
                 return False
+            if draft.is_cleared:
+                draft.lsn = lsn
+                continue
             others, reached = PendingQuads(), draft.lsn
             for effect in effects(draft.lsn + 1):
                 reached += 1

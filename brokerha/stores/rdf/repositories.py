@@ -127,12 +127,15 @@ class Repositories:
         """Take a repository out of the list; its files go once that is committed."""
         self._retired.append(self.listed.pop(name))
 
-    def draft(self, name: str, lsn: Lsn) -> Repository:
-        """A copy of a repository, all of it committed at ``lsn``, that nobody knows of until `replace`. Raises StoreError."""
+    def draft(self, name: str, lsn: Lsn, *, is_empty: bool = False) -> Repository:
+        """A copy of a repository, all of it committed at ``lsn``, or an empty one, that nobody knows of until `replace`. Raises StoreError."""
         listed = self.listed[name]
-        invariant(not listed.pending, "a copy is made of what is committed", repository=name, lsn=lsn)
         directory = f"{name}.{self._next_number}"
         self._next_number += 1
+        if is_empty:
+            state = RepositoryState(directory, flushed_position=0, base_lsn=lsn, items=0)
+            return Repository(name, self._open_engine(self._home / directory), state)
+        invariant(not listed.pending, "a copy is made of what is committed", repository=name, lsn=lsn)
         listed.engine.backup(self._home / directory)
         state = RepositoryState(
             directory, flushed_position=0, base_lsn=lsn, items=listed.items, digest=packed_digest(listed.digest)

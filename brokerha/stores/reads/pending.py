@@ -22,6 +22,7 @@ from brokerha.model.operations import (
     Accept,
     Add,
     Checked,
+    Clear,
     CreateRepository,
     Delete,
     OnQuads,
@@ -70,7 +71,7 @@ class Pending:
                     self.keys[row_key_of(operation.table, operation.key)] = operation.after
                 case Publish() | Accept():
                     self._on_queue(number, operation)
-                case CreateRepository() | RemoveRepository() | Update() | Add() | Remove():
+                case CreateRepository() | RemoveRepository() | Update() | Add() | Remove() | Clear():
                     self._on_repository(number, operation)
 
     @classmethod

@@ -15,7 +15,7 @@ from pyoxigraph import NamedNode
 
 from brokerha.model.errors import InvalidRequest, Rejected
 from brokerha.model.ids import Timestamp, TxId
-from brokerha.model.operations import OnQuads
+from brokerha.model.operations import Clear, OnQuads
 from brokerha.stores.rdf.change import change_text, read_nquads
 from brokerha.stores.rdf.terms import Function, Graph
 from brokerha.stores.sparql.functions import FreshFunctions, seed_of
@@ -70,6 +70,9 @@ class ScratchText:
                 raise InvalidRequest(f"the operations of the transaction cannot be evaluated: {error}") from None
 
     def _add(self, number: int, operation: OnQuads) -> None:
+        if isinstance(operation, Clear):
+            self._pieces.append("CLEAR SILENT ALL;\n")
+            return
         kind, text = operation.kind, operation.text
         if kind != "update":
             quads = read_nquads(text).values()

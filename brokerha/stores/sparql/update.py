@@ -28,7 +28,7 @@ from pyoxigraph import DefaultGraph, NamedNode, Quad, Store
 
 from brokerha.model.errors import TOO_MUCH, InvalidRequest, Rejected
 from brokerha.model.ids import Timestamp, TxId
-from brokerha.model.operations import BODY_LIMIT_BYTES, EFFECT_LIMIT_BYTES, OnQuads
+from brokerha.model.operations import BODY_LIMIT_BYTES, EFFECT_LIMIT_BYTES, Add, Clear, OnQuads, Remove, Update
 from brokerha.stores.rdf.change import (
     AS_BLANK_FUNCTIONS,
     PendingQuads,
@@ -79,15 +79,18 @@ class UpdateRun:
         self._prologue = ""
 
     def add(self, operation: OnQuads, txid: TxId, timestamp: Timestamp, number: int) -> None:
-        """Take in an ``update``, ``add`` or ``remove``. Raises Rejected, StoreError."""
-        kind, text = operation.kind, operation.text
+        """Take in an operation. Raises Rejected, StoreError."""
         try:
-            if kind == "add":
-                self._data(DataStep(added=read_nquads(text)))
-            elif kind == "remove":
-                self._data(DataStep(removed=read_nquads(text)))
-            else:
-                self._update(text, txid, timestamp, number)
+            match operation:
+                case Add():
+                    self._data(DataStep(added=read_nquads(operation.text)))
+                case Remove():
+                    self._data(DataStep(removed=read_nquads(operation.text)))
+                case Clear():
+                    self.finish()
+                    self._clear("ALL")
+                case Update():
+                    self._update(operation.text, txid, timestamp, number)
         except InvalidRequest as error:
             raise Rejected(str(error)) from None
 

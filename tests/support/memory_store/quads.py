@@ -9,6 +9,7 @@ from brokerha.model.operations import (
     Add,
     Change,
     Checked,
+    Clear,
     Cleared,
     ControlAdd,
     ControlRemove,
@@ -81,6 +82,8 @@ def changes_of_repositories(
             case Update():
                 on(operation.repository)
                 raise Rejected(NO_SPARQL)
+            case Clear():
+                on(operation.repository).clear(clear_above)
             case Add() | Remove():
                 on(operation.repository).change(operation.kind, lines_of(operation.text))
     changes: list[Change] = [CreateRepository("create-repository", name) for name in presence.created()]

@@ -9,6 +9,7 @@ from typing import Any
 import msgpack
 
 from brokerha.model.errors import InvalidRequest, NotFound, Rejected, UnknownRepository
+from brokerha.model.operations import Clear
 from brokerha.model.reserved import about, claims, settings
 from brokerha.ports.store import ReadAnswer
 from brokerha.stores.comparing.digests import Walk, walk_of
@@ -200,7 +201,10 @@ def _lines(image: MemoryImage, name: str, pending: Pending) -> set[str]:
         for _, operation in on.operations:
             if operation[0] == "update":
                 raise InvalidRequest(NO_SPARQL)
-            change.change(operation[0], lines_of(operation[2]))
+            if isinstance(operation, Clear):
+                change.removed, change.added = set(lines), set()
+            else:
+                change.change(operation[0], lines_of(operation[2]))
     except Rejected as error:
         raise InvalidRequest(str(error)) from None
     return (lines - change.removed) | change.added

@@ -265,7 +265,8 @@ class MemoryStore:
         lsns = parts.committed(last, txid, by)
         self._judged_beside(txid, operations[:-1])
         rows = part_rows(image.keys.get, last.name, last.parts)
-        found = judged(last.name, lsns, rows, self._prepared, image.suite, self._snapshots, image.repositories)
+        held = {name: len(lines) for name, lines in image.repositories.items()}
+        found = judged(last.name, lsns, rows, self._prepared, image.suite, self._snapshots, held)
         check_room(len(found.named(QUEUE) - image.queues.keys()), len(image.queues))
         changes: list[Change] = [QuadsChanged("quads", name, (), ()) for name in found.named(GRAPH)]
         self._judge(ControlChange(image.suite), found.keys, changes)

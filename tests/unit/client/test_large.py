@@ -58,6 +58,20 @@ def test_all_of_it_takes_place_at_one_lsn(db: Client) -> None:
     assert left(db) == 0
 
 
+def test_it_takes_the_place_of_all_that_was_there(db: Client) -> None:
+    db.write([("add", "main", lines(0, 50))])
+    with db.large_transaction() as tx:
+        tx.clear("main")
+        tx.add("main", lines(40, 200))
+        db.write([("add", "main", lines(1000, 5))])
+    assert size(db) == 200
+    tx = db.large_transaction()
+    tx.put("t", "k", "1")
+    with pytest.raises(InvalidRequest, match="clear comes first in a large transaction"):
+        tx.clear("main")
+    tx.drop()
+
+
 def test_an_exception_drops_it(db: Client) -> None:
     tx = db.large_transaction()
     with contextlib.suppress(ZeroDivisionError), tx:

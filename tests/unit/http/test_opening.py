@@ -17,7 +17,7 @@ from brokerha.http.door.server import HttpServer
 from brokerha.http.guard.users import UsersFile, parse_users
 from brokerha.http.opening import open_door
 from brokerha.http.replaced import LOOK_EVERY_S
-from brokerha.model.errors import BrokerhaError, ConfigurationError
+from brokerha.model.errors import BrokerhaError, ConfigurationError, Unreachable
 from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from tests.support.free_ports import free_ports
@@ -232,7 +232,7 @@ def test_a_door_without_tls_is_told_apart_from_a_node_that_does_not_run() -> Non
         serving.start()
         with (
             brokerha.connect(f"https://127.0.0.1:{server.server_port}") as db,
-            pytest.raises(BrokerhaError, match="it answers without TLS: write http://") as caught,
+            pytest.raises(Unreachable, match="it answers without TLS: write http://") as caught,
         ):
             db.get("t", b"k", timeout=2)
         server.shutdown()

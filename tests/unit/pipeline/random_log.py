@@ -64,6 +64,8 @@ def of_large(lsn: int, keys: int) -> tuple[str, list[Operation]] | None:
         each for each in some if each[0] in {"put", "delete", "publish"} or (each[0] in {"add", "remove"} and each[1] == "main")
     ]
     part = lsn % 27 // 9 + 1
+    if part == 1 and lsn // 27 % 3 == 2:
+        written = [("clear", "main"), *written]
     if lsn // 27 % 2:
         # Every second one has a message in a piece, too.
         message = ("publish-pieces", "p", "text/plain", 1, 1, lsn // 27)

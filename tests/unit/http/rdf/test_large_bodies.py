@@ -52,6 +52,19 @@ def test_a_long_body_is_one_transaction(http: httpx2.Client) -> None:
     assert (size(http), staged(http)) == (1000, 0)
 
 
+def test_a_long_body_replaces_everything(http: httpx2.Client) -> None:
+    assert post(http, lines(0, 100)).status_code == 204
+    answer = http.put("/repositories/main/statements", content=lines(50, 1000), headers={"Content-Type": LINES})
+    assert answer.status_code == 204, answer.text
+    assert (size(http), staged(http)) == (1000, 0)
+    wrong = http.put("/repositories/main/statements", content=lines(0, 500) + "this is none\n", headers={"Content-Type": LINES})
+    assert wrong.status_code == 400
+    assert (size(http), staged(http)) == (1000, 0)
+    short = http.put("/repositories/main/statements", content=lines(0, 3), headers={"Content-Type": LINES})
+    assert short.status_code == 204
+    assert size(http) == 3
+
+
 def test_blank_nodes_are_the_same_in_all_parts_and_in_no_other_body(http: httpx2.Client) -> None:
     body = "_:a <urn:p> _:b .\n" + lines(0, 300) + "_:a <urn:p> _:b .\n_:b <urn:q> _:a .\n"
     assert post(http, body).status_code == 204
