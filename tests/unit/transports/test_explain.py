@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from amqp.exceptions import AccessRefused, ResourceLocked
+import pytest
+from amqp.exceptions import AccessRefused, NotAllowed, ResourceLocked
 
+from brokerha.model import states
 from brokerha.transports.rabbitmq.addresses import parse_addresses
-from brokerha.transports.rabbitmq.connecting import explain
+from brokerha.transports.rabbitmq.connecting import explain, no_broker
 
 (ADDRESS,) = parse_addresses("amqp://guest:guest@127.0.0.1:5672/x")
 
@@ -21,3 +23,27 @@ def test_an_inbox_that_is_taken_may_be_taken_by_this_node_itself() -> None:
 def test_a_refusal_of_rights_is_told_as_one() -> None:
     refused = AccessRefused("ACCESS_REFUSED - access to queue 'brokerha.m1.sync' refused for user 'x'")
     assert explain(refused, ADDRESS).startswith("the broker refuses ")
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        AccessRefused("ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN"),
+        NotAllowed("NOT_ALLOWED - vhost x not found"),
+        NotAllowed("NOT_ALLOWED - access to vhost 'x' refused for user 'guest'"),
+    ],
+)
+def test_who_is_refused_is_not_told_to_start_the_broker(refusal: Exception) -> None:
+    # Neither by a command, even where another address of the broker is away, nor by the status of a node
+    reason, away = explain(refusal, ADDRESS), explain(ConnectionRefusedError(), ADDRESS)
+    action = states.describe(states.WAITING_FOR_BROKER, reason)["action"]
+    for remedy in (no_broker(reason).remedy, no_broker(away, reason).remedy, action):
+        assert (remedy or "").startswith(
+            "correct the user, the password or the virtual host of its address, or give the user its rights"
+        )
+
+
+def test_who_finds_none_is_told_to_start_it() -> None:
+    away = explain(ConnectionRefusedError(), ADDRESS)
+    assert (no_broker(away).remedy or "").startswith("start the broker")
+    assert states.describe(states.WAITING_FOR_BROKER, away)["action"].startswith("start the broker")
