@@ -402,7 +402,7 @@ def explain(error: BaseException, address: Address) -> str:
             f"if it stays, another process runs under the id, stop one of the two ({error.reply_text})"
         )
     if isinstance(error, (AccessRefused, NotAllowed)):
-        return f"{BROKER_REFUSES} {address}: {error.reply_text}"
+        return f"{BROKER_REFUSES} {address}: {error.reply_text}".rstrip(".")
     if problem := foreign(error, address):
         return problem
     if isinstance(error, AMQPError):

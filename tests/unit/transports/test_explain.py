@@ -28,7 +28,7 @@ def test_a_refusal_of_rights_is_told_as_one() -> None:
 @pytest.mark.parametrize(
     "refusal",
     [
-        AccessRefused("ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN"),
+        AccessRefused("ACCESS_REFUSED - Login was refused. For details see the broker logfile."),
         NotAllowed("NOT_ALLOWED - vhost x not found"),
         NotAllowed("NOT_ALLOWED - access to vhost 'x' refused for user 'guest'"),
     ],
@@ -37,6 +37,7 @@ def test_who_is_refused_is_not_told_to_start_the_broker(refusal: Exception) -> N
     # Neither by a command, even where another address of the broker is away, nor by the status of a node
     reason, away = explain(refusal, ADDRESS), explain(ConnectionRefusedError(), ADDRESS)
     action = states.describe(states.WAITING_FOR_BROKER, reason)["action"]
+    assert not reason.endswith(".")
     for remedy in (no_broker(reason).remedy, no_broker(away, reason).remedy, action):
         assert (remedy or "").startswith(
             "correct the user, the password or the virtual host of its address, or give the user its rights"
