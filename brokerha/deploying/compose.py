@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,8 @@ BROKER_IMAGE: Final = "rabbitmq:4.2.2-management"
 COMPOSE: Final = Path("compose.yaml")
 CLUSTER_FILE: Final = "/etc/brokerha/cluster.toml"
 DATA: Final = "/var/lib/brokerha"
+BACKUPS: Final = "/var/lib/brokerha-backups"
+"""Where the folder of backups is mounted that the cluster file names; without one they are in the volume of their worker."""
 AMQP_PORT: Final = 5672
 DASHBOARD_PORT: Final = 15672
 PLUGINS: Final = ("rabbitmq_management", "rabbitmq_prometheus")
@@ -80,7 +83,9 @@ def compose_plan(config: ClusterConfig, folder: Path, secrets: Path) -> Plan:
         File(Path("rabbitmq.conf"), filled("rabbitmq.conf")),
         File(Path("enabled_plugins"), f"[{','.join(plugins)}].\n"),
     )
+    made = f"mkdir -p -m 0700 {shlex.quote(str(config.backups_directory.absolute()))}   # of backups; docker would make it for root"
     steps = (
+        *([made] if config.backup_folder.parts else []),
         "export BROKERHA_UID=$(id -u) BROKERHA_GID=$(id -g)   # who may read the secrets",
         f"docker build -t {image()} -f docker/Dockerfile .   # in a clone of the project",
         f"docker compose -f {folder / COMPOSE} up -d",
@@ -160,6 +165,10 @@ def _node(config: ClusterConfig, node: str, brokers: Sequence[Broker], folder: P
         if not (config.http_certificate and config.http_users):
             # Only the network of the containers reaches it, and this machine.
             environment[variable("cluster", "http-plain")] = "true"
+    backups = []
+    if config.backup_folder.parts and entry.role == "worker":
+        environment[variable("cluster", "backup-folder")] = BACKUPS
+        backups = [f"{_relative(config.backups_directory, folder)}:{BACKUPS}"]
     service = {
         **_COMMON,
         "image": f"${{BROKERHA_IMAGE:-{image()}}}",
@@ -170,6 +179,7 @@ def _node(config: ClusterConfig, node: str, brokers: Sequence[Broker], folder: P
             f"{node}-data:{DATA}",
             f"{_relative(config.path, folder)}:{CLUSTER_FILE}:ro",
             *_door_files(config, node, folder),
+            *backups,
         ],
         "networks": [_network(broker, len(brokers))],
         "read_only": True,

@@ -111,14 +111,15 @@ def systemd_plan(
             cluster=cluster,
             target=target,
             user=user,
-            command=" ".join(map(quoted, program.command)),
+            # Of the program itself systemd takes the path as it is.
+            command=" ".join([listed(program.command[0]), *map(quoted, program.command[1:])]),
             directory=str(directory).replace("%", "%%"),
             secret=_secret(program),
             configuration=CONFIGURATION_CODE,
             longest_s=round(LONGEST_STOP_S),
             kill_s=KILL_AFTER_S,
             files=OPEN_FILES,
-            writable=" ".join(quoted(str(each)) for each in writable),
+            writable=" ".join(listed(str(each)) for each in writable),
         )
         files.append(File(Path(unit), text))
     here, folders = shlex.quote(str(folder)), shlex.join(map(str, writable))
@@ -132,12 +133,21 @@ def systemd_plan(
 
 
 def quoted(word: str) -> str:
-    r"""One word of a command line of a unit.
+    r"""One argument of a command line of a unit, where a dollar sign begins a variable.
 
     >>> quoted("/a b"), quoted("50%"), quoted("$HOME")
     ('"/a b"', '50%%', '$$HOME')
     """
-    text = word.replace("%", "%%").replace("$", "$$")
+    return listed(word).replace("$", "$$")
+
+
+def listed(word: str) -> str:
+    r"""One word of a list of a unit.
+
+    >>> listed("/a b"), listed("$HOME")
+    ('"/a b"', '$HOME')
+    """
+    text = word.replace("%", "%%")
     if not text or any(each in text for each in " \t'\"\\;"):
         text = text.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{text}"'

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from brokerha.model import errors
+
 OK = "ok"
 READ_ONLY = "read-only"
 NEEDS_ATTENTION = "needs-attention"
@@ -98,4 +100,5 @@ DEGRADED = frozenset({
 
 def describe(state: str, reason: str = "") -> dict[str, str]:
     """Return ``{"state", "reason", "action"}``."""
-    return {"state": state, "reason": reason, "action": ACTIONS[state]}
+    is_refused = state == WAITING_FOR_BROKER and reason.startswith(errors.BROKER_REFUSES)
+    return {"state": state, "reason": reason, "action": errors.CORRECT_ADDRESS if is_refused else ACTIONS[state]}

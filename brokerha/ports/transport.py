@@ -63,6 +63,8 @@ class TransportStatus:
     """Messages waiting to be published."""
     counters: dict[str, int]
     """Monotone counts: sent, received, returned, dropped, undecodable, foreign_cluster, reconnects, nacked …"""
+    set_aside: dict[NodeId, str] = field(default_factory=dict)
+    """Nodes whose messages are of no use because another user of the broker published the last one, and why."""
 
 
 Inbound = Envelope | ClientMessage | Absence

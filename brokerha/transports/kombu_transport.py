@@ -51,7 +51,7 @@ from brokerha.transports.link import Link
 from brokerha.transports.rabbitmq.addresses import NOBODY, is_embedded, parse_addresses
 from brokerha.transports.rabbitmq.loop_link import LoopLink
 from brokerha.transports.rabbitmq.rejecting import FOREIGN_CLUSTER, UNDECODABLE, Sparing, rejected
-from brokerha.transports.senders import Senders
+from brokerha.transports.senders import Foreigners, Senders
 from brokerha.transports.topology import (
     DATA_EXCHANGE,
     DEFAULT_EXCHANGE,
@@ -97,6 +97,7 @@ class KombuTransport:
         # What a broker would not let through is not said: with another user at another address nobody can know which one it will be.
         self._user = users.pop() if len(users) == 1 else ""
         self._senders = Senders(cluster, node, self._user, processes)
+        self._foreigners = Foreigners(node)
         self._heard: set[NodeId] = set()
         self._left: list[Inbound] = []
         """What came with the last message that was taken, beyond what was asked for."""
@@ -207,7 +208,7 @@ class KombuTransport:
     def status(self) -> TransportStatus:
         """State, reason, outbox and counters."""
         state, reason = self._link.state()
-        return TransportStatus(state, reason, self._link.waiting(), self._counters.read())
+        return TransportStatus(state, reason, self._link.waiting(), self._counters.read(), self._foreigners.reasons())
 
     def close(self, timeout_ms: int = 5000) -> None:
         """Publish what waits, then disconnect."""
@@ -285,7 +286,9 @@ class KombuTransport:
                 return ()
             if problem := self._senders.problem(envelope.sender, user, envelope.process):
                 self._set_aside(arrival, *problem)
+                self._foreigners.note(envelope.process or envelope.sender, problem[1], time.monotonic())
                 return ()
+            self._foreigners.hear(envelope.process or envelope.sender)
             if envelope.sender not in self._heard:
                 self._heard.add(envelope.sender)
                 self._link.hear(envelope.sender)

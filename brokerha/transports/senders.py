@@ -5,6 +5,9 @@ the message. Each node sets it. A node whose own user is called after it, ``<clu
 of all others, and sets aside what comes with another user or with none. Where all nodes share one user nothing can be told apart, and
 nothing is checked.
 
+What is set aside is told in the log, once for each node and again after a while (`Foreigners`): a node that was started with the address of
+another one knows nothing of it.
+
 Who speaks for a master says which process it is. Of the masters in the cluster file it is known which processes they have; nobody else is believed.
 
 A broker of another site keeps the property on its way here only if the link says so (``trust-user-id``); `init definitions` does.
@@ -19,11 +22,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
+import structlog
+
 from brokerha.model.ids import NodeId
 from brokerha.transports.rights import user_of
 
 FOREIGN_USER: Final = "foreign_user"
 NO_USER: Final = "no_user"
+TOLD_AGAIN_S: Final = 600.0
+TOLD_LIMIT: Final = 100
+"""Nodes that are kept in mind: a message can name any."""
+log = structlog.get_logger(__name__)
 
 
 class Senders:
@@ -55,3 +64,38 @@ class Senders:
             why = "published without user_id, or passed on by a link without trust-user-id"
             return NO_USER, f"it says that it is of {publisher}, and was {why}: the user of that node is {expected}"
         return FOREIGN_USER, f"it says that it is of {publisher}, and user {user_id} published it, not {expected}"
+
+
+class Foreigners:
+    """Nodes whose messages were set aside; used by one thread, except `reasons`."""
+
+    def __init__(self, node: NodeId) -> None:
+        self._node = node
+        self._told_s: dict[NodeId, float] = {}
+        self._reasons: dict[NodeId, str] = {}
+
+    def note(self, sender: NodeId, reason: str, now_s: float) -> None:
+        """A message that names this node was set aside."""
+        told_s = self._told_s.get(sender)
+        if told_s is None and len(self._told_s) >= TOLD_LIMIT:
+            self._told_s = {node: at for node, at in self._told_s.items() if now_s - at < TOLD_AGAIN_S}
+            self._reasons = {node: why for node, why in self._reasons.items() if node in self._told_s}
+            if len(self._told_s) >= TOLD_LIMIT:
+                return
+        self._reasons[sender] = reason
+        if told_s is None or now_s - told_s >= TOLD_AGAIN_S:
+            self._told_s[sender] = now_s
+            action = (
+                f"start {sender} with its own user of the broker, as brokerha init definitions makes it, and with the cluster file "
+                "of this node; if it runs so, somebody else publishes in its name: see brokerha quarantine list"
+            )
+            log.warning("messages set aside", node=self._node, sender=sender, reason=reason, action=action)
+
+    def hear(self, sender: NodeId) -> None:
+        """A message came of which the broker says that it is of this node."""
+        if self._reasons:
+            self._reasons.pop(sender, None)
+
+    def reasons(self) -> dict[NodeId, str]:
+        """Why the last message of a node was set aside, for those of which none was of use since. Callable from any thread."""
+        return self._reasons.copy()

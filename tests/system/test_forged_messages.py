@@ -201,6 +201,9 @@ def test_what_others_publish_in_the_name_of_masters_is_counted_and_changes_nothi
     # And the log goes on where it was, with the same lines
     after = site.evidence()
     assert_went_on(before, after)
+    # And the logs name in whose name they came, and not a line for each
+    told = [line for line in (site.folder / "nodes.log").read_text(encoding="utf-8").splitlines() if "messages set aside" in line]
+    assert len(MASTERS) <= len(told) <= len(NODES) ** 2
     # And a few of them are kept for whoever wants to know
     with site.connect() as connection:
         kept = connection.channel().queue_declare("brokerha.rejected", passive=True).method.message_count

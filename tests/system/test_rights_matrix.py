@@ -278,9 +278,15 @@ def test_the_broker_holds_what_the_definitions_say(made: tuple[Path, dict[str, A
         ("bindings", ("source", "destination", "routing_key")),
         ("parameters", ("component", "vhost", "value")),
     ):
-        held = [{name: row[name] for name in names} for row in there[part]]
+        held = [_told(row, names) for row in there[part]]
         for row in definitions[part]:
-            assert {name: row[name] for name in names} in held, part
+            assert _told(row, names) in held, part
+
+
+def _told(row: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """These fields; of a queue with its type, which RabbitMQ 4 adds where the definitions leave it to the virtual host."""
+    found = {name: row[name] for name in names}
+    return found | {"arguments": {"x-queue-type": "classic", **row["arguments"]}} if "arguments" in names else found
 
 
 def _connects(url: str) -> bool:

@@ -10,8 +10,10 @@ is no error of ours is a fault of brokerha, and is shown in full.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
+from typing import Final
 
 from brokerha.model import errors, states
 
@@ -44,6 +46,8 @@ _REMEDIES: tuple[tuple[type[errors.BrokerhaError], str], ...] = (
     (errors.Rejected, "nothing was changed"),
     (errors.Aborted, "nothing was changed; run it again"),
 )
+_SAYS_AGAIN: Final = re.compile(r"\b(try|say it) again\b")
+"""In the text of a node or a command that says what to do itself."""
 
 
 def exit_code_of(error: errors.BrokerhaError) -> int:
@@ -56,6 +60,8 @@ def error_line(error: errors.BrokerhaError) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     own = getattr(error, "remedy", "")
     usual = next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), "")
+    if isinstance(error, errors.NotReady) and _SAYS_AGAIN.search(text):
+        usual = ""
     remedy = "" if own is None else own or usual.format(txid=getattr(error, "txid", ""))
     return f"{text}; {remedy}" if remedy else text
 

@@ -228,6 +228,10 @@ class MasterView:
         core = self._runner.core
         seen_ms = now.mono_ms - worker.heard_ms
         state, reason = self._standing(worker, now)
+        remedy: dict[str, str] = {}
+        if state == states.UNKNOWN and (wrong := self._transport.status().set_aside.get(worker.node)):
+            reason = f"{reason}; its messages are set aside: {wrong}"
+            remedy = {"action": f"start {worker.node} with its own user of the broker"}
         progress = progress_of(worker, core.site.executed, now.mono_ms)
         if progress and state != states.UNKNOWN:
             reason = f"{reason}: {progress}" if reason else progress
@@ -236,6 +240,7 @@ class MasterView:
             "id": worker.node,
             "role": "worker",
             **_described(state, reason, ID=worker.node),
+            **remedy,
             "master": core.sync.node,
             "received_lsn": worker.sent,
             "applied_lsn": worker.applied,

@@ -24,6 +24,7 @@ import structlog
 from pika.adapters.select_connection import IOLoop
 from pika.exceptions import AMQPError, ProbableAccessDeniedError, ProbableAuthenticationError
 
+from brokerha.model.errors import BROKER_REFUSES, CORRECT_ADDRESS
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.rabbitmq.addresses import NO_BROKER, Address, explain_os_error
 from brokerha.transports.rabbitmq.identity import CLIENT_ROLE, Identity
@@ -245,5 +246,5 @@ def reason_and_remedy(error: BaseException, address: Address) -> tuple[str, str]
     if isinstance(error, _REFUSALS):
         # pika keeps what the broker says as text only.
         said = str(error.args[0]).partition("'")[2].rstrip("'.") if error.args else ""
-        return f"the broker refuses {address}: {said or text}", "correct the user, the password or the virtual host of its address"
+        return f"{BROKER_REFUSES} {address}: {said or text}", CORRECT_ADDRESS
     return f"{text} ({address.host}:{address.port})", ""

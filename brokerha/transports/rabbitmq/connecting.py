@@ -37,7 +37,7 @@ from kombu import Connection
 from kombu.exceptions import KombuError
 from kombu.transport import pyamqp
 
-from brokerha.model.errors import Unreachable
+from brokerha.model.errors import BROKER_REFUSES, CORRECT_ADDRESS, Unreachable
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.lanes import Publication
 from brokerha.transports.rabbitmq.addresses import NO_BROKER, Address, explain_os_error
@@ -374,7 +374,8 @@ class LedNowhere(KombuError):
 def no_broker(*problems: str) -> Unreachable:
     """What a command cannot go on without, with why (`explain`), for each address."""
     error = Unreachable("; ".join(problems))
-    error.remedy = NO_BROKER
+    is_refused = any(problem.startswith(BROKER_REFUSES) for problem in problems)
+    error.remedy = CORRECT_ADDRESS if is_refused else NO_BROKER
     return error
 
 
@@ -401,7 +402,7 @@ def explain(error: BaseException, address: Address) -> str:
             f"if it stays, another process runs under the id, stop one of the two ({error.reply_text})"
         )
     if isinstance(error, (AccessRefused, NotAllowed)):
-        return f"the broker refuses {address}: {error.reply_text}"
+        return f"{BROKER_REFUSES} {address}: {error.reply_text}".rstrip(".")
     if problem := foreign(error, address):
         return problem
     if isinstance(error, AMQPError):

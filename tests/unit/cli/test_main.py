@@ -164,6 +164,8 @@ def test_the_program_ends_with_these_codes_as_a_process(tmp_path):
         (errors.Rejected("no table"), 2, "no table; nothing was changed"),
         (errors.OutcomeUnknown("t1"), 2, "ask later with: brokerha wait t1"),
         (errors.ReadOnly("the disk is full"), 2, "the disk is full; try again; brokerha status says what is missing"),
+        (errors.NotReady("have the writers pause, and say it again"), 2, "have the writers pause, and say it again"),
+        (errors.TimedOut("no answer in its time: try again"), 2, "no answer in its time: try again"),
         (errors.InvalidRequest("bad SPARQL\n at line 1"), 2, "bad SPARQL at line 1"),
         (errors.Unreachable("nobody"), 3, "start the nodes (brokerha up), or name another one with --url"),
         (unreachable("http://m1", untrusted()), 3, "http://m1: not trusted: name its authority"),

@@ -247,6 +247,25 @@ def test_two_doors_that_would_be_published_at_one_port_are_refused(tmp_path: Pat
         compose_plan(config, tmp_path, tmp_path / "secrets")
 
 
+@pytest.mark.parametrize("named", ["copies", "{here}/elsewhere", "~/copies"])
+def test_workers_can_write_backups_to_the_folder_of_the_cluster_file(named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    text = ONE_SITE.replace("[[master]]", f'backup-folder = "{named.format(here=tmp_path)}"\n[[master]]', 1)
+    config = cluster(text, tmp_path)
+    plan = compose_plan(config, tmp_path / "deploy", tmp_path / "deploy" / "secrets")
+    services = importlib.import_module("yaml").safe_load(plan.files[0].text)["services"]
+    for name in ("w1", "w2"):
+        # The node writes where the folder of this machine, which commands here read, is mounted
+        source, target = services[name]["volumes"][-1].split(":")
+        assert Path(os.path.normpath(tmp_path / "deploy" / source)) == config.backups_directory
+        environment = {key: value for key, value in services[name]["environment"].items() if not key.endswith("_FILE")}
+        own = load_config(config.path, environment)
+        assert str(own.backups_directory) == target
+    assert len(services["m1"]["volumes"]) == 2
+    # Docker would make it for root
+    assert f"mkdir -p -m 0700 {config.backups_directory}" in " ".join(plan.next_steps)
+
+
 # ---- doors with users and TLS
 
 

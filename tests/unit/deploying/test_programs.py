@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
 import shlex
 import shutil
@@ -167,9 +168,9 @@ def _read_by_supervisord(text: str, here: Path) -> dict[str, dict[str, str]]:
 # ---- systemd
 
 
-def units(folder: Path, *, secrets: bool = True) -> dict[str, str]:
+def units(folder: Path, *, secrets: bool = True, program: tuple[str, ...] = PROGRAM) -> dict[str, str]:
     config = cluster(ONE_SITE, folder)
-    programs = machine.programs(config, ["m1", "w1"], PROGRAM, folder / "secrets" if secrets else None)
+    programs = machine.programs(config, ["m1", "w1"], program, folder / "secrets" if secrets else None)
     plan = supervisors.systemd_plan("orders", programs, USER, folder, folder, [folder / "var"])
     return {str(file.path): file.text for file in plan.files}
 
@@ -210,14 +211,31 @@ def test_a_command_line_of_a_unit_says_what_was_meant():
     assert tuple(shlex.split(plain)) == words
 
 
+def test_a_dollar_sign_is_doubled_in_arguments_only_as_systemd_takes_paths_as_they_are(tmp_path: Path):
+    place = tmp_path / "a$b"
+    place.mkdir()
+    lines = units(place, program=(f"{place}/bin/python", "-m", "brokerha"))["brokerha-orders-m1.service"].splitlines()
+    assert f"ExecStart={place}/bin/python -m brokerha node m1 -c {tmp_path}/a$$b/cluster.toml" in lines
+    assert {f"WorkingDirectory={place}", f"ReadWritePaths={place}/var", f"LoadCredential=broker-url:{place}/secrets/m1.url"} <= {
+        *lines
+    }
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_takes_the_units(tmp_path: Path):
-    place = tmp_path / "odd 100%"
+    place = tmp_path / "odd $b 100%"
     place.mkdir()
-    for name, text in units(place).items():
+    python = place / "python"
+    python.symlink_to(sys.executable)
+    for name, text in units(place, program=(str(python), "-m", "brokerha")).items():
         # Who runs it need not exist here.
         (place / name).write_text(re.sub(r"^User=.*$", "User=daemon", text, flags=re.MULTILINE), encoding="utf-8")
     files = [str(path) for path in place.glob("brokerha-*")]
-    done = subprocess.run(["systemd-analyze", "verify", *files], capture_output=True, text=True, check=False, timeout=60)
+    verify = ["systemd-analyze", "verify", *files]
+    done = subprocess.run(verify, capture_output=True, text=True, check=False, timeout=60)
     complaints = [line for line in done.stderr.splitlines() if "brokerha-" in line]
     assert (done.returncode, complaints) == (0, [])
+    # And with debugging it tells how it has read them
+    told = {**os.environ, "SYSTEMD_LOG_LEVEL": "debug"}
+    read = subprocess.run(verify, capture_output=True, text=True, check=False, timeout=60, env=told)
+    assert f"ReadWritePaths: {place / 'var'}\n" in read.stdout + read.stderr

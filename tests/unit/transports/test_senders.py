@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from brokerha.transports.senders import FOREIGN_USER, NO_USER, Senders
+import pytest
+from structlog.testing import capture_logs
+
+from brokerha.model.wire.codec import encode_envelope
+from brokerha.model.wire.messages import Progress
+from brokerha.transports import kombu_transport
+from brokerha.transports.kombu_transport import KombuTransport
+from brokerha.transports.lanes import SYNC_LANE, Arrival, ClientTag
+from brokerha.transports.senders import FOREIGN_USER, NO_USER, TOLD_AGAIN_S, TOLD_LIMIT, Foreigners, Senders
 
 PROCESSES = {"m1": ("m1", "m1s"), "m2": ("m2",), "w1": ("w1",)}
 NAMED = Senders("orders", "m1", "orders.m1", PROCESSES)
@@ -49,3 +57,65 @@ def test_the_reason_names_the_user_that_it_should_have_been() -> None:
     problem = NAMED.problem("m2", "orders.app")
     assert problem is not None
     assert problem[1] == "it says that it is of m2, and user orders.app published it, not orders.m2"
+
+
+class Link:
+    """Has what arrives, and takes what is published."""
+
+    def __init__(self) -> None:
+        self.arrivals: list[Arrival] = []
+
+    def take(self, _limit: int, _timeout_s: float) -> list[Arrival]:
+        taken, self.arrivals = self.arrivals, []
+        return taken
+
+    def publish(self, _publications: Any) -> None: ...
+
+    def hear(self, _node: str) -> None: ...
+
+    def state(self) -> tuple[str, str]:
+        return "connected", ""
+
+    def waiting(self) -> int:
+        return 0
+
+
+def test_a_worker_that_comes_with_the_user_of_another_node_is_named_in_log_and_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    link = Link()
+    monkeypatch.setattr(kombu_transport, "LoopLink", lambda *_: link)
+    wire = KombuTransport("amqp://orders.m1:secret@127.0.0.1:1/", "orders", "m1", 1, "master", None, "", PROCESSES)
+
+    def hear(user: str) -> int:
+        body = encode_envelope("orders", "w9", 1, Progress("j", 0, "f", 0, "on"))
+        link.arrivals.append(Arrival(SYNC_LANE, ClientTag(1, 1), body, {"user_id": user}, "brokerha.sync", False))
+        return len(wire.receive(10, 0))
+
+    # Given a worker that was started with the address of another one: what it says is of no use
+    with capture_logs() as lines:
+        assert [hear("orders.w1") for _ in range(100)] == [0] * 100
+    # Then the log says it once, with both users, and what to do
+    (line,) = lines
+    reason = "it says that it is of w9, and user orders.w1 published it, not orders.w9"
+    assert (line["event"], line["log_level"], line["node"], line["sender"]) == ("messages set aside", "warning", "m1", "w9")
+    assert line["reason"] == reason
+    assert line["action"].startswith("start w9 with its own user of the broker")
+    assert wire.status().set_aside == {"w9": reason}
+    # And nothing of it any more once it comes with its own
+    assert hear("orders.w9") == 1
+    assert wire.status().set_aside == {}
+
+
+def test_it_is_told_again_after_a_while_and_never_of_more_nodes_than_a_log_can_bear() -> None:
+    foreigners = Foreigners("m1")
+    with capture_logs() as lines:
+        for now_s in (0.0, 1.0, TOLD_AGAIN_S, TOLD_AGAIN_S + 1):
+            for number in range(2 * TOLD_LIMIT):
+                foreigners.note(f"w{number}", "why", now_s)
+    assert len(lines) == 2 * TOLD_LIMIT
+    assert len(foreigners.reasons()) == TOLD_LIMIT
+    # And when it came right between, and wrong again, it is told no sooner
+    foreigners.hear("w1")
+    with capture_logs() as lines:
+        foreigners.note("w1", "why", TOLD_AGAIN_S + 2)
+    assert not lines
+    assert foreigners.reasons()["w1"] == "why"
