@@ -262,6 +262,8 @@ def test_ctrl_c_while_the_program_is_loaded_ends_it_without_a_traceback(tmp_path
         "    def find_spec(self, name, *_):\n"
         "        if name == 'typer': os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupts())\n"
+        # A shell that puts the tests into the background has it ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "runpy.run_module('brokerha', run_name='__main__')"
     )
     done = subprocess.run(

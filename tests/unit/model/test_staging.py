@@ -36,7 +36,7 @@ def test_what_a_large_transaction_is_made_of(operations: list[Operation]) -> Non
         ([STAGE], "stage comes with what is to be staged"),
         (
             [STAGE, PUT, ("accept", "q", "tx.1")],
-            "a part of a large transaction has add, delete, piece, publish, publish-pieces, put, remove, and not accept",
+            "a part of a large transaction has add, clear, delete, piece, publish, publish-pieces, put, remove, and not accept",
         ),
         (
             [STAGE, ("put", about.TABLE, about.setting_key("main", about.TITLE), b"x")],
