@@ -58,7 +58,7 @@ from brokerha.stores.execution.staged import Parts
 from brokerha.stores.tables.queue_change import Counts, Message, order_of
 
 TABLES = ("left", "right")
-CLEAR_ABOVE_QUADS = 3
+CLEAR_ABOVE_QUADS = 1
 """So few that the repository is emptied in both ways: by naming its quads, and without."""
 QUEUE = "way"
 """Where tokens may be."""

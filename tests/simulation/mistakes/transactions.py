@@ -23,7 +23,7 @@ from brokerha.stores.execution.prepared import Prepared
 from brokerha.stores.execution.staged import Parts
 from brokerha.stores.rdf import drafts as drafts_module
 from brokerha.stores.rdf.change import PendingQuads
-from brokerha.stores.rdf.drafts import Draft
+from brokerha.stores.rdf.drafts import Draft, Drafts
 from brokerha.stores.reads import observing
 from brokerha.transactions.book import Book
 from brokerha.transactions.coordinator import Coordinator
@@ -141,6 +141,12 @@ def _follow_nothing(self: Draft, _others: PendingQuads, _said: set[str], lsn: Ls
     self.lsn = lsn
 
 
+def _draft_what_is_there(self: Drafts, known: Any, repository: str, lsn: Lsn, *, is_cleared: bool) -> Draft:
+    draft = _draft(self, known, repository, lsn, is_cleared=False)
+    draft.is_cleared = is_cleared
+    return draft
+
+
 def _say_nothing(*_: Any) -> set[str]:
     return set()
 
@@ -163,8 +169,10 @@ def _number_anew(name: TxId, row: bytes, _published: int, *, with_quads: bool = 
 
 _changes = unfolding.changes_in
 _deletes = Parts.deletes
+_draft = Drafts._draft
 
 LARGE_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
+    "draft of an emptied repository begins with what is there": lambda: [(Drafts, "_draft", _draft_what_is_there)],
     "what others changed is not made in a draft": lambda: [(Draft, "follow", _follow_nothing)],
     "what a large transaction says is not looked for": lambda: [(drafts_module, "_said", _say_nothing)],
     "parts stay after the commit": lambda: [(Parts, "deletes", _leave_rows)],

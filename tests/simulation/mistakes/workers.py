@@ -33,8 +33,10 @@ from brokerha.stores.copies.load import Load
 from brokerha.stores.copies.worker_copy import WorkerCopy
 from brokerha.stores.execution import batch as batch_module
 from brokerha.stores.execution import worker_store as worker_store_module
+from brokerha.stores.execution.batch import Batch
 from brokerha.stores.execution.effects_log import EffectsLog
-from brokerha.stores.rdf.repositories import Repositories
+from brokerha.stores.rdf.change import QuadChange
+from brokerha.stores.rdf.repositories import Repositories, Repository
 from tests.simulation.mistakes.patches import Patch, always, nothing
 
 # The replacements below take ``self`` of classes whose insides they must touch.
@@ -233,13 +235,27 @@ def _keep_less(self: EffectsLog, transaction: Any, first_lsn: Lsn, lines: Sequen
     _append(self, transaction, first_lsn, lines[:-1] if len(lines) > 1 else lines)
 
 
+def _leave_digest(self: Batch, repository: Repository, change: QuadChange) -> None:
+    before = repository.digest
+    _include(self, repository, change)
+    repository.digest = before
+
+
+def _clear_in_place(self: Batch, before: Repository, empty: Repository) -> None:
+    self._count((before.digest, -before.items))
+    before.digest, before.items = empty.digest, empty.items
+
+
 _append = EffectsLog.append
+_include = Batch._include
 
 
 STORE_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "place not written with the data": lambda: [(batch_module, "write_state", nothing)],
     "engines not brought up at a start": lambda: [(worker_store_module, "bring_up", nothing)],
     "engines said to be flushed": lambda: [(Repositories, "flush", _only_say_so)],
+    "digest of a repository not carried along": lambda: [(Batch, "_include", _leave_digest)],
+    "emptied repository keeps its files": lambda: [(Batch, "_clear", _clear_in_place)],
     "last line of a batch not logged": lambda: [(EffectsLog, "append", _keep_less)],
     "pointer not replaced": lambda: [(CopyDirectory, "point_to", nothing)],
 }
