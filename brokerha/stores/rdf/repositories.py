@@ -168,13 +168,9 @@ class Repositories:
                 repository.is_dirty = True
                 self._crash_point("engine committed")
         while self._retired:
-            retired = self._retired[-1]
-            if retired.name in self.listed:
-                # Those who read it go on, with files that are opened late as well.
-                weakref.finalize(retired.engine, shutil.rmtree, self._home / retired.directory, ignore_errors=True)
-            else:
-                self._delete(retired)
-            self._retired.pop()
+            retired = self._retired.pop()
+            # Those who read it go on, with files that are opened late as well.
+            weakref.finalize(retired.engine, shutil.rmtree, self._home / retired.directory, ignore_errors=True)
 
     def roll_back(self, states: dict[str, RepositoryState]) -> None:
         """Forget everything since the last commit; ``states`` is what that one wrote."""
