@@ -118,6 +118,17 @@ def test_files_are_deleted_when_the_engine_has_let_go_of_them(tmp_path: Path, mo
     store.close()
 
 
+def test_a_directory_that_the_power_took_away_is_not_given_to_the_next_repository(tmp_path: Path) -> None:
+    store = opened(tmp_path, "w1")
+    run(store, [NAMED])
+    store.close()
+    shutil.rmtree(tmp_path / "w1" / "repositories" / "main.0")
+    again = opened(tmp_path, "w1")
+    assert run(again, [sparql("CLEAR ALL")])[0].outcome == APPLIED
+    assert again.recompute() == again.applied()
+    again.close()
+
+
 TEXTS = st.sampled_from([
     "CLEAR ALL",
     "CLEAR DEFAULT",
