@@ -130,11 +130,15 @@ def state(
 ) -> DataFrame:
     """One row for each item that lives at an LSN, or at a time, with columns of its last change; at the end of the log without either.
 
-    ``log`` are rows from LSN 1 on, with all columns; ``is_unfolded`` says that `unfolded` gave them. Raises InvalidRequest for both at
-    once, a time without a zone, or rows that begin later.
+    ``log`` are rows from LSN 1 on, with all columns; ``is_unfolded`` says that `unfolded` gave them, up to where the state is wanted. Raises
+    InvalidRequest for both at once, or one of a log that is unfolded, a time without a zone, or rows that begin later.
     """
     if lsn is not None and time is not None:
         raise InvalidRequest("lsn and time are two ways to say which state: give one of them")
+    if is_unfolded and (lsn is not None or time is not None):
+        raise InvalidRequest(
+            "the log was unfolded up to its end, without quads that went later: choose its rows by LSN or time first, then call unfolded"
+        )
     if not is_unfolded:
         _check_beginning(log)
     if time is not None:
@@ -202,8 +206,8 @@ def halves(number: bytes) -> tuple[int, int]:
 
 
 def unfolded(log: DataFrame) -> DataFrame:
-    """The same rows, and in place of those of kind `staged` what these large transactions change, each item once; without quads that went with all
-    of their repository later on (`clear`).
+    """The same rows, with what large transactions change in place of their rows of kind `staged`, each item once. Rows of quads that a later row of
+    kind `clear` takes away are left out, so that the last row of each item is its state at the end of ``log``.
 
     ``log`` are rows from LSN 1 on, with all columns. Looks at once whether there are such rows, and gives the same frame back where there are
     none: each reader of a log would else read it twice more for nothing.

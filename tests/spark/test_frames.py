@@ -64,6 +64,10 @@ def test_any_log_gives_its_state_at_an_lsn_or_a_time(spark: Any, archive: LogTab
         frames.state(log, lsn=1, time=when)
     with pytest.raises(InvalidRequest, match="has no time zone"):
         frames.state(log, time=when.replace(tzinfo=None))
+    # It lacks quads that went after LSN 200 with all of their repository.
+    for earlier in ({"lsn": 200}, {"time": when}):
+        with pytest.raises(InvalidRequest, match="by LSN or time first, then call unfolded"):
+            frames.state(frames.unfolded(log), is_unfolded=True, **earlier)
 
 
 def test_a_state_lacks_nothing_that_was_written_before_the_rows_begin(spark: Any, tmp_path: Path) -> None:

@@ -83,14 +83,16 @@ class Repositories:
         self._crash_point = crash_point
         self._fresh: list[Repository] = []
         self._retired: list[Repository] = []
-        self._next_number = 1 + max((_number_of(path) for path in home.iterdir()), default=-1)
+        self._next_number = 0
 
     def open(self, states: dict[str, RepositoryState]) -> None:
         """Delete what there is no record of, open the rest. Raises StoreDamaged when one is behind what it was, StoreError."""
         recorded = {state.directory for state in states.values()}
-        for path in self._home.iterdir():
-            if path.name not in recorded:
-                shutil.rmtree(path, ignore_errors=True)
+        there = {path.name for path in self._home.iterdir()}
+        # One that was lost with the power is made again below.
+        self._next_number = 1 + max(map(_number_of, recorded | there), default=-1)
+        for name in there - recorded:
+            shutil.rmtree(self._home / name, ignore_errors=True)
         for name, state in states.items():
             repository = Repository(name, self._open_engine(self._home / state.directory), state)
             self.listed[name] = repository
@@ -171,13 +173,9 @@ class Repositories:
                 repository.is_dirty = True
                 self._crash_point("engine committed")
         while self._retired:
-            retired = self._retired[-1]
-            if retired.name in self.listed:
-                # Those who read it go on, with files that are opened late as well.
-                weakref.finalize(retired.engine, shutil.rmtree, self._home / retired.directory, ignore_errors=True)
-            else:
-                self._delete(retired)
-            self._retired.pop()
+            retired = self._retired.pop()
+            # Those who read it go on, with files that are opened late as well.
+            weakref.finalize(retired.engine, shutil.rmtree, self._home / retired.directory, ignore_errors=True)
 
     def roll_back(self, states: dict[str, RepositoryState]) -> None:
         """Forget everything since the last commit; ``states`` is what that one wrote."""
@@ -228,7 +226,7 @@ class Repositories:
         shutil.rmtree(self._home / repository.directory, ignore_errors=True)
 
 
-def _number_of(path: Path) -> int:
+def _number_of(directory: str) -> int:
     """The number at the end of the name of a repository's directory; -1 for a stray name."""
-    number = path.name.rpartition(".")[2]
+    number = directory.rpartition(".")[2]
     return int(number) if number.isdecimal() else -1

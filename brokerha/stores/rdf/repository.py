@@ -377,6 +377,10 @@ class RdfRepository:
         """Release the files; later calls raise StoreError. Idempotent."""
         self._store = None
 
+    def __del__(self) -> None:
+        # Before who waits for its end deletes the files: the engine would go on writing some, and the directory would stay.
+        self.close()
+
     def _engine(self) -> Store:
         if self._store is None:
             raise StoreError(f"the repository in {self._directory} is closed")

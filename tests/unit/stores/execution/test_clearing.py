@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyoxigraph import Store
 
 from brokerha.model.operations import APPLIED, REJECTED, Operation
 from brokerha.model.reserved import about
@@ -83,6 +85,46 @@ def test_a_copy_that_an_older_version_wrote_learns_the_digests_of_its_repositori
     store.close()
     again = opened(tmp_path, "w1")
     run(again, [sparql("CLEAR ALL")])
+    assert again.recompute() == again.applied()
+    again.close()
+
+
+def test_who_reads_a_repository_that_goes_reads_all_of_it(tmp_path: Path) -> None:
+    store = opened(tmp_path, "w1")
+    run(store, [("create-repository", "r"), ("add", "r", quads(A, B, C))])
+    engine = store._view.repositories["r"].engine
+    (directory,) = (tmp_path / "w1" / "repositories").glob("r.*")
+    run(store, [("remove-repository", "r")])
+    assert sorted(engine.lines()) == [A, B, C]
+    assert directory.exists()
+    del engine
+    assert not directory.exists()
+    store.close()
+
+
+def test_files_are_deleted_when_the_engine_has_let_go_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deleted: list[str] = []
+
+    def rmtree(path: Path, *, ignore_errors: bool) -> None:
+        # An engine that is open has it locked.
+        Store(str(path))
+        deleted.append(f"{path.name} {ignore_errors}")
+
+    store = opened(tmp_path, "w1")
+    run(store, [NAMED])
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    run(store, [sparql("CLEAR ALL")])
+    assert deleted == ["main.0 True"]
+    store.close()
+
+
+def test_a_directory_that_the_power_took_away_is_not_given_to_the_next_repository(tmp_path: Path) -> None:
+    store = opened(tmp_path, "w1")
+    run(store, [NAMED])
+    store.close()
+    shutil.rmtree(tmp_path / "w1" / "repositories" / "main.0")
+    again = opened(tmp_path, "w1")
+    assert run(again, [sparql("CLEAR ALL")])[0].outcome == APPLIED
     assert again.recompute() == again.applied()
     again.close()
 
