@@ -253,7 +253,7 @@ class TxQueueContract:
         )
 
     def test_a_queue_that_nobody_ever_read_expires(self, world: World):
-        primary = world.node("m1", tx_queue_expires_ms=400)
+        primary = world.node("m1", tx_queue_expires_ms=2_000)
         queue = open_tx(primary, "t-1")
         primary.send(events("t-1", 0))
         wait_until(lambda: queue in world.tx_queues(), "the queue is there")
