@@ -159,8 +159,8 @@ class Clients:
         if luck < 0.1:
             operations = [("delete", "last", key)]
         elif luck < 0.2:
-            quad = rng.randrange(12)
-            operations = [("add", "main", f'<urn:s> <urn:p> "{quad}" .\n') if quad < 9 else ("update", "main", "CLEAR ALL")]
+            quad = f'<urn:s> <urn:p> "{rng.randrange(9)}" .\n'
+            operations = [("add", "main", quad) if number % 4 else ("update", "main", "CLEAR ALL")]
         elif luck < 0.3:
             operations.append(("add", "nowhere", '<urn:s> <urn:p> "1" .\n'))
         elif luck < 0.5:
