@@ -31,7 +31,6 @@ from brokerha.ingress import rdf_bodies
 from brokerha.ingress.rdf_bodies import context_text
 from brokerha.model.errors import InvalidRequest, NotFound, UnsupportedType
 from brokerha.model.ids import TxId
-from brokerha.model.operations import Operation
 from brokerha.ports.front import ReadOutcome
 from brokerha.stores.rdf.formats import TRIPLES
 
@@ -60,7 +59,7 @@ class Graphs:
         """Make a graph hold just these triples."""
         txid, graph, repository = begin_write(call), _asked(call), call.path_text("id")
         status = await self._status(call, graph)
-        cleared: Operation = ("update", repository, statements.clearing([graph]))
+        cleared = statements.clearing(repository, [graph])
         nquads = await _nquads(call, graph, txid)
         operations = [cleared, ("add", repository, nquads)] if nquads else [cleared]
         return done(await write_to_repository(call, repository, operations, txid), status)
@@ -80,7 +79,7 @@ class Graphs:
         """Empty a graph, with which it is gone."""
         txid, graph, repository = begin_write(call), _asked(call), call.path_text("id")
         await self._expect(call, graph)
-        operation: Operation = ("update", repository, statements.clearing([graph]))
+        operation = statements.clearing(repository, [graph])
         return done(await write_to_repository(call, repository, [operation], txid))
 
     async def _expect(self, call: Call, graph: StoreGraph) -> None:

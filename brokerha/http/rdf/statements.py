@@ -4,7 +4,7 @@ Each writing request is one transaction. ``context`` chooses graphs (``null`` is
 goes before what the data themselves say, as in RDF4J.
 
     POST    RDF                       add                                 [add]; long lines of N-Triples and N-Quads in parts (large_bodies.py)
-    PUT     RDF                       clear all, or the contexts; add     [clear or update CLEAR …, add]; long lines as with POST, if all goes
+    PUT     RDF                       clear all, or the contexts; add     [clear, or update CLEAR …, add]; long lines as with POST, if all goes
     DELETE  ?subj&pred&obj&context    remove what matches                 [update DELETE WHERE …] or [remove]
     POST    update                    SPARQL Update                       [update]
 """
@@ -66,7 +66,7 @@ async def put(call: Call) -> Answer:
     repository, media_type = call.path_text("id"), call.media_type()
     if not contexts and large_bodies.is_large(call, media_type):
         return done(await large_bodies.add(call, repository, media_type, contexts, txid, is_cleared=True))
-    cleared: Operation = ("update", repository, clearing(contexts)) if contexts else ("clear", repository)
+    cleared = clearing(repository, contexts)
     nquads = await _nquads(call, media_type, contexts, txid)
     operations = [cleared, ("add", repository, nquads)] if nquads else [cleared]
     return await _write(call, operations, txid)
@@ -120,20 +120,19 @@ def pattern_of(call: Call) -> tuple[dict[str, str | None], list[Graph]]:
     return pattern, contexts_of(parameters.all("context"))
 
 
-def clearing(contexts: Sequence[Graph]) -> str:
-    """An update that empties these graphs; all of them when none is named. Raises InvalidRequest."""
+def clearing(repository: str, contexts: Sequence[Graph]) -> Operation:
+    """The operation that empties these graphs; all of them when none is named. Raises InvalidRequest."""
     if not contexts:
-        return "CLEAR ALL"
-    return " ;\n".join(
-        "CLEAR DEFAULT" if isinstance(graph, DefaultGraph) else f"CLEAR SILENT GRAPH {_named(graph)}" for graph in contexts
-    )
+        return ("clear", repository)
+    updates = ("CLEAR DEFAULT" if isinstance(graph, DefaultGraph) else f"CLEAR SILENT GRAPH {_named(graph)}" for graph in contexts)
+    return ("update", repository, " ;\n".join(updates))
 
 
 def removal(repository: str, pattern: dict[str, str | None], contexts: Sequence[Graph]) -> Operation:
     """The operation that removes what matches, in all graphs or in some. Raises InvalidRequest."""
     terms = [term for term in pattern.values() if term is not None]
     if not terms and not any(isinstance(graph, BlankNode) for graph in contexts):
-        return ("update", repository, clearing(contexts))
+        return clearing(repository, contexts)
     if any(term.startswith("_:") for term in terms) or any(isinstance(graph, BlankNode) for graph in contexts):
         if len(terms) < 3 or not contexts:
             raise InvalidRequest("SPARQL cannot name a blank node: give subj, pred, obj and context in full, or delete without it")

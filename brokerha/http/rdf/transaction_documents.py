@@ -144,7 +144,7 @@ class Document:
             pattern = {name: term_of(name, value) for name, value in zip(_PATTERN, _three(values), strict=True)}
             self.operations.append(statements.removal(repository, pattern, contexts_of(_contexts(values[3:]))))
         elif tag == "clear":
-            self.operations.append(("update", repository, statements.clearing(contexts_of(_contexts(values)))))
+            self.operations.append(statements.clearing(repository, contexts_of(_contexts(values))))
         elif tag == "sparql":
             graphs = self._graphs.get("defaultGraphs", []), self._graphs.get("namedGraphs", [])
             text = update_with(with_base(self._update, self._update_base), self._bindings, *graphs)
