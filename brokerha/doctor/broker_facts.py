@@ -106,6 +106,7 @@ def _one(
         address.is_tls,
         is_loopback(address.host),
         unreachable=seen.unreachable,
+        remedy=seen.remedy,
         refused=seen.refused,
         product=seen.product,
         version=seen.version,

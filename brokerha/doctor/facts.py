@@ -149,6 +149,8 @@ class BrokerFact:
     is_loopback: bool = True
     unreachable: str = ""
     """Why there is no connection."""
+    remedy: str = ""
+    """What a person does about that."""
     refused: str = ""
     """``user``, ``vhost``, or empty; with the broker's words in ``unreachable``."""
     product: str = ""

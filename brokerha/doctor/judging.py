@@ -303,7 +303,7 @@ def _no_connection(broker: BrokerFact, subject: str) -> Finding:
         command = f"rabbitmqctl change_password {user}, or {DEFINITIONS}"
         return Finding(PROBLEM, f"{subject} user", broker.unreachable, command)
     if broker.refused != "vhost":
-        return Finding(PROBLEM, subject, broker.unreachable, "start the broker, or correct broker in the cluster file")
+        return Finding(PROBLEM, subject, broker.unreachable, broker.remedy)
     what, command = f"{broker.user} has no rights in the virtual host {broker.vhost!r}", DEFINITIONS
     if "not found" in broker.unreachable:
         what, command = (

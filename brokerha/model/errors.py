@@ -41,13 +41,6 @@ Everything else that escapes is a fault of brokerha.
 
 from __future__ import annotations
 
-from typing import Final
-
-BROKER_REFUSES: Final = "the broker refuses"
-"""How a reason begins where the broker runs, and lets nobody in with this address."""
-CORRECT_ADDRESS: Final = "correct the user, the password or the virtual host of its address, or give the user its rights"
-"""What a person does about it."""
-
 
 class BrokerhaError(Exception):
     """Base of all errors that brokerha raises on purpose."""

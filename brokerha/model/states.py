@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-from brokerha.model import errors
-
 OK = "ok"
 READ_ONLY = "read-only"
 NEEDS_ATTENTION = "needs-attention"
@@ -98,7 +96,6 @@ DEGRADED = frozenset({
 """States that pass by themselves once their cause is gone; all others need a person."""
 
 
-def describe(state: str, reason: str = "") -> dict[str, str]:
-    """Return ``{"state", "reason", "action"}``."""
-    is_refused = state == WAITING_FOR_BROKER and reason.startswith(errors.BROKER_REFUSES)
-    return {"state": state, "reason": reason, "action": errors.CORRECT_ADDRESS if is_refused else ACTIONS[state]}
+def describe(state: str, reason: str = "", remedy: str = "") -> dict[str, str]:
+    """Return ``{"state", "reason", "action"}``; the action is ``remedy`` where one is known for this reason."""
+    return {"state": state, "reason": reason, "action": remedy or ACTIONS[state]}

@@ -73,8 +73,5 @@ class LogPublisher(Protocol):
     def published_lsn(self) -> Lsn:
         """Up to where the broker has confirmed everything; 0 when that is not known."""
 
-    def state(self) -> tuple[str, str]:
-        """State word and reason of the connection."""
-
     def close(self, timeout_s: float) -> None:
         """End; what is not published is published after the next start. Idempotent."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from brokerha.model.ids import NodeId
 from brokerha.model.ready import TxQueueDecision
@@ -52,6 +52,14 @@ class ClientReply:
     headers: dict[str, Any] = field(default_factory=dict)
 
 
+class Problem(NamedTuple):
+    """Why there is no connection to a broker, in words for a person."""
+
+    reason: str
+    remedy: str
+    """What the person does about it."""
+
+
 @dataclass(frozen=True, slots=True)
 class TransportStatus:
     """What status, metrics and the page show about the wire."""
@@ -65,6 +73,8 @@ class TransportStatus:
     """Monotone counts: sent, received, returned, dropped, undecodable, foreign_cluster, reconnects, nacked …"""
     set_aside: dict[NodeId, str] = field(default_factory=dict)
     """Nodes whose messages are of no use because another user of the broker published the last one, and why."""
+    remedy: str = ""
+    """What a person does about the reason; empty for the usual of the state."""
 
 
 Inbound = Envelope | ClientMessage | Absence

@@ -207,8 +207,9 @@ class KombuTransport:
 
     def status(self) -> TransportStatus:
         """State, reason, outbox and counters."""
-        state, reason = self._link.state()
-        return TransportStatus(state, reason, self._link.waiting(), self._counters.read(), self._foreigners.reasons())
+        state, problem = self._link.state()
+        waiting, counts, set_aside = self._link.waiting(), self._counters.read(), self._foreigners.reasons()
+        return TransportStatus(state, problem.reason, waiting, counts, set_aside, problem.remedy)
 
     def close(self, timeout_ms: int = 5000) -> None:
         """Publish what waits, then disconnect."""

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from brokerha.model.ids import NodeId
 from brokerha.model.states import BLOCKED, WAITING_FOR_BROKER
+from brokerha.ports.transport import Problem
 from brokerha.transports.lanes import Arrival, ClientTag, Publication
 
 CONNECTED = "connected"
@@ -49,8 +50,8 @@ class Link(Protocol):
     def leave(self, queue: str) -> None:
         """Read it no longer."""
 
-    def state(self) -> tuple[str, str]:
-        """State word and reason."""
+    def state(self) -> tuple[str, Problem]:
+        """State word, and why."""
 
     def hear(self, node: NodeId) -> None:
         """A message of this node came: its inbox may be at this broker, where `look` finds it."""
@@ -77,10 +78,10 @@ class LinkState:
 
     def __init__(self, directions: Sequence[str]) -> None:
         self._lock = Lock()
-        self._down = dict.fromkeys(directions, "not connected yet")
-        """Reasons of connections that are down, by direction."""
+        self._down = dict.fromkeys(directions, Problem("not connected yet", ""))
+        """Why connections are down, by direction."""
         self._blocked: dict[str, str] = {}
-        self.foreign = ""
+        self.foreign: Problem | None = None
         """Why this node must not start: the virtual host is another cluster's."""
 
     def up(self, direction: str) -> None:
@@ -88,10 +89,10 @@ class LinkState:
         with self._lock:
             self._down.pop(direction, None)
 
-    def down(self, direction: str, reason: str) -> None:
+    def down(self, direction: str, problem: Problem) -> None:
         """The connection is lost, or could not be opened."""
         with self._lock:
-            self._down[direction] = reason
+            self._down[direction] = problem
             self._blocked.pop(direction, None)
 
     def block(self, direction: str, reason: str) -> None:
@@ -108,11 +109,11 @@ class LinkState:
         """Whether the broker takes no publications now."""
         return bool(self._blocked)
 
-    def read(self) -> tuple[str, str]:
-        """State word and reason."""
+    def read(self) -> tuple[str, Problem]:
+        """State word, and why."""
         with self._lock:
-            for reason in self._down.values():
-                return WAITING_FOR_BROKER, reason
+            for problem in self._down.values():
+                return WAITING_FOR_BROKER, problem
             for reason in self._blocked.values():
-                return BLOCKED, reason
-            return CONNECTED, ""
+                return BLOCKED, Problem(reason, "")
+            return CONNECTED, Problem("", "")

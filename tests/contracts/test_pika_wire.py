@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 import pytest
 
 from brokerha.model.errors import (
-    CORRECT_ADDRESS,
     ConfigurationError,
     NotReady,
     OutcomeUnknown,
@@ -250,7 +249,7 @@ def test_a_password_that_the_broker_refuses_is_told_as_such(vhost_url: str, wire
     (future,) = write(wire, 1, timeout_ms=3000)
     with pytest.raises(Unreachable, match=r"the broker refuses .*ACCESS_REFUSED") as told:
         future.result(PATIENCE_S)
-    assert told.value.remedy == CORRECT_ADDRESS
+    assert (told.value.remedy or "").startswith("correct the user, the password or the virtual host")
 
 
 def test_without_a_master_nobody_is_reached(vhost_url: str, wires):

@@ -163,7 +163,7 @@ class MasterView:
         own = {
             "id": core.sync.node,
             "role": "master",
-            **_described(*self.state(), MASTER=core.sync.node),
+            **_described(*self.state(), self._transport.status().remedy, MASTER=core.sync.node),
             "master": core.sync.node,
             "received_lsn": core.sync.lsn,
             "applied_lsn": applied if has_workers else None,
@@ -506,9 +506,9 @@ def _epoch_fields(sync: SyncCore) -> dict[str, Any]:
     }
 
 
-def _described(state: str, reason: str, **names: str) -> dict[str, str]:
+def _described(state: str, reason: str, remedy: str = "", **names: str) -> dict[str, str]:
     """State, reason and action, with the name of the node in the commands that the action tells to type."""
-    row = states.describe(state, reason)
+    row = states.describe(state, reason, remedy if state == states.WAITING_FOR_BROKER else "")
     for placeholder, name in names.items():
         row["action"] = row["action"].replace(f" {placeholder}", f" {name}")
     return row

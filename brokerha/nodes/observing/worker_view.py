@@ -124,7 +124,7 @@ class WorkerView:
         return {
             "id": config.node,
             "role": "worker",
-            **states.describe(state, reason),
+            **states.describe(state, reason, wire.remedy if state == states.WAITING_FOR_BROKER else ""),
             "master": config.master,
             "received_lsn": core.master_lsn,
             "applied_lsn": core.applied,

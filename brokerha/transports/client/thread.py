@@ -24,9 +24,9 @@ import structlog
 from pika.adapters.select_connection import IOLoop
 from pika.exceptions import AMQPError, ProbableAccessDeniedError, ProbableAuthenticationError
 
-from brokerha.model.errors import BROKER_REFUSES, CORRECT_ADDRESS
+from brokerha.ports.transport import Problem
 from brokerha.transports.config import TransportConfig
-from brokerha.transports.rabbitmq.addresses import NO_BROKER, Address, explain_os_error
+from brokerha.transports.rabbitmq.addresses import Address, explain_os_error, refused
 from brokerha.transports.rabbitmq.identity import CLIENT_ROLE, Identity
 from brokerha.transports.topology import READS_EXCHANGE, REPLY_ADDRESS, WRITES_EXCHANGE
 
@@ -125,8 +125,8 @@ class PikaThread:
         self._connection = pika.SelectConnection(
             parameters=_parameters(address, self._name, self._config),
             on_open_callback=self._on_open,
-            on_open_error_callback=lambda _connection, error: self._lost(*reason_and_remedy(error, address)),
-            on_close_callback=lambda _connection, error: self._lost(*reason_and_remedy(error, address)),
+            on_open_error_callback=lambda _connection, error: self._lost(*explain(error, address)),
+            on_close_callback=lambda _connection, error: self._lost(*explain(error, address)),
             custom_ioloop=self._loop,
         )
 
@@ -235,16 +235,16 @@ def _cause(error: BaseException) -> BaseException | None:
     return next((each for each in candidates if isinstance(each, BaseException)), None)
 
 
-def reason_and_remedy(error: BaseException, address: Address) -> tuple[str, str]:
-    """Why there is no connection, and what a person does about it, where starting nodes is not it."""
+def explain(error: BaseException, address: Address) -> Problem:
+    """Why there is no connection, of what pika raises."""
     cause: BaseException | None = error
     while cause is not None:
         error, cause = cause, _cause(cause)
     if isinstance(error, OSError):
-        return explain_os_error(error, address), NO_BROKER
+        return explain_os_error(error, address)
     text = str(getattr(error, "reply_text", "")) or str(error) or type(error).__name__
     if isinstance(error, _REFUSALS):
         # pika keeps what the broker says as text only.
         said = str(error.args[0]).partition("'")[2].rstrip("'.") if error.args else ""
-        return f"{BROKER_REFUSES} {address}: {said or text}", CORRECT_ADDRESS
-    return f"{text} ({address.host}:{address.port})", ""
+        return refused(said or text, address)
+    return Problem(f"{text} ({address.host}:{address.port})", "")

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
 from brokerha.model.wire.tx_queues import TX_QUEUE_PREFIX
+from brokerha.ports.transport import Problem
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.declaring import LANE_OF_KIND
 from brokerha.transports.in_process import local_broker
@@ -160,9 +161,9 @@ class DirectLink:
         """Read it no longer."""
         self._stop(TX_LANE, queue)
 
-    def state(self) -> tuple[str, str]:
+    def state(self) -> tuple[str, Problem]:
         """Always connected: there is nothing that could be lost."""
-        return CONNECTED, ""
+        return CONNECTED, Problem("", "")
 
     def waiting(self) -> int:
         """Nothing ever waits here."""

@@ -321,10 +321,6 @@ class LogStream:
         """Up to where everything is confirmed."""
         return self._news.published
 
-    def state(self) -> tuple[str, str]:
-        """State word and reason."""
-        return self._state.read()
-
     def counters(self) -> dict[str, int]:
         """Monotone counts."""
         return self._counters.read()

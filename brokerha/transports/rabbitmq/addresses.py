@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from brokerha.model.errors import ConfigurationError
+from brokerha.ports.transport import Problem
 
 NOBODY: Final = "guest"
 """The account that every RabbitMQ has from the start: who uses it says nothing of who he is."""
@@ -60,21 +61,27 @@ def parse_addresses(url: str) -> tuple[Address, ...]:
 
 
 NO_BROKER: Final = "start the broker, or correct its address"
-"""What a person does about it."""
+CORRECT_CERTIFICATES: Final = "correct cacertfile or the host name in its address, or give the broker a certificate for this name"
 
 
-def explain_os_error(error: OSError, address: Address) -> str:
-    """Why a broker cannot be reached, in words for a person."""
+def explain_os_error(error: OSError, address: Address) -> Problem:
+    """A broker that cannot be reached."""
     where = f"{address.host}:{address.port}"
-    if isinstance(error, ConnectionRefusedError):
-        return f"nothing listens at {where}"
-    if isinstance(error, gaierror):
-        return f"the host name {address.host!r} cannot be resolved"
-    if isinstance(error, TimeoutError):
-        return f"no answer from {where}"
     if isinstance(error, SSLCertVerificationError):
-        return f"the certificate of {where} does not hold: {error.verify_message}"
-    return f"{type(error).__name__}: {error} ({where})"
+        return Problem(f"the certificate of {where} does not hold: {error.verify_message}", CORRECT_CERTIFICATES)
+    if isinstance(error, ConnectionRefusedError):
+        return Problem(f"nothing listens at {where}", NO_BROKER)
+    if isinstance(error, gaierror):
+        return Problem(f"the host name {address.host!r} cannot be resolved", NO_BROKER)
+    if isinstance(error, TimeoutError):
+        return Problem(f"no answer from {where}", NO_BROKER)
+    return Problem(f"{type(error).__name__}: {error} ({where})", NO_BROKER)
+
+
+def refused(said: str, address: Address) -> Problem:
+    """The broker runs, and lets nobody in with this address: in its own words."""
+    remedy = "correct the user, the password or the virtual host of its address, or give the user its rights"
+    return Problem(f"the broker refuses {address}: {said}".rstrip("."), remedy)
 
 
 def _parse(url: str) -> Address:

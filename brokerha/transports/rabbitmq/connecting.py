@@ -37,10 +37,11 @@ from kombu import Connection
 from kombu.exceptions import KombuError
 from kombu.transport import pyamqp
 
-from brokerha.model.errors import BROKER_REFUSES, CORRECT_ADDRESS, Unreachable
+from brokerha.model.errors import Unreachable
+from brokerha.ports.transport import Problem
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.lanes import Publication
-from brokerha.transports.rabbitmq.addresses import NO_BROKER, Address, explain_os_error
+from brokerha.transports.rabbitmq.addresses import NO_BROKER, Address, explain_os_error, refused
 from brokerha.transports.rabbitmq.identity import Identity
 from brokerha.transports.rabbitmq.properties import Message, install
 from brokerha.transports.topology import foreign_problem
@@ -371,43 +372,45 @@ class LedNowhere(KombuError):
     """A connection is given up because nothing comes of what goes over it."""
 
 
-def no_broker(*problems: str) -> Unreachable:
+def no_broker(*problems: Problem) -> Unreachable:
     """What a command cannot go on without, with why (`explain`), for each address."""
-    error = Unreachable("; ".join(problems))
-    is_refused = any(problem.startswith(BROKER_REFUSES) for problem in problems)
-    error.remedy = CORRECT_ADDRESS if is_refused else NO_BROKER
+    error = Unreachable("; ".join(problem.reason for problem in problems))
+    # A broker that answers is nearer than one that is away: what it says is to be mended first.
+    error.remedy = next((problem.remedy for problem in problems if problem.remedy != NO_BROKER), NO_BROKER)
     return error
 
 
-def foreign(error: BaseException, address: Address) -> str:
-    """What is wrong when the broker refuses this node because the virtual host is another cluster's; empty for any other error."""
+def foreign(error: BaseException, address: Address) -> Problem | None:
+    """What is wrong when the broker refuses this node because the virtual host is another cluster's; None for any other error."""
     text = str(error.reply_text) if isinstance(error, PreconditionFailed) else ""
-    problem = foreign_problem(text, f"the virtual host {address.vhost!r} at {address.host}:{address.port}")
-    return problem and (
-        f"{problem}: give each cluster a virtual host of its own (rabbitmqctl add_vhost NAME) and write it in broker; "
+    reason = foreign_problem(text, f"the virtual host {address.vhost!r} at {address.host}:{address.port}")
+    remedy = (
+        "give each cluster a virtual host of its own (rabbitmqctl add_vhost NAME) and write it in broker; "
         "if the other one is gone for good, delete its virtual host and make it anew"
     )
+    return Problem(reason, remedy) if reason else None
 
 
-def explain(error: BaseException, address: Address) -> str:
-    """Why there is no connection, in words for the status of the node."""
+def explain(error: BaseException, address: Address) -> Problem:
+    """Why there is no connection, for the status of a node and for commands."""
+    where = f"{address.host}:{address.port}"
     if isinstance(error, OSError):
         return explain_os_error(error, address)
     if isinstance(error, LedNowhere):
-        return f"what goes over {address.host}:{address.port} leads nowhere: another node of the broker is tried"
+        return Problem(f"what goes over {where} leads nowhere", "wait; another node of the broker is tried by itself")
     if isinstance(error, ResourceLocked):
         # Half open: after a silent cut the broker keeps our last connection until it misses two heartbeats.
-        return (
-            "the broker still holds a connection of this node id: it gives up a lost one by itself after two heartbeats; "
-            f"if it stays, another process runs under the id, stop one of the two ({error.reply_text})"
+        return Problem(
+            f"the broker still holds a connection of this node id ({error.reply_text})",
+            "wait: it gives up a lost one by itself after two heartbeats; if this lasts, another process runs under the id: "
+            "stop one of the two",
         )
     if isinstance(error, (AccessRefused, NotAllowed)):
-        return f"{BROKER_REFUSES} {address}: {error.reply_text}".rstrip(".")
+        return refused(error.reply_text, address)
     if problem := foreign(error, address):
         return problem
-    if isinstance(error, AMQPError):
-        return f"{error.reply_text or type(error).__name__} ({address.host}:{address.port})"
-    return f"{type(error).__name__}: {error} ({address.host}:{address.port})"
+    said = (error.reply_text or type(error).__name__) if isinstance(error, AMQPError) else f"{type(error).__name__}: {error}"
+    return Problem(f"{said} ({where})", "wait; it is tried again by itself, and the log of the broker says more")
 
 
 def tls_options(address: Address) -> dict[str, Any] | bool:

@@ -312,20 +312,20 @@ class KeptConnection:
         self._wake()
 
     def _lose(self, error: Exception) -> None:
-        reason = explain(error, self._address())
+        problem = explain(error, self._address())
         if not isinstance(error, _EXPECTED):
             self._counters.add("faults")
             log.error("unexpected end of a connection", connection=self._identity.name, **fault_fields(error))
-        elif reason != self._last_reason:
-            log.warning("broker lost", connection=self._identity.name, reason=reason)
-        self._last_reason = reason
+        elif problem.reason != self._last_reason:
+            log.warning("broker lost", connection=self._identity.name, reason=problem.reason)
+        self._last_reason = problem.reason
         if not self._was_up:
             # One that was there already waits: somebody else came into its virtual host while its broker was away.
             self._state.foreign = self._state.foreign or foreign(error, self._address())
         if self._session is not None and time.monotonic() - self._up_s >= self._config.retry_most_ms / 1000:
             self._pause_ms = 0
         self._attempts += 1
-        self._state.down(self._direction, reason)
+        self._state.down(self._direction, problem)
         self._drop()
         self.due_s = time.monotonic() + self._jitter.uniform(0.5, 1.0) * self._pause_ms / 1000
         first_ms, most_ms = self._config.retry_first_ms, self._config.retry_most_ms

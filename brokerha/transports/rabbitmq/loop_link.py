@@ -21,6 +21,7 @@ from kombu import Connection
 
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
+from brokerha.ports.transport import Problem
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.lanes import (
     BULK_LANE,
@@ -119,7 +120,7 @@ class LoopLink:
         while True:
             self._serve(deadline_s if is_awaited and not self._is_woken else now_s, now_s)
             if problem := self._state.foreign:
-                raise ConfigurationError(problem)
+                raise ConfigurationError(": ".join(problem))
             if (taken := self._inbox.take(limit)) or self._is_woken:
                 self._is_woken = False
                 return taken
@@ -188,8 +189,8 @@ class LoopLink:
         for direction in directions:
             (self._reader if direction == _IN else self._writer).leave()
 
-    def state(self) -> tuple[str, str]:
-        """State word and reason."""
+    def state(self) -> tuple[str, Problem]:
+        """State word, and why."""
         return self._state.read()
 
     def waiting(self) -> int:

@@ -46,6 +46,7 @@ class Seen:
     """What was seen; see brokerha/doctor/facts.py, which has the same words."""
 
     unreachable: str = ""
+    remedy: str = ""
     refused: str = ""
     product: str = ""
     version: str = ""
@@ -74,7 +75,7 @@ def look(
     try:
         connection = open_connection(address, _IDENTITY, _CONFIG, on_blocked, lambda *_: None)
     except (AMQPError, OSError) as error:
-        seen.unreachable = explain(error, address)
+        seen.unreachable, seen.remedy = explain(error, address)
         seen.refused = _refused(error)
         return seen
     guard = threading.Timer(_LONGEST_S, _cut, (connection,))
@@ -92,7 +93,7 @@ def look(
     except _Blocked as blocked:
         seen.blocked = str(blocked) or "it says no reason"
     except (AMQPError, OSError) as error:
-        seen.unreachable = explain(error, address)
+        seen.unreachable, seen.remedy = explain(error, address)
     finally:
         guard.cancel()
         if seen.blocked or seen.unreachable:

@@ -109,7 +109,7 @@ CASES: dict[str, tuple[list[Finding], str, str]] = {
     "another setting": (
         of_settings([SettingsFact("m1", {"idle-round-ms": "100"}), SettingsFact("m2", {"idle-round-ms": "9000"})]), WARNING, "100 at m1, 9000 at m2"
     ),
-    "no broker": (broker(unreachable="nothing listens at h:5672"), PROBLEM, "nothing listens"),
+    "no broker": (broker(unreachable="nothing listens at h:5672", remedy="start the broker"), PROBLEM, "nothing listens"),
     "wrong password": (broker(unreachable="refused", refused="user"), PROBLEM, "refused"),
     "no virtual host": (broker(unreachable="vhost not found", refused="vhost"), PROBLEM, "does not exist"),
     "no right in it": (broker(unreachable="access refused", refused="vhost"), PROBLEM, "has no rights"),

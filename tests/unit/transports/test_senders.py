@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from brokerha.model.wire.codec import encode_envelope
 from brokerha.model.wire.messages import Progress
+from brokerha.ports.transport import Problem
 from brokerha.transports import kombu_transport
 from brokerha.transports.kombu_transport import KombuTransport
 from brokerha.transports.lanes import SYNC_LANE, Arrival, ClientTag
@@ -73,8 +74,8 @@ class Link:
 
     def hear(self, _node: str) -> None: ...
 
-    def state(self) -> tuple[str, str]:
-        return "connected", ""
+    def state(self) -> tuple[str, Problem]:
+        return "connected", Problem("", "")
 
     def waiting(self) -> int:
         return 0
