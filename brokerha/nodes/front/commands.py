@@ -56,7 +56,7 @@ class Commands:
 
         def carry_out() -> None:
             if refusal := self._ended or runner.failure:
-                raise NotReady(refusal)
+                raise NotReady(str(refusal))
             commands = SiteCommands(runner.core, protect_single_worker=self._protects)
             self._open.append((future, commands.run(name, arguments, self._clock.now()), runner.core))
 

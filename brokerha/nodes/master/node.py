@@ -410,7 +410,7 @@ class MasterNode:
         def ask() -> None:
             self._check_not_ended()
             if self.runner.failure:
-                raise NotReady(self.runner.failure)
+                raise NotReady(str(self.runner.failure))
             found = self.view.outcome(txid)
             self.runner.when_safe(lambda: told.set_result(found))
 

@@ -20,8 +20,7 @@ from typing import Any
 from brokerha.master.core import MasterConfig
 from brokerha.master.primary import Primary
 from brokerha.master.standby import Standby
-from brokerha.model import states
-from brokerha.model.errors import JournalDamaged, JournalError, JournalFull, NotReady, WrongState
+from brokerha.model.errors import JournalDamaged, JournalError, NotReady, WrongState
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.numbers import Histogram, Numbers
 from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, LoadOpened
@@ -35,6 +34,7 @@ from brokerha.nodes.master.runner import (
     READY_LIMIT,
     RETRY_MS,
     TURN_LIMIT,
+    Failure,
     JournalDoor,
     MasterRunner,
     NodeHandler,
@@ -103,8 +103,8 @@ class ProcessRunner:
         self.on_tx_reply = on_tx_reply
         self.on_node: NodeHandler = lambda _envelope, _now: False
         """Takes questions while this process stands by."""
-        self.failure = ""
-        """Why the journal cannot be written; empty when it can."""
+        self.failure: Failure | None = None
+        """Why the journal cannot be written; None when it can."""
         self.on_failure: Callable[[str], None] = no_crash
         """Told each time that it cannot."""
         self._damage = ""
@@ -273,18 +273,17 @@ class ProcessRunner:
 
     def _fail(self, error: JournalError) -> None:
         """Forget what is not durable; try again later. What is damaged is replaced then."""
-        reason = str(error)
+        self.failure = Failure.of(error)
         if isinstance(error, JournalDamaged):
-            reason = self._damage = error.damage
-        kind = states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED
-        self.failure = f"{kind}: {reason}"
-        self.on_failure(self.failure)
+            self._damage = error.damage
+            self.failure = self.failure._replace(reason=error.damage)
+        self.on_failure(str(self.failure))
         self._retry_at_ms = self.clock.now().mono_ms + RETRY_MS
 
     def _start_again(self) -> None:
         """Role and follower believed what is not durable: begin from the journal."""
-        state, trouble = self.copy.journal.state(), self.failure
-        self.failure = ""
+        state, trouble = self.copy.journal.state(), str(self.failure)
+        self.failure = None
         for queue in self._followed:
             self.transport.tx_queue(LeaveTxQueue(queue))
         self._followed.clear()
@@ -317,7 +316,7 @@ class ProcessRunner:
         if self.master is not None:
             raise WrongState(f"{process} is primary of {self.config.role.master}: first brokerha promote another process of it")
         if self.failure:
-            raise NotReady(self.failure)
+            raise NotReady(str(self.failure))
         now, before = self.clock.now(), self.standby.resting.rest
         if refusal := self.standby.order(command, now, is_forced=is_forced):
             raise WrongState(refusal)
@@ -338,8 +337,7 @@ class ProcessRunner:
     def state(self) -> tuple[str, str]:
         """State word and reason of this process."""
         if self.failure:
-            kind, _, reason = self.failure.partition(": ")
-            return kind, reason
+            return self.failure
         # Asked by other threads too, while the loop may be changing it.
         if (master := self.master) is not None:
             return master.state()

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
-from typing import Protocol
+from typing import NamedTuple, Protocol, Self
 
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.master.primary import Primary
@@ -74,6 +74,21 @@ class JournalDoor(Protocol):
         """Answers that came since the last call."""
 
 
+class Failure(NamedTuple):
+    """Why a process cannot write what it has to write: its state word, and the reason."""
+
+    state: str
+    reason: str
+
+    @classmethod
+    def of(cls, error: JournalError) -> Self:
+        """What a journal failed with."""
+        return cls(states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED, str(error))
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.reason}"
+
+
 class MasterRunner:
     """One master: core, journal and transport, a turn at a time."""
 
@@ -95,8 +110,8 @@ class MasterRunner:
         self.on_reply = on_reply
         self.crash_point = crash_point
         self.core = MasterCore(config, journal.state(), journal)
-        self.failure = ""
-        """Why the journal cannot be written; empty when it can."""
+        self.failure: Failure | None = None
+        """Why the journal cannot be written; None when it can."""
         self.on_failure: Callable[[str], None] = no_crash
         """Told each time that it cannot."""
         self.turns = 0
@@ -204,7 +219,7 @@ class MasterRunner:
             out = primary.take(now, is_silent=bool(self.failure))
         except JournalError as error:
             # A record that a backup lacks cannot be read.
-            self._fail(states.HALTED, str(error))
+            self._fail(error)
             return
         if out.promise and not self._promise(out.promise, now):
             return
@@ -225,7 +240,7 @@ class MasterRunner:
         try:
             self.journal.promise(view)
         except JournalError as error:
-            self._fail(states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED, str(error))
+            self._fail(error)
             return False
         return True
 
@@ -271,8 +286,7 @@ class MasterRunner:
             else:
                 self.journal.settle()
         except JournalError as error:
-            kind = states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED
-            self._fail(kind, str(error))
+            self._fail(error)
             return False
         if not is_deferred:
             self.writes.observe(perf_counter() - began_s)
@@ -294,16 +308,15 @@ class MasterRunner:
         try:
             self.core.retention.done(more=self.journal.keep(step.below, step.ids_below))
         except JournalError as error:
-            kind = states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED
-            self._fail(kind, str(error))
+            self._fail(error)
 
-    def _fail(self, kind: str, reason: str) -> None:
+    def _fail(self, error: JournalError) -> None:
         """Forget what is not durable: answer open tickets with *unknown*, try again later."""
-        self.failure = f"{kind}: {reason}"
-        self.on_failure(self.failure)
+        self.failure = Failure.of(error)
+        self.on_failure(str(self.failure))
         # A journal that could not be written has just been read back, which can take longer than the pause: it begins now.
         self._retry_at_ms = self.clock.now().mono_ms + RETRY_MS
-        self.close_tickets(reason)
+        self.close_tickets(self.failure.reason)
 
     def leave(self) -> None:
         """Say that this process ends, once there are no more turns: other masters go on without waiting for it."""
@@ -323,7 +336,7 @@ class MasterRunner:
         """Build the core again from the journal once the pause is over."""
         if now.mono_ms < self._retry_at_ms:
             return False
-        self.failure = ""
+        self.failure = None
         self.core = MasterCore(self.config, self.journal.state(), self.journal)
         return True
 
@@ -332,9 +345,9 @@ class MasterRunner:
             if not submit.ticket:
                 continue
             if isinstance(submit, TxCommand):
-                self.on_tx_reply(TxReply(submit.ticket, submit.txid, "ReadOnly", self.failure))
+                self.on_tx_reply(TxReply(submit.ticket, submit.txid, "ReadOnly", str(self.failure)))
             else:
-                self.on_reply(Reply(submit.ticket, submit.txid, REFUSED, 0, "ReadOnly", self.failure))
+                self.on_reply(Reply(submit.ticket, submit.txid, REFUSED, 0, "ReadOnly", str(self.failure)))
 
     def _answer(self, reply: Reply | TxReply) -> None:
         if self.primary is not None and reply.ticket not in self._open:
@@ -350,8 +363,7 @@ class MasterRunner:
     def state(self) -> tuple[str, str]:
         """State word and reason of the whole node."""
         if self.failure:
-            kind, _, reason = self.failure.partition(": ")
-            return kind, reason
+            return self.failure
         now = self.clock.now()
         if self.primary is not None and (reason := self.primary.withheld(now)):
             return states.WAITING_FOR_BACKUPS, reason

@@ -363,7 +363,7 @@ class MasterView:
             {
                 "loop": loop_check(is_running),
                 "master": f"{state}: {reason}" if is_outside(core.sync) else "",
-                "journal": self._runner.failure,
+                "journal": str(self._runner.failure or ""),
                 "broker": broker_check(self._transport.status()),
                 "worker": self._worker_check(now),
                 "lag": lag_check(lag, lag_s, max_lag_entries, max_lag_s),

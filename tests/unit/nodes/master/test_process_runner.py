@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from brokerha.master.core import MasterConfig
+from brokerha.model import states
 from brokerha.model.errors import JournalFull
 from brokerha.model.ids import Instant
 from brokerha.model.operations import pack_operations
@@ -142,13 +143,13 @@ def test_a_backup_that_begins_anew_after_a_full_disk_leaves_the_queues_that_it_f
     # When it cannot write a promise, and later can
     disk_of(bench.journal).is_full = True
     bench.hear(Candidate(2001, "journal-of-m1", (1001, 99), is_by_hand=True))
-    assert bench.runner.failure
+    assert bench.runner.state()[0] == states.DISK_FULL
     disk_of(bench.journal).is_full = False
     bench.ms += 2_000
     bench.turn()
 
     # Then it follows no queue that it knows nothing of any more
-    assert not bench.runner.failure
+    assert bench.runner.failure is None
     assert bench.wire.queues == [FollowTxQueue("q1"), LeaveTxQueue("q1")]
 
 
