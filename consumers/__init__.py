@@ -1,1 +1,1 @@
-"""Programs that take the agreed log out: the worker that applies it to a store, and pipelines that read it."""
+"""Programs that read the agreed log: the worker that applies it to a store, backups, and the pipeline."""

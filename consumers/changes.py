@@ -1,10 +1,10 @@
-"""Follows what was committed: a JSON line for each change that RabbitMQ brings from the exchange `brokerha.changes`.
+"""Follow the committed changes: print a JSON line for each change that RabbitMQ delivers from the exchange `brokerha.changes`.
 
     python -m brokerha.programs.consumers.changes --broker amqp://guest:guest@127.0.0.1:5672/orders --queue prices-follower --keys 'table.prices.*'
 
-Needs `publish-changes = true` in the cluster file, and no library of brokerha. The queue is durable: what is committed while this
-program is away comes when it is back. A change leaves the queue once its line is written, so a line may come twice after a crash:
-a reader drops what has an LSN below the last one. It waits for a broker that is away; SIGTERM ends it, with 0.
+Needs `publish-changes = true` in the cluster file, and no library of brokerha. The queue is durable: changes that
+are committed while this program is down arrive when it is back. A change leaves the queue after its line is written, so a crash can
+repeat a line: a reader drops lines with an LSN below the last one. The program waits for an absent broker. SIGTERM ends it with exit code 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("changes")
 
 
 def follow(parameters: pika.URLParameters, queue: str, keys: list[str], stopping: threading.Event) -> None:
-    """Write changes to standard output until it is told to stop. Raises AMQPError."""
+    """Write changes to standard output until `stopping` is set. Raises AMQPError."""
     with pika.BlockingConnection(parameters) as connection:
         channel = connection.channel()
         channel.basic_qos(prefetch_count=100)
@@ -48,14 +48,14 @@ def follow(parameters: pika.URLParameters, queue: str, keys: list[str], stopping
 
 
 def line_of(key: str, headers: dict[str, Any], body: bytes) -> str:
-    """A change as JSON: LSN, transaction, routing key, and the change; null where it is too large for a message (docs/amqp.md)."""
+    """Return a change as JSON: LSN, transaction, routing key, and the change, which is null when it is too large for a message (docs/amqp.md)."""
     change = msgpack.unpackb(body) if body else None
     fields = {"lsn": headers["lsn"], "txid": headers.get("txid"), "key": key, "change": change}
     return json.dumps(fields, default=text_of, ensure_ascii=False)
 
 
 def text_of(value: bytes) -> Any:
-    """Bytes as text, or as {"base64": …} where they are none."""
+    """Return bytes as text, or as {"base64": …} when they are not UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -63,15 +63,15 @@ def text_of(value: bytes) -> Any:
 
 
 def broker_of(url: str) -> pika.URLParameters:
-    """An address of RabbitMQ. Raises ArgumentTypeError."""
-    with contextlib.suppress(ValueError):  # Of a port that is no number.
+    """Parse the address of a RabbitMQ. Raises ArgumentTypeError."""
+    with contextlib.suppress(ValueError):  # A port that is no number.
         if url.startswith(("amqp://", "amqps://")) and url.count("/") >= 3:
             return pika.URLParameters(url)
     raise argparse.ArgumentTypeError("write amqp://user:password@host:port/vhost")
 
 
 def main() -> int:
-    """Run until SIGTERM; returns the exit code."""
+    """Run until SIGTERM; return the exit code."""
     parser = argparse.ArgumentParser(prog="changes", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--broker", required=True, type=broker_of, help="amqp://user:password@host:port/vhost")
     parser.add_argument("--queue", required=True, help="queue of this follower; each has its own")

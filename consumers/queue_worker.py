@@ -1,10 +1,10 @@
-"""Takes messages of a queue, works on each, and keeps what came of it: taking, result and notice are one transaction.
+"""Take messages from a queue, work on each, and store the result: message, result and notice are one transaction.
 
     python -m brokerha.programs.consumers.queue_worker --cluster http://127.0.0.1:7201 --queue inbox --table done --outbox outbox
 
-Replace `work`. As all of it is one transaction, a crash at any moment leaves the message in the queue or the result in the table, never
-both and never neither. A message that `work` refuses (ValueError) goes to the queue `--aside` with the reason. Start as many as you
-like, at any master. It waits for a cluster that is away; SIGTERM ends it after the message under way, with 0.
+Replace `work` with your own. After a crash at any moment, either the message is in the queue or its result is in the table, never both
+and never neither. A message that `work` refuses (ValueError) moves to the queue `--aside` with the reason. Start as many of these
+programs as you like, at any master. The program waits for an absent cluster. SIGTERM ends it after the current message, with exit code 0.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import brokerha
 from brokerha.errors import Aborted, ConfigurationError, NotReady, OutcomeUnknown, Unreachable
 
 LOOK_S = 0.5
-"""Longest time without a look at whether it is to stop."""
+"""Longest time between two checks of `stopping`."""
 log = logging.getLogger("queue_worker")
 
 
 def work(body: bytes) -> bytes:
-    """The result of a message: here, the sum of the numbers of a JSON list. Raises ValueError."""
+    """Return the result of a message: here, the sum of the numbers of a JSON list. Raises ValueError."""
     numbers = json.loads(body)
     if not isinstance(numbers, list) or not all(isinstance(each, int) for each in numbers):
         raise ValueError("no list of whole numbers")
@@ -36,7 +36,7 @@ def work(body: bytes) -> bytes:
 
 
 def consume(cluster: brokerha.Client, options: argparse.Namespace, stopping: threading.Event) -> None:
-    """Work until it is told to stop. Raises what may pass: Aborted, NotReady, OutcomeUnknown, Unreachable."""
+    """Work until `stopping` is set. Raises errors that a retry can cure: Aborted, NotReady, OutcomeUnknown, Unreachable."""
     while not stopping.is_set():
         for message in cluster.consume(options.queue, wait=LOOK_S):
             transaction = message.transaction
@@ -48,14 +48,14 @@ def consume(cluster: brokerha.Client, options: argparse.Namespace, stopping: thr
             else:
                 transaction.put(options.table, message.id, result)
                 transaction.publish(options.outbox, result, "text/plain")
-            # Not left to the loop, so that what follows is known to have taken place.
+            # Commit here and not at the end of the loop, so that the next lines know the outcome.
             log.info("message %s is done at LSN %d", message.id, transaction.commit().lsn)
             if stopping.is_set():
                 return
 
 
 def main() -> int:
-    """Run until SIGTERM; returns the exit code."""
+    """Run until SIGTERM; return the exit code."""
     parser = argparse.ArgumentParser(prog="queue_worker", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cluster", required=True, help="http://… or amqp://…")
     parser.add_argument("--queue", default="inbox")

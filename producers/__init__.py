@@ -1,1 +1,1 @@
-"""Programs that put transactions in: the master that orders them, and loaders that submit them."""
+"""Programs that create transactions: the master that orders them, and loaders that submit them."""

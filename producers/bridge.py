@@ -1,10 +1,10 @@
-"""Moves the messages of a RabbitMQ queue, in their order, to a queue of brokerha: from then on all sites have them.
+"""Move the messages of a RabbitMQ queue, in order, to a queue of brokerha, where all sites have them.
 
     python -m brokerha.programs.producers.bridge --from amqp://guest:guest@127.0.0.1:5672/shop --queue orders --to http://127.0.0.1:7201 --into inbox
 
-A message leaves RabbitMQ once its copy is applied. Its id is the id of the transaction, so a message that is delivered again, or that
-somebody publishes again, comes once; one without an id may come twice. What can never be taken goes to the dead letters of its queue.
-It waits for a broker or a cluster that is away; SIGTERM ends it, with 0: what is under way is delivered again.
+A message leaves RabbitMQ after its copy is applied. Its id becomes the id of the transaction, so a message that is delivered or published
+again arrives once. A message without an id can arrive twice. A message that brokerha rejects goes to the dead letters of its queue. The
+program waits for an absent broker or cluster. SIGTERM ends it with exit code 0; RabbitMQ then delivers unfinished messages again.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ log = logging.getLogger("bridge")
 
 
 def move(parameters: pika.URLParameters, queue: str, cluster: brokerha.Client, into: str, stopping: threading.Event) -> None:
-    """Move messages until it is told to stop. Raises AMQPError, BrokerhaError for what may pass."""
+    """Move messages until `stopping` is set. Raises AMQPError and BrokerhaError that a retry can cure."""
     with pika.BlockingConnection(parameters) as connection:
         channel = connection.channel()
         channel.basic_qos(prefetch_count=100)
         for method, properties, body in channel.consume(queue, inactivity_timeout=LOOK_S):
             if stopping.is_set():
-                return  # What is not acknowledged goes back to the queue.
+                return  # Unacknowledged messages go back to the queue.
             if method is None:
                 continue
             key = f"{queue}/{properties.message_id}" if properties.message_id else ""
             try:
                 done = cluster.publish(into, body, properties.content_type or "application/octet-stream", key=key)
             except (InvalidRequest, Rejected) as error:
-                # What was rejected stays so under its id; without one it is another transaction the next time.
+                # A rejected id stays rejected. A message without an id gets a new transaction next time.
                 if isinstance(error, Rejected) and not key:
                     raise
                 log.error("message %s is put aside: %s", properties.message_id, error)
@@ -53,15 +53,15 @@ def move(parameters: pika.URLParameters, queue: str, cluster: brokerha.Client, i
 
 
 def broker_of(url: str) -> pika.URLParameters:
-    """An address of RabbitMQ. Raises ArgumentTypeError."""
-    with contextlib.suppress(ValueError):  # Of a port that is no number.
+    """Parse the address of a RabbitMQ. Raises ArgumentTypeError."""
+    with contextlib.suppress(ValueError):  # A port that is no number.
         if url.startswith(("amqp://", "amqps://")) and url.count("/") >= 3:
             return pika.URLParameters(url)
     raise argparse.ArgumentTypeError("write amqp://user:password@host:port/vhost")
 
 
 def main() -> int:
-    """Run until SIGTERM; returns the exit code."""
+    """Run until SIGTERM; return the exit code."""
     parser = argparse.ArgumentParser(prog="bridge", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--from", required=True, dest="broker", type=broker_of, help="amqp://user:password@host/vhost")
     parser.add_argument("--queue", required=True, help="of RabbitMQ")

@@ -1,14 +1,14 @@
-"""Writes to several databases at once, clusters of brokerha and PostgreSQL: each transaction takes place in all that it names, or in none.
+"""Write to several databases at once, clusters of brokerha and PostgreSQL: a transaction commits in all that it names, or in none.
 
     python -m brokerha.programs.producers.coordinator --log coordinator.db
         --at orders=http://127.0.0.1:7201 --at books=postgresql:///books < transactions.jsonl
 
-A line of input says what to do where; a line of output says that it is `committed`, or `rolled back` and why:
+A line of input names the work for each database; a line of output is `committed`, or `rolled back` with the reason:
 
     {"id": "4711", "orders": [["put", "paid", "4711", "9.90"]], "books": ["INSERT INTO paid VALUES (4711, 9.90)"]}
 
-All prepare; the decision is written to the log, on disk; all commit (PEP 249). What was prepared when it was killed is ended when it starts again with the
-same log. Then give it all lines again: an id that was committed is not done twice. It ends with 75 when a database does not answer: run it again.
+All databases prepare, the decision goes to the log on disk, then all commit (PEP 249). After a kill, a start with the same log ends all
+prepared transactions. Then give it all lines again: a committed id is skipped. Exit code 75 means that a database does not answer: run it again.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ FORMAT = 4711
 KINDS = ("put", "delete", "update", "publish")
 ERRORS = (BrokerhaError, psycopg.Error)
 Databases = dict[str, Any]
-"""Connections with the methods of PEP 249 for two phases, by name: of brokerha, and of psycopg."""
+"""Connections to brokerha or through psycopg, by name, with the methods of PEP 249 for two phases."""
 
 
 class Log:
-    """What was decided, on disk, and a name that no other coordinator has; for one process at a time."""
+    """The decisions on disk, with a unique name of this coordinator; for one process at a time."""
 
     def __init__(self, path: str) -> None:
         self._file = sqlite3.connect(path, timeout=10, isolation_level=None)
@@ -53,16 +53,16 @@ class Log:
         self.name = str(self._file.execute("SELECT name FROM coordinator").fetchone()[0])
 
     def has(self, ident: str) -> bool:
-        """Whether it is to be committed everywhere."""
+        """Tell whether the decision is to commit everywhere."""
         return self._file.execute("SELECT 1 FROM committed WHERE id = ?", [ident]).fetchone() is not None
 
     def add(self, ident: str) -> None:
-        """The decision: from here on it is committed, whatever is killed."""
+        """Decide to commit: from here on the transaction commits after any crash."""
         self._file.execute("INSERT INTO committed VALUES (?)", [ident])
 
 
 def recover(log: Log, databases: Databases) -> None:
-    """End what this coordinator has prepared and not ended."""
+    """End the transactions that this coordinator has prepared and not ended."""
     for session in databases.values():
         for xid in session.tpc_recover():
             gtrid = xid.gtrid.decode(errors="replace") if isinstance(xid.gtrid, bytes) else xid.gtrid
@@ -72,7 +72,7 @@ def recover(log: Log, databases: Databases) -> None:
 
 
 def run(log: Log, databases: Databases, ident: str, work: dict[str, list[Any]]) -> str:
-    """One transaction; returns why it was rolled back, empty when it was not. Raises BrokerhaError or psycopg.Error when only `recover` can end it."""
+    """Run one transaction; return why it was rolled back, or "" after a commit. Raises BrokerhaError or psycopg.Error when only `recover` can end it."""
     if log.has(ident):
         return ""
     begun: list[Any] = []
@@ -88,7 +88,7 @@ def run(log: Log, databases: Databases, ident: str, work: dict[str, list[Any]]) 
                     getattr(session, step[0])(*step[1:])
         for session in begun:
             session.tpc_prepare()
-    except (*ERRORS, TypeError, ValueError) as error:  # The last two: a step with too few words, an id that is too long.
+    except (*ERRORS, TypeError, ValueError) as error:  # TypeError, ValueError: a step with too few words, an id that is too long.
         for session in begun:
             session.tpc_rollback()
         return str(error) or type(error).__name__
@@ -99,12 +99,12 @@ def run(log: Log, databases: Databases, ident: str, work: dict[str, list[Any]]) 
 
 
 def is_step(session: Any, step: Any) -> bool:
-    """Whether it is something that this database does: a statement of SQL, or a call of brokerha."""
+    """Tell whether a database can run this step: a statement of SQL, or a call of brokerha."""
     return isinstance(step, str) if hasattr(session, "execute") else step[0] in KINDS
 
 
 def checked(line: str, databases: Databases) -> tuple[str, dict[str, list[Any]]]:
-    """The id and the work of a line. Raises ValueError."""
+    """Return the id and the work of a line. Raises ValueError."""
     try:
         work = json.loads(line)
         ident = work.pop("id")
@@ -120,7 +120,7 @@ def checked(line: str, databases: Databases) -> tuple[str, dict[str, list[Any]]]
 
 
 def connected(url: str) -> Any:
-    """A connection to a database."""
+    """Connect to a database."""
     if not url.startswith("postgresql:"):
         return brokerha.connect(url)
     session = psycopg.connect(url, autocommit=True, connect_timeout=10, tcp_user_timeout=30_000)
@@ -130,7 +130,7 @@ def connected(url: str) -> Any:
 
 
 def main() -> int:
-    """Run all lines; returns the exit code."""
+    """Run all lines; return the exit code."""
     parser = argparse.ArgumentParser(prog="coordinator", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--log", required=True, help="file of decisions; without it nobody knows how to end what is prepared")
     parser.add_argument(

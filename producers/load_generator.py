@@ -1,10 +1,10 @@
-"""Writes keys at a steady rate, and says how many writes a second were applied, how long they took, and what failed.
+"""Write keys at a steady rate, and report the applied writes per second, their latency, and their failures.
 
     python -m brokerha.programs.producers.load_generator --to http://127.0.0.1:7201,http://127.0.0.1:7202 --rate 500 --seconds 60
 
-It writes to a table of its own (`load`), a few thousand keys again and again. The time of a write counts from when it was due, so a
-cluster that stalls is not flattered by a generator that waits for it. Exit code 1 when a write failed, or the rate was not reached;
-SIGTERM ends it early, with what there is so far.
+It writes a few thousand keys of its own table (`load`), again and again. The latency of a write counts from its due time, so a stalled
+cluster gets no better figures because the generator waits for it. Exit code 1: a write failed, or the rate was not reached. SIGTERM
+ends the run early and prints the figures so far.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from brokerha.errors import ConfigurationError
 
 KEYS = 5000
 REACHED = 0.95
-"""Of the rate that was asked for."""
+"""Share of the wanted rate that counts as reached."""
 
 
 @dataclass(slots=True)
 class Figures:
-    """What came of the writes so far; filled from the threads that bring answers."""
+    """Results of the writes so far; filled by the threads that receive answers."""
 
     seconds: list[float] = field(default_factory=list)
     failed: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, due_s: float, future: Future[Any]) -> None:
-        """A write that was due at a moment has ended."""
+        """Record a write that has ended."""
         error = future.exception()
         with self.lock:
             if error is None:
@@ -46,7 +46,7 @@ class Figures:
                 self.failed[type(error).__name__] += 1
 
     def told(self, elapsed_s: float) -> dict[str, Any]:
-        """For the last line: rate per second, milliseconds of the middle and of the slowest writes, errors by name."""
+        """Return the last line: rate per second, latencies in milliseconds (median, slowest), errors by name."""
         ordered = sorted(self.seconds) or [0.0]
         shares = {name: ordered[min(len(ordered) - 1, int(len(ordered) * share))] for name, share in (("p50", 0.5), ("p99", 0.99))}
         times_ms = {f"{name}_ms": round(1000 * each, 1) for name, each in {**shares, "max": ordered[-1]}.items()}
@@ -55,7 +55,7 @@ class Figures:
 
 
 def generate(cluster: brokerha.Client, table: str, rate: float, seconds: float, stopping: threading.Event) -> dict[str, Any]:
-    """Write for so long; returns the figures."""
+    """Write for the given time; return the figures."""
     figures, value = Figures(), b"x" * 100
     began_s, number = time.monotonic(), 0
     with cluster.pipeline(timeout=30.0) as pipeline:
@@ -68,7 +68,7 @@ def generate(cluster: brokerha.Client, table: str, rate: float, seconds: float, 
 
 
 def main() -> int:
-    """Run; returns the exit code."""
+    """Run; return the exit code."""
     parser = argparse.ArgumentParser(prog="load_generator", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--to", required=True, help="address of the cluster: http://… or amqp://…")
     parser.add_argument("--rate", type=float, default=100.0, help="writes per second")

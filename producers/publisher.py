@@ -1,11 +1,11 @@
-"""Publishes writes to RabbitMQ, one for each line of its input, and says what became of each. It needs no library of brokerha.
+"""Publish writes to RabbitMQ, one for each input line, and print the outcome of each. It needs no library of brokerha.
 
     python -m brokerha.programs.producers.publisher --broker amqp://guest:guest@127.0.0.1:5672/orders < writes.jsonl
 
 A line is {"id": "order-4711", "update": "INSERT DATA { <urn:order:4711> <urn:state> 1 }"}. The id makes it safe to publish a line
-again, after the broker was lost or in a later run: it takes place once. A JSON line comes out for each: id, status, lsn, reason. Exit
-code 0 when all are applied, 1 when some are not, 2 when the broker or a line is of no use. SIGTERM ends it at once, with 143: publish
-what has no line yet again.
+again, after a lost broker or in a later run: the write takes effect once. Each line gives a JSON line: id, status, lsn, reason. Exit code
+0: all are applied; 1: some are not; 2: no broker, or an unreadable line. SIGTERM ends it at once, with 143: publish lines without a
+result again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ANSWERS = "amq.rabbitmq.reply-to"
 
 
 class Publisher:
-    """A connection that is opened again when it breaks."""
+    """A connection that reopens after a failure."""
 
     def __init__(self, parameters: pika.URLParameters, repository: str, timeout_s: float) -> None:
         self._parameters, self._timeout_s = parameters, timeout_s
@@ -37,7 +37,7 @@ class Publisher:
         self._answers: dict[str, list[Any]] = {}
 
     def publish(self, key: str, update: str) -> list[Any]:
-        """Status, LSN, error and reason of a write; the status is ``unknown`` when nobody answers in time. Raises AMQPError."""
+        """Publish a write; return its status, LSN, error and reason. The status is ``unknown`` without an answer in time. Raises AMQPError."""
         if self._channel is None or not self._channel.is_open:
             self._channel = pika.BlockingConnection(self._parameters).channel()
             self._channel.confirm_delivery()
@@ -45,7 +45,7 @@ class Publisher:
         properties = pika.BasicProperties("application/sparql-update", None, self._headers, delivery_mode=2, message_id=key)
         properties.reply_to, properties.correlation_id = ANSWERS, key
         self._answers.clear()
-        # Mandatory, and confirmed: what no queue takes raises.
+        # Mandatory and confirmed: a message that no queue takes raises.
         self._channel.basic_publish("brokerha.writes", "any", update.encode(), properties, mandatory=True)
         deadline_s = time.monotonic() + self._timeout_s
         while key not in self._answers and time.monotonic() < deadline_s:
@@ -57,7 +57,7 @@ class Publisher:
 
 
 def writes_of(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """(id, update) of each line. Raises ValueError with the number of a line that is wrong."""
+    """Yield (id, update) of each line. Raises ValueError with the number of a wrong line."""
     for number, line in enumerate(lines, 1):
         try:
             write = json.loads(line)
@@ -68,15 +68,15 @@ def writes_of(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def broker_of(url: str) -> pika.URLParameters:
-    """An address of RabbitMQ. Raises ArgumentTypeError."""
-    with contextlib.suppress(ValueError):  # Of a port that is no number.
+    """Parse the address of a RabbitMQ. Raises ArgumentTypeError."""
+    with contextlib.suppress(ValueError):  # A port that is no number.
         if url.startswith(("amqp://", "amqps://")) and url.count("/") >= 3:
             return pika.URLParameters(url)
     raise argparse.ArgumentTypeError("write amqp://user:password@host:port/vhost")
 
 
 def main() -> int:
-    """Publish all lines; returns the exit code."""
+    """Publish all lines; return the exit code."""
     parser = argparse.ArgumentParser(prog="publisher", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--broker", required=True, type=broker_of, help="amqp://user:password@host:port/vhost")
     parser.add_argument("--repository", default="main")
