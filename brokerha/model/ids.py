@@ -30,6 +30,7 @@ NODE_ID = re.compile(r"[a-z0-9-]{1,32}\Z")
 REPOSITORY_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 TX_ID = re.compile(r"[!-~]{1,128}\Z")
 TX_ID_LIMIT = 128
+_XID = re.compile(r"([0-9]{1,10}):((?:[0-9A-Fa-f]{2})*):((?:[0-9A-Fa-f]{2})*)\Z")
 
 
 BEGUN_MARK = ".t"
@@ -69,11 +70,11 @@ class Xid(NamedTuple):
     @staticmethod
     def parse(text: str) -> Xid:
         """The xid that has this text. Raises ValueError with what is wrong."""
-        parts = text.split(":")
-        if len(parts) != 3 or not parts[0].isdigit():
+        found = _XID.match(text)
+        if found is None:
             message = f"{text!r} is no xid: write format:gtrid:bqual, the last two in hexadecimal"
             raise ValueError(message)
-        return checked_xid(int(parts[0]), bytes.fromhex(parts[1]), bytes.fromhex(parts[2]))
+        return checked_xid(int(found[1]), bytes.fromhex(found[2]), bytes.fromhex(found[3]))
 
 
 XID_PART_BYTES = 64

@@ -107,7 +107,8 @@ async def _accept_once(call: Call, count: int, wait_ms: int) -> Answer:
     except BrokerhaError:
         await _roll_back(call, txid)
         raise
-    if not taken["messages"]:
+    # Who left while it waited would lose what it takes.
+    if not taken["messages"] or await call.is_left():
         await _roll_back(call, txid)
         return stepping.messages(call, [], {})
     for row in taken["messages"]:

@@ -12,6 +12,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from ipaddress import IPv6Address
@@ -271,6 +272,15 @@ class Call:
                 return await self._receive()
         except TimeoutError:
             raise InvalidRequest(f"nothing more of the body came for {stall_s:g} s: send it again, without a pause") from None
+
+    async def is_left(self) -> bool:
+        """Whether the caller has closed the connection, so that nobody gets the answer; what is still unread of the body is dropped."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                while (await self._receive())["type"] == "http.request":
+                    pass
+                return True
+        return False
 
     def _check_room(self, size_bytes: int) -> int:
         """How many bytes more than now are held are asked for. Raises TooLarge, NotReady."""

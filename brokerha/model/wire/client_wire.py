@@ -209,5 +209,5 @@ def _unpack(data: bytes, *, use_list: bool = False, limit_bytes: int = MESSAGE_L
         # What comes from a node that was asked is believed: a result may have a map in each row.
         return msgpack.unpackb(data, use_list=use_list, strict_map_key=True, max_ext_len=0)
     except BROKEN as error:
-        message = f"the body is not msgpack: {type(error).__name__}"
+        message = f"the body is not msgpack: {error or type(error).__name__}"
         raise InvalidRequest(message) from None

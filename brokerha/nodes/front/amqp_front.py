@@ -511,8 +511,8 @@ def single_operations(message: ClientMessage) -> bytes | list[Operation]:
         return message.body
     if kind not in ("application/sparql-update", "application/n-quads"):
         text = (
-            f"content type {message.content_type!r}: send application/sparql-update, application/n-quads or "
-            "application/x-msgpack (a list of operations)"
+            f"content type {message.content_type!r}: send application/sparql-update, application/n-quads, application/x-msgpack "
+            f"(a list of operations), {client_wire.WRITES_TYPE} (many writes) or {client_wire.READ_TYPE} (a read or question)"
         )
         raise UnsupportedType(text)
     try:

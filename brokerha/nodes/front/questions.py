@@ -82,7 +82,7 @@ def check_question(what: str, arguments: Arguments) -> None:
     """Raise InvalidRequest for an unknown question, and for what is wrong with its arguments. Waits for nothing."""
     question = QUESTIONS.get(what)
     if question is None:
-        raise InvalidRequest(f"unknown question {shown(what)}; known are {', '.join(sorted(QUESTIONS))}")
+        raise InvalidRequest(f"unknown question {shown(what)}; known are {', '.join(sorted([*QUESTIONS, 'transact']))}")
     check_shapes(f"the question {what}", {**question.shapes, **_OF_ALL}, arguments)
     first, last = arguments.get("first_lsn", 0), arguments.get("last_lsn", 0)
     # The log up to 0 is all of it.

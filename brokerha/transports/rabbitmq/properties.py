@@ -2,8 +2,9 @@
 
     written   only types that RabbitMQ documents: py-amqp writes numbers above 32 bits as ``L``, which is no type of RabbitMQ and ends some
               clients (amqplib); here they are ``l``, 64 bits with a sign
-    read      what py-amqp cannot read (a text that is no UTF-8, a time after the year 9999, tables nested without end) would end the connection
-              at each delivery, for ever; here such a message has no properties but the header `UNREADABLE`, and so it is set aside
+    read      what py-amqp cannot read (a text that is no UTF-8, an unknown type, tables nested without end) would end the connection
+              at each delivery, for ever; here such a message has no properties but the header `UNREADABLE`, and so it is set aside. A time
+              after the year 9999, as of a clock that counts milliseconds, is read as a number
 
 `install` changes how py-amqp reads, for the whole process. https://www.rabbitmq.com/amqp-0-9-1-errata lists the types.
 """
@@ -16,7 +17,7 @@ from decimal import Decimal
 from struct import pack
 from typing import Any, Final
 
-from amqp import basic_message, spec
+from amqp import basic_message, serialization, spec
 from amqp.serialization import PROPERTY_CLASSES, decode_properties_basic
 
 UNREADABLE: Final = "brokerha-unreadable"
@@ -93,8 +94,27 @@ def _sized(kind: bytes, data: bytes) -> bytes:
     return pack(">cI", kind, len(data)) + data
 
 
+class _Time(datetime):
+    """What py-amqp makes of a time in a header."""
+
+    @classmethod
+    def fromtimestamp(cls, seconds: float, tz: Any = None) -> Any:
+        try:
+            return super().fromtimestamp(seconds, tz)
+        except (ValueError, OverflowError, OSError):
+            return _Seconds(seconds)
+
+
+class _Seconds(int):
+    """A time that is no date of Python's."""
+
+    def replace(self, **_: Any) -> int:
+        return int(self)
+
+
 def install() -> None:
     """Have py-amqp read properties by `read`. Idempotent."""
+    serialization.datetime = _Time
     PROPERTY_CLASSES[spec.Basic.CLASS_ID] = read
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from brokerha.model.ids import NodeId
 from brokerha.transports.lanes import FIRM_LANE, ClientTag, Publication
-from brokerha.transports.rabbitmq.properties import table
+from brokerha.transports.rabbitmq.properties import UNREADABLE, table
 from brokerha.transports.senders import FOREIGN_USER, NO_USER
 from brokerha.transports.topology import REASON_HEADER, REJECTED_EXCHANGE
 
@@ -76,6 +76,9 @@ def rejected(
 ) -> Publication:
     """The message as it goes to ``brokerha.rejected``; ``came`` is the exchange and the routing key with which it arrived."""
     exchange, key = came
+    own = properties.get("application_headers") or {}
+    if UNREADABLE in own:
+        reason = f"its properties cannot be read: {own[UNREADABLE]}"
     origin: dict[str, Any] = {
         REASON_HEADER: reason[:_REASON_LIMIT],
         NODE_HEADER: node,
@@ -85,7 +88,6 @@ def rejected(
     }
     kept = {name: properties[name] for name in _TAKEN_OVER if properties.get(name)}
     kept["delivery_mode"] = _PERSISTENT
-    own = properties.get("application_headers") or {}
     try:
         size_bytes = len(table(own))
     except TypeError as error:

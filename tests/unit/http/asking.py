@@ -78,8 +78,9 @@ class Node:
         headers: dict[str, str],
         announce: bool = True,
         never_ends: bool = False,
+        leaves: bool = False,
     ) -> Asked:
-        """One request whose body comes in pieces."""
+        """One request whose body comes in pieces, of a caller who then waits for the answer, or leaves."""
         data = list(pieces)
         path, _, query = target.partition("?")
         raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in {"Host": "node", **headers}.items()]
@@ -95,6 +96,8 @@ class Node:
             number = answer.pieces_read
             answer.pieces_read += 1
             if number >= len(data):
+                if not (never_ends or leaves):
+                    await asyncio.Event().wait()
                 return {"type": "http.disconnect"}
             more = never_ends or number + 1 < len(data)
             return {"type": "http.request", "body": data[number], "more_body": more}

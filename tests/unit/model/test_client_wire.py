@@ -62,6 +62,12 @@ def test_bad_reads_are_named(data: bytes) -> None:
         client_wire.decode_read(data)
 
 
+@pytest.mark.parametrize(("data", "why"), [(b"", "incomplete input"), (b'{"kind":"size"}', "extra data")])
+def test_what_is_no_msgpack_is_said_in_words(data: bytes, why: str) -> None:
+    with pytest.raises(InvalidRequest, match=why):
+        client_wire.decode_read(data)
+
+
 def test_bad_answers_are_named() -> None:
     for data in (msgpack.packb([[1]]), msgpack.packb({})):
         with pytest.raises(InvalidRequest):

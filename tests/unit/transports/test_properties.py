@@ -14,6 +14,7 @@ from pika.data import decode_table
 from brokerha.transports.rabbitmq.connecting import RepeatedMessage
 from brokerha.transports.rabbitmq.properties import DEPTH_LIMIT, UNREADABLE, Message, install, read, table
 from brokerha.transports.rabbitmq.rejecting import HEADERS_LIMIT_BYTES, LEFT_OUT_HEADER, rejected
+from brokerha.transports.topology import REASON_HEADER
 
 DOCUMENTED = {b"t", b"I", b"l", b"d", b"S", b"F", b"A", b"T", b"V"}
 WRITTEN: dict[str, tuple[Any, bytes, Any]] = {
@@ -86,7 +87,6 @@ def of_headers(data: bytes) -> bytes:
 
 BROKEN = {
     "a type that is no UTF-8": struct.pack(">HB", 1 << 15, 2) + b"\xff\xfe",
-    "a time after all years": of_headers(b"\x01kT\x7f" + b"\xff" * 7),
     "lists without end": of_headers(nested(3000)),
     "lists deeper than the limit": of_headers(nested(DEPTH_LIMIT + 1)),
     "an unknown type": of_headers(b"\x01kZ\0"),
@@ -103,6 +103,23 @@ def test_properties_that_cannot_be_read_say_so(data: bytes) -> None:
     assert end == 4 + len(data)
     # And what was told can be written again, for the quarantine.
     assert table(properties["application_headers"])
+
+
+@pytest.mark.parametrize("seconds", [253_402_300_800, 1_796_016_255_415, 2**62, 2**64 - 1])
+def test_a_time_after_the_year_9999_is_read_as_a_number(seconds: int) -> None:
+    """As JavaScript's clock counts, in milliseconds: the message is answered all the same."""
+    install()
+    properties, _ = read(of_headers(b"\x01kT" + struct.pack(">Q", seconds)), 0)
+    assert properties == {"application_headers": {"k": seconds}}
+    assert table(properties["application_headers"])
+
+
+def test_quarantine_tells_why_properties_cannot_be_read() -> None:
+    properties, _ = read(BROKEN["an unknown type"], 0)
+    publication = rejected("m1", b"x", properties, ("e", "k"), "content type '' is none", 1, 0.0)
+    assert publication.properties["application_headers"][REASON_HEADER] == (
+        f"its properties cannot be read: {properties['application_headers'][UNREADABLE]}"
+    )
 
 
 def test_py_amqp_reads_with_it() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgpack
 import pytest
 
@@ -74,6 +76,15 @@ def test_taking_from_an_empty_queue_gives_nothing_and_leaves_nothing(node: Node)
     assert (answer.status, answer.json) == (200, {"messages": []})
     assert not node.front.transactions.open
     assert not node.front.results
+
+
+def test_a_caller_who_has_left_while_it_waited_takes_nothing(node: Node) -> None:
+    node.ask("POST", "/queues/q", b"a", TEXT)
+
+    asyncio.run(node.asked("POST", "/queues/q/accept?wait-s=5", [b""], {}, leaves=True))
+
+    assert [row[2] for row in node.front.queues["q"]] == [b"a"]
+    assert not node.front.transactions.open
 
 
 def test_how_long_to_wait_for_a_message_is_told_to_the_node(node: Node) -> None:

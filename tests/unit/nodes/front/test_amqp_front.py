@@ -306,6 +306,15 @@ def test_messages_that_can_never_succeed_are_counted_by_reason() -> None:
     assert len(bench.wire.rejected) == 4
 
 
+def test_who_sends_another_content_type_learns_that_of_writes_and_of_reads() -> None:
+    bench = Bench()
+    bench.take("a", content_type="application/json", reply_to="me", exchange="brokerha.reads")
+    ((_, _, _, error, reason),) = decode_replies(bench.wire.replies[0].body)
+    assert error == "UnsupportedType"
+    for known in ("application/sparql-update", "application/n-quads", "application/x-msgpack", WRITES_TYPE, client_wire.READ_TYPE):
+        assert known in reason
+
+
 DEEP = "<urn:s> <urn:p> " + "<<( <urn:a\u2028> <urn:b> " * 20_000 + "<urn:c>" + " )>>" * 20_000 + " ."
 
 

@@ -70,6 +70,11 @@ def test_what_is_wrong_with_a_question_is_known_before_a_thread_is_taken(what: s
                 check_question(what, {**right, argument: None})
 
 
+def test_an_unknown_question_is_told_of_all_that_are_known() -> None:
+    with pytest.raises(errors.InvalidRequest, match=r"known are command, entries, log, logged, outcome, status, transact, wait"):
+        check_question("transactions", {})
+
+
 @pytest.mark.parametrize("what", ["log", "logged", "entries"])
 def test_lines_that_end_before_they_begin_are_refused_as_over_http(what: str) -> None:
     with pytest.raises(errors.InvalidRequest, match=r"from \(5\) is above to \(2\)"):
