@@ -125,6 +125,7 @@ def _next_steps(names: Sequence[Path], folder: Path, secrets: Path) -> tuple[str
             f"rabbitmqctl import_definitions < {folder / each}{'' if is_alone else ', at the broker that its name says'}"
             for each in names
         ),
+        "  if that never ends (RabbitMQ 4.0.5): give it a file that the user rabbitmq can open, as docs/deploying.md says",
         "rabbitmqctl delete_user guest",
         f"give each node its own user: brokerha init supervisord --secrets {secrets} (or systemd, compose)",
         f"give each app its URL: {secrets / ('NAME.url' if is_alone else 'NAME@MASTER.url')}",

@@ -53,7 +53,7 @@ class ClientReply:
 
 
 class Problem(NamedTuple):
-    """Why there is no connection to a broker, in words for a person."""
+    """What is wrong with a connection to a broker, or with what comes over it, in words for a person."""
 
     reason: str
     remedy: str
@@ -71,8 +71,8 @@ class TransportStatus:
     """Messages waiting to be published."""
     counters: dict[str, int]
     """Monotone counts: sent, received, returned, dropped, undecodable, foreign_cluster, reconnects, nacked …"""
-    set_aside: dict[NodeId, str] = field(default_factory=dict)
-    """Nodes whose messages are of no use because another user of the broker published the last one, and why."""
+    set_aside: dict[NodeId, Problem] = field(default_factory=dict)
+    """Nodes whose messages are of no use: another user of the broker published the last one, or it is of another version."""
     remedy: str = ""
     """What a person does about the reason; empty for the usual of the state."""
 

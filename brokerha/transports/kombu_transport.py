@@ -29,7 +29,7 @@ from brokerha.model.operation_checks import user_problem
 from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, OpenTxQueue, TxQueueDecision
 from brokerha.model.requests import Absence
 from brokerha.model.wire.channels import SYNC
-from brokerha.model.wire.codec import TOGETHER_LIMIT, decode_envelopes, encode_envelope
+from brokerha.model.wire.codec import TOGETHER_LIMIT, OtherVersion, decode_envelopes, encode_envelope
 from brokerha.model.wire.messages import Bodies, Chunk, Message, Outgoing
 from brokerha.model.wire.process_messages import TxJoin
 from brokerha.ports.transport import ClientMessage, ClientReply, Inbound, TransportStatus
@@ -51,7 +51,7 @@ from brokerha.transports.link import Link
 from brokerha.transports.rabbitmq.addresses import NOBODY, is_embedded, parse_addresses
 from brokerha.transports.rabbitmq.loop_link import LoopLink
 from brokerha.transports.rabbitmq.rejecting import FOREIGN_CLUSTER, UNDECODABLE, Sparing, rejected
-from brokerha.transports.senders import Foreigners, Senders
+from brokerha.transports.senders import Foreigners, Senders, of_another_user, of_another_version
 from brokerha.transports.topology import (
     DATA_EXCHANGE,
     DEFAULT_EXCHANGE,
@@ -279,6 +279,8 @@ class KombuTransport:
             envelopes = decode_envelopes(arrival.body)
         except ProtocolError as error:
             self._set_aside(arrival, UNDECODABLE, str(error))
+            if isinstance(error, OtherVersion) and error.cluster == self._cluster:
+                self._foreigners.note(error.sender, of_another_version(str(error)), time.monotonic())
             return ()
         user = arrival.properties.get("user_id") or ""
         for envelope in envelopes:
@@ -287,7 +289,8 @@ class KombuTransport:
                 return ()
             if problem := self._senders.problem(envelope.sender, user, envelope.process):
                 self._set_aside(arrival, *problem)
-                self._foreigners.note(envelope.process or envelope.sender, problem[1], time.monotonic())
+                named = envelope.process or envelope.sender
+                self._foreigners.note(named, of_another_user(named, problem[1]), time.monotonic())
                 return ()
             self._foreigners.hear(envelope.process or envelope.sender)
             if envelope.sender not in self._heard:

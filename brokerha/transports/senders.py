@@ -6,7 +6,7 @@ of all others, and sets aside what comes with another user or with none. Where a
 nothing is checked.
 
 What is set aside is told in the log, once for each node and again after a while (`Foreigners`): a node that was started with the address of
-another one knows nothing of it.
+another one knows nothing of it, nor does one of another version.
 
 Who speaks for a master says which process it is. Of the masters in the cluster file it is known which processes they have; nobody else is believed.
 
@@ -25,6 +25,7 @@ from typing import Final
 import structlog
 
 from brokerha.model.ids import NodeId
+from brokerha.ports.transport import Problem
 from brokerha.transports.rights import user_of
 
 FOREIGN_USER: Final = "foreign_user"
@@ -66,15 +67,29 @@ class Senders:
         return FOREIGN_USER, f"it says that it is of {publisher}, and user {user_id} published it, not {expected}"
 
 
+def of_another_user(sender: NodeId, reason: str) -> Problem:
+    """What is wrong with messages that name this node, and what to do."""
+    return Problem(
+        reason,
+        f"start {sender} with its own user of the broker, as brokerha init definitions makes it, and with the cluster file "
+        "of this node; if it runs so, somebody else publishes in its name: see brokerha quarantine list",
+    )
+
+
+def of_another_version(reason: str) -> Problem:
+    """The same for messages that name a node of another version."""
+    return Problem(reason, "start all nodes with the same version of brokerha")
+
+
 class Foreigners:
     """Nodes whose messages were set aside; used by one thread, except `reasons`."""
 
     def __init__(self, node: NodeId) -> None:
         self._node = node
         self._told_s: dict[NodeId, float] = {}
-        self._reasons: dict[NodeId, str] = {}
+        self._reasons: dict[NodeId, Problem] = {}
 
-    def note(self, sender: NodeId, reason: str, now_s: float) -> None:
+    def note(self, sender: NodeId, problem: Problem, now_s: float) -> None:
         """A message that names this node was set aside."""
         told_s = self._told_s.get(sender)
         if told_s is None and len(self._told_s) >= TOLD_LIMIT:
@@ -82,20 +97,16 @@ class Foreigners:
             self._reasons = {node: why for node, why in self._reasons.items() if node in self._told_s}
             if len(self._told_s) >= TOLD_LIMIT:
                 return
-        self._reasons[sender] = reason
+        self._reasons[sender] = problem
         if told_s is None or now_s - told_s >= TOLD_AGAIN_S:
             self._told_s[sender] = now_s
-            action = (
-                f"start {sender} with its own user of the broker, as brokerha init definitions makes it, and with the cluster file "
-                "of this node; if it runs so, somebody else publishes in its name: see brokerha quarantine list"
-            )
-            log.warning("messages set aside", node=self._node, sender=sender, reason=reason, action=action)
+            log.warning("messages set aside", node=self._node, sender=sender, reason=problem.reason, action=problem.remedy)
 
     def hear(self, sender: NodeId) -> None:
         """A message came of which the broker says that it is of this node."""
         if self._reasons:
             self._reasons.pop(sender, None)
 
-    def reasons(self) -> dict[NodeId, str]:
+    def reasons(self) -> dict[NodeId, Problem]:
         """Why the last message of a node was set aside, for those of which none was of use since. Callable from any thread."""
         return self._reasons.copy()

@@ -47,6 +47,14 @@ LEAST: dict[type, int] = {Epoch: 9}
 Reader = Callable[[Any], Any]
 
 
+class OtherVersion(ProtocolError):
+    """A message of a node of another version of brokerha, as far as its head can be read."""
+
+    def __init__(self, version: int, cluster: str, sender: str) -> None:
+        super().__init__(f"{sender!r} runs another version of brokerha: its messages have version {version}, here {WIRE_VERSION}")
+        self.cluster, self.sender = cluster, sender
+
+
 class _Shape(NamedTuple):
     """How values of one annotation look, and how they are read."""
 
@@ -260,6 +268,8 @@ def decode_envelopes(data: bytes) -> list[Envelope]:
 def _envelope(values: tuple[Any, ...]) -> Envelope:
     if len(values) < 6 or values[0] != WIRE_VERSION:
         message = f"not a message of version {WIRE_VERSION}"
+        if len(values) >= 6 and type(values[0]) is int and all(type(each) is str for each in values[1:3]):
+            raise OtherVersion(*values[:3])
         raise ProtocolError(message)
     _, cluster, sender, incarnation, process, number = values[:6]
     if type(cluster) is not str or type(sender) is not str or type(incarnation) is not int:

@@ -428,9 +428,15 @@ class MasterNode:
         # Not before: a core is built anew after a failure of its disk.
         sync = self.runner.core.sync
         own, heard = self.loop.call(lambda: (self.view.rows(self.clock.now()), sync.peers.heard_since(asked_ms))).result(10)
-        # One link of several may be down: such a master is no master to be started.
-        told = [heard_of(row["id"]) if row["state"] == states.UNREACHABLE and row["id"] in heard else row for row in others]
-        return summary(self.cluster, sync.epoch.number, [*told, *own])
+        aside = self.transport.status().set_aside
+
+        def told(row: dict[str, Any]) -> dict[str, Any]:
+            # One link of several may be down, or it comes as somebody else: such a master is no master to be started.
+            if row["state"] == states.UNREACHABLE and row["id"] in {*heard, *aside}:
+                return heard_of(row["id"], aside.get(row["id"]))
+            return row
+
+        return summary(self.cluster, sync.epoch.number, [*map(told, others), *own])
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
         """Lines of the synchronised queue, with every result that an answer has told."""

@@ -230,8 +230,8 @@ class MasterView:
         state, reason = self._standing(worker, now)
         remedy: dict[str, str] = {}
         if state == states.UNKNOWN and (wrong := self._transport.status().set_aside.get(worker.node)):
-            reason = f"{reason}; its messages are set aside: {wrong}"
-            remedy = {"action": f"start {worker.node} with its own user of the broker"}
+            reason = f"{reason}; its messages are set aside: {wrong.reason}"
+            remedy = {"action": wrong.remedy}
         progress = progress_of(worker, core.site.executed, now.mono_ms)
         if progress and state != states.UNKNOWN:
             reason = f"{reason}: {progress}" if reason else progress

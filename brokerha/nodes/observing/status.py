@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from brokerha.model import states
 from brokerha.model.ids import NodeId
 from brokerha.model.wire.messages import Outgoing, StatusReport, StatusRequest
-from brokerha.ports.transport import Transport
+from brokerha.ports.transport import Problem, Transport
 
 if TYPE_CHECKING:
     from brokerha.nodes.loop import NodeLoop
@@ -130,10 +130,12 @@ def silent(master: NodeId) -> dict[str, Any]:
     return _row_of(master, states.describe(states.UNREACHABLE, "did not answer"))
 
 
-def heard_of(master: NodeId) -> dict[str, Any]:
-    """The row of a master that does not answer here, although it was heard meanwhile, or heard of."""
-    described = states.describe(states.UNREACHABLE, "is heard, but did not answer")
-    return _row_of(master, {**described, "action": "ask again; if it stays so, look at what links the brokers: brokerha doctor"})
+def heard_of(master: NodeId, problem: Problem | None = None) -> dict[str, Any]:
+    """The row of a master that does not answer here, although it was heard meanwhile, or heard of; ``problem`` with what came of it."""
+    reason, action = "is heard, but did not answer", "ask again; if it stays so, look at what links the brokers: brokerha doctor"
+    if problem:
+        reason, action = f"did not answer; its messages are set aside: {problem.reason}", problem.remedy
+    return _row_of(master, {**states.describe(states.UNREACHABLE, reason), "action": action})
 
 
 def not_asked(master: NodeId) -> dict[str, Any]:

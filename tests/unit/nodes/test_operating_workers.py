@@ -22,7 +22,7 @@ from brokerha.nodes.master.node import MasterNode
 from brokerha.nodes.observing.status import FIELDS
 from brokerha.nodes.settings import NodeSettings
 from brokerha.nodes.worker.node import WorkerNode
-from brokerha.ports.transport import TransportStatus
+from brokerha.ports.transport import Problem, TransportStatus
 from brokerha.replication.site.config import FeedConfig
 from brokerha.replication.worker.config import WorkerConfig
 from brokerha.sync.config import SyncConfig
@@ -148,10 +148,12 @@ def test_of_a_silent_worker_nothing_is_said_while_the_broker_is_away(site: Site,
 def test_a_worker_whose_messages_are_set_aside_is_not_told_to_be_started(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.workers.pop("w2").stop(5)
     until(lambda: site.row("w2")["state"] == states.UNKNOWN)
-    wrong = TransportStatus("connected", "", 0, {}, {"w2": "user operated.w1 published it, not operated.w2"})
+    wrong = TransportStatus(
+        "connected", "", 0, {}, {"w2": Problem("user operated.w1 published it, not operated.w2", "start w2 as itself")}
+    )
     monkeypatch.setattr(KombuTransport, "status", lambda _wire: wrong)
     assert site.row("w2")["reason"].endswith(" s; its messages are set aside: user operated.w1 published it, not operated.w2")
-    assert site.row("w2")["action"] == "start w2 with its own user of the broker"
+    assert site.row("w2")["action"] == "start w2 as itself"
 
 
 def test_a_worker_is_added_and_removed_while_writes_go_on(site: Site) -> None:

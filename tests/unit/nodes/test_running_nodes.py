@@ -23,6 +23,7 @@ from brokerha.nodes.observing.status import StatusGathering
 from brokerha.nodes.settings import NodeSettings
 from brokerha.nodes.worker.guarding import GuardLimits
 from brokerha.nodes.worker.node import WorkerNode
+from brokerha.ports.transport import Problem, TransportStatus
 from brokerha.replication.site.config import FeedConfig
 from brokerha.replication.worker.config import WorkerConfig
 from brokerha.sync.config import SyncConfig
@@ -194,6 +195,15 @@ def test_a_master_that_writes_while_its_answer_is_lost_is_not_to_be_started(site
     site.masters.pop("m2").stop(5)
     told = site.masters["m1"].status(timeout_ms=1)["nodes"]
     assert [row["reason"] for row in told if row["id"] == "m2"] == ["did not answer"]
+
+
+def test_a_master_whose_messages_are_set_aside_is_not_told_to_be_started(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.masters.pop("m2").stop(5)
+    wrong = TransportStatus("connected", "", 0, {}, {"m2": Problem("it has another version", "start all with the same one")})
+    monkeypatch.setattr(KombuTransport, "status", lambda _wire: wrong)
+    rows = {row["id"]: row for row in site.masters["m1"].status(timeout_ms=1)["nodes"]}
+    assert rows["m2"]["reason"] == "did not answer; its messages are set aside: it has another version"
+    assert (rows["m2"]["state"], rows["m2"]["action"]) == (states.UNREACHABLE, "start all with the same one")
 
 
 def test_a_worker_tells_the_status_of_its_master_and_its_own(site: Site) -> None:

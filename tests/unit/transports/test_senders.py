@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgpack
 import pytest
 from structlog.testing import capture_logs
 
-from brokerha.model.wire.codec import encode_envelope
+from brokerha.model.wire.codec import WIRE_VERSION, encode_envelope
 from brokerha.model.wire.messages import Progress
 from brokerha.ports.transport import Problem
 from brokerha.transports import kombu_transport
 from brokerha.transports.kombu_transport import KombuTransport
 from brokerha.transports.lanes import SYNC_LANE, Arrival, ClientTag
-from brokerha.transports.senders import FOREIGN_USER, NO_USER, TOLD_AGAIN_S, TOLD_LIMIT, Foreigners, Senders
+from brokerha.transports.senders import (
+    FOREIGN_USER,
+    NO_USER,
+    TOLD_AGAIN_S,
+    TOLD_LIMIT,
+    Foreigners,
+    Senders,
+    of_another_user,
+    of_another_version,
+)
 
 PROCESSES = {"m1": ("m1", "m1s"), "m2": ("m2",), "w1": ("w1",)}
 NAMED = Senders("orders", "m1", "orders.m1", PROCESSES)
@@ -100,9 +110,34 @@ def test_a_worker_that_comes_with_the_user_of_another_node_is_named_in_log_and_s
     assert (line["event"], line["log_level"], line["node"], line["sender"]) == ("messages set aside", "warning", "m1", "w9")
     assert line["reason"] == reason
     assert line["action"].startswith("start w9 with its own user of the broker")
-    assert wire.status().set_aside == {"w9": reason}
+    assert wire.status().set_aside == {"w9": of_another_user("w9", reason)}
     # And nothing of it any more once it comes with its own
     assert hear("orders.w9") == 1
+    assert wire.status().set_aside == {}
+
+
+def test_a_node_of_another_version_is_named_in_log_and_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    link = Link()
+    monkeypatch.setattr(kombu_transport, "LoopLink", lambda *_: link)
+    wire = KombuTransport("amqp://orders.m1:secret@127.0.0.1:1/", "orders", "m1", 1, "master", None, "", PROCESSES)
+
+    def hear(version: int, cluster: str = "orders") -> int:
+        values = msgpack.unpackb(encode_envelope(cluster, "w1", 1, Progress("j", 0, "f", 0, "on")))
+        body = msgpack.packb([version, *values[1:]])
+        link.arrivals.append(Arrival(SYNC_LANE, ClientTag(1, 1), body, {"user_id": "orders.w1"}, "brokerha.sync", False))
+        return len(wire.receive(10, 0))
+
+    # Given a worker that speaks a later version, and one of another cluster that does
+    with capture_logs() as lines:
+        assert [hear(WIRE_VERSION + 1), hear(WIRE_VERSION + 1), hear(WIRE_VERSION + 1, "shop")] == [0, 0, 0]
+    # Then log and status name the one that is of this cluster, what its version is, and what to do
+    (line,) = lines
+    reason = f"'w1' runs another version of brokerha: its messages have version {WIRE_VERSION + 1}, here {WIRE_VERSION}"
+    assert (line["event"], line["sender"], line["reason"]) == ("messages set aside", "w1", reason)
+    assert line["action"] == "start all nodes with the same version of brokerha"
+    assert wire.status().set_aside == {"w1": of_another_version(reason)}
+    # And nothing of it any more once it runs the version of this node
+    assert hear(WIRE_VERSION) == 1
     assert wire.status().set_aside == {}
 
 
@@ -111,12 +146,12 @@ def test_it_is_told_again_after_a_while_and_never_of_more_nodes_than_a_log_can_b
     with capture_logs() as lines:
         for now_s in (0.0, 1.0, TOLD_AGAIN_S, TOLD_AGAIN_S + 1):
             for number in range(2 * TOLD_LIMIT):
-                foreigners.note(f"w{number}", "why", now_s)
+                foreigners.note(f"w{number}", Problem("why", "what"), now_s)
     assert len(lines) == 2 * TOLD_LIMIT
     assert len(foreigners.reasons()) == TOLD_LIMIT
     # And when it came right between, and wrong again, it is told no sooner
     foreigners.hear("w1")
     with capture_logs() as lines:
-        foreigners.note("w1", "why", TOLD_AGAIN_S + 2)
+        foreigners.note("w1", Problem("why", "what"), TOLD_AGAIN_S + 2)
     assert not lines
-    assert foreigners.reasons()["w1"] == "why"
+    assert foreigners.reasons()["w1"] == Problem("why", "what")
