@@ -183,7 +183,7 @@ class Evaluation:
 
     def _remove(self, name: str) -> None:
         self.presence.check(name)
-        self._evaluate(name)
+        self._evaluate(name, is_last=False)
         self._clear(name)
         repository = self.repository(name)
         before = self.quads.get(name, QuadChange())
@@ -191,7 +191,7 @@ class Evaluation:
         self._include(name, QuadChange(removed=tuple(sorted(all_lines))))
         self.presence.remove(name)
 
-    def _evaluate(self, name: str) -> None:
+    def _evaluate(self, name: str, *, is_last: bool = True) -> None:
         operations = self._waiting.pop(name, None)
         if not operations:
             return
@@ -209,7 +209,8 @@ class Evaluation:
             base = base.copy()
             base.include(self.quads[name])
         clear = partial(self._clear, name)
-        self._include(name, engine.change_of(operations, self._txid, self._timestamp, base, union=union, clear=clear))
+        change = engine.change_of(operations, self._txid, self._timestamp, base, union=union, clear=clear, is_last=is_last)
+        self._include(name, change)
 
     def _clear(self, name: str) -> RdfRepository | None:
         """Put an empty repository in the place of one that held too much for it to be named; returns its engine. None for a small one."""

@@ -228,6 +228,7 @@ class RdfRepository:
         *,
         union: bool = False,
         clear: Callable[[], RdfRepository | None] = lambda: None,
+        is_last: bool = True,
     ) -> QuadChange:
         """Net change of operations (``update``, ``add`` or ``remove``) of one transaction relative to the engine with `pending` on top.
 
@@ -235,7 +236,7 @@ class RdfRepository:
         txid, timestamp). `union`: the default graph is the union of all. Changes neither the engine nor `pending`. Raises Rejected, StoreError.
 
         ``clear`` is called by an operation with which all quads go; where they are too many to be named, it returns an empty repository, relative
-        to which the change then is.
+        to which the change then is. ``is_last``: this change is a part of the effect, whatever else the transaction does.
         """
 
         def emptied() -> Store | None:
@@ -246,7 +247,7 @@ class RdfRepository:
         # An update that fails for its words has become Rejected inside.
         with engine_errors(CANNOT_READ):
             for number, operation in operations:
-                run.add(operation, txid, timestamp, number)
+                run.add(operation, txid, timestamp, number, is_last=is_last and number == operations[-1][0])
             run.finish()
         return run.view.change()
 

@@ -23,9 +23,10 @@ from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Quad, Triple
 from brokerha.model.errors import Rejected
 from brokerha.stores.rdf.change import canonical, check_not_reserved
 from brokerha.stores.rdf.terms import UNBOUND, Function, Graph, Term, arguments_of
+from brokerha.stores.rdf.view import Pattern
 from brokerha.stores.sparql.functions import FreshFunctions, label_of
 from brokerha.stores.sparql.request import Part, Request
-from brokerha.stores.sparql.template import read_iri, read_templates
+from brokerha.stores.sparql.template import read_iri, read_templates, variable_of
 from brokerha.stores.sparql.tokens import RESERVED, VARIABLE
 from brokerha.stores.sparql.unknown import failing, unknown_functions
 
@@ -56,6 +57,9 @@ class Modify:
         self._where = fresh.rewrite(tokens, part.where)
         self._using = tokens.slice(*part.using)
         self._graph: Graph = DefaultGraph() if part.with_graph is None else read_iri(request, part, part.with_graph)
+        signs = [[tokens.text_of(index) for index in range(*span)] for span in (part.delete, part.where)]
+        self._is_plain = signs[0] == signs[1] and not self._templates.insert and not self._using
+        """Whether the template is the clause."""
         self._equal: Counter[str] = Counter()
         self._solutions: list[_Solution] = []
         self._count = 0
@@ -103,6 +107,21 @@ class Modify:
         # Without templates WITH matters for the clause only; with them it also says where quads without GRAPH belong.
         head = "" if isinstance(self._graph, DefaultGraph) else f"WITH {self._graph} "
         return f"{head}DELETE {{ {delete} }} INSERT {{ {insert} }}\n{self._using or using}\nWHERE {clause};\n"
+
+    def plain(self) -> tuple[Graph | str, Pattern] | None:
+        """The graph, or ``NAMED`` for each of them, and the pattern of an operation that removes what matches one pattern, whole and as it is.
+
+        Not where the subject is known: so little is removed then that the engine had better do several such operations at once.
+        """
+        if not self._is_plain or len(self._templates.delete) != 1:
+            return None
+        quad = self._templates.delete[0].quad
+        terms = [None if (name := variable_of(term)) else term for term in quad]
+        names = [name for term in quad if (name := variable_of(term))]
+        if terms[0] is not None or len({*names}) != len(names) or any(isinstance(term, Triple) for term in terms):
+            return None
+        graph = self._graph if isinstance(quad.graph_name, DefaultGraph) else terms[3]
+        return "NAMED" if graph is None else graph, (terms[0], terms[1], terms[2])
 
     @property
     def has_using(self) -> bool:

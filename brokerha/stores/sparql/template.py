@@ -173,10 +173,15 @@ def _text(term: object, names: Callable[[str], str]) -> str:
     return str(term)
 
 
+def variable_of(term: object) -> str:
+    """The name of the variable that this term of a template stands for; empty for another term."""
+    return term.value[len(_VARIABLE) :] if isinstance(term, NamedNode) and term.value.startswith(_VARIABLE) else ""
+
+
 def _variables(terms: Iterable[object]) -> Iterable[str]:
     for term in terms:
-        if isinstance(term, NamedNode) and term.value.startswith(_VARIABLE):
-            yield term.value[len(_VARIABLE) :]
+        if name := variable_of(term):
+            yield name
         elif isinstance(term, Triple):
             yield from _variables(term)
 

@@ -38,7 +38,7 @@ from brokerha.stores.rdf.change import (
     read_nquads,
 )
 from brokerha.stores.rdf.terms import Function, Graph
-from brokerha.stores.rdf.view import QuadView, state_text, undone
+from brokerha.stores.rdf.view import ANY, Pattern, QuadView, state_text, undone
 from brokerha.stores.sparql.functions import FreshFunctions, label_of, seed_of
 from brokerha.stores.sparql.modify import EFFECT_LIMIT_QUADS, Modify
 from brokerha.stores.sparql.request import Part, Request, read_update
@@ -47,6 +47,10 @@ from brokerha.stores.sparql.union import evaluate_on_union, everywhere, not_eval
 
 CLEARED_LIMIT_BYTES: Final = EFFECT_LIMIT_BYTES + BODY_LIMIT_BYTES
 """Most bytes of quads that go by name with a graph: whatever the same transaction adds again, more would never fit into an effect."""
+_SHORTEST: Final = ("_:a", "<a:>", '""')
+"""The shortest terms that a quad can have."""
+_ADDS_FOR_PLAIN: Final = 100
+"""Where the transaction itself has added more, going through these for one pattern may take longer than the engine does."""
 
 
 @dataclass(slots=True)
@@ -77,9 +81,12 @@ class UpdateRun:
         self._clear_all = clear
         self._waiting: list[DataStep | Modify] = []
         self._prologue = ""
+        self._is_last = False
+        """Whether nothing after the present operation brings a quad back that it removes."""
 
-    def add(self, operation: OnQuads, txid: TxId, timestamp: Timestamp, number: int) -> None:
-        """Take in an operation. Raises Rejected, StoreError."""
+    def add(self, operation: OnQuads, txid: TxId, timestamp: Timestamp, number: int, *, is_last: bool = False) -> None:
+        """Take in an operation, the last one of the transaction on this repository or not. Raises Rejected, StoreError."""
+        self._is_last = is_last
         try:
             match operation:
                 case Add():
@@ -115,11 +122,16 @@ class UpdateRun:
             self._data_of_update(step)
             return
         request = read_update(text)
+        is_last = self._is_last
         for index, part in enumerate(request.parts):
+            self._is_last = is_last and not any(map(_may_bring_back, request.parts[index + 1 :]))
             seed = seed_of(txid, number, index)
             if part.kind == "MODIFY":
                 modify = Modify(request, part, FreshFunctions(seed, timestamp), seed)
-                if modify.may_change:
+                may_be_plain = self._union is None and not self._waiting and self.view.adds <= _ADDS_FOR_PLAIN
+                if may_be_plain and (like := modify.plain()):
+                    self._remove(*like)
+                elif modify.may_change:
                     self._modify(modify)
             elif part.kind in {"INSERT DATA", "DELETE DATA"}:
                 self._data_of_update(data_step(request, part, seed))
@@ -194,20 +206,37 @@ class UpdateRun:
             self._engine, self.view = empty, QuadView(empty, PendingQuads())
             self._union = None if self._union is None else ()
             return
+        self._remove(which)
+
+    def _remove(self, which: Graph | str, like: Pattern = ANY) -> None:
+        """Remove what a graph, ``NAMED`` or ``ALL`` holds, or only what is like a pattern; refused once it is sure to be too much.
+
+        How much that is depends on the quads alone, never on how soon it is noticed.
+        """
+        limit_bytes = EFFECT_LIMIT_BYTES if self._is_last else CLEARED_LIMIT_BYTES
+        sure = smallest = 0
         if which == "NAMED":
-            quads = self.view.quads_in_named_graphs()
+            quads = self.view.quads_in_named_graphs(like)
+        elif which == "ALL":
+            quads = self.view.quads_in(None)
         else:
-            quads = self.view.quads_in(None if which == "ALL" else _graph(which))
-        removed, size_bytes = dict[str, Quad](), 0
-        for line, quad in quads:
-            removed[line] = quad
-            size_bytes += len(line)
-            if size_bytes > CLEARED_LIMIT_BYTES:
+            graph = _graph(which)
+            quads = self.view.quads_in(graph, like)
+            terms = [short if term is None else str(term) for term, short in zip(like, _SHORTEST, strict=True)]
+            smallest = len(" ".join(terms if isinstance(graph, DefaultGraph) else [*terms, str(graph)]).encode())
+            sure = self.view.sure(graph, like, limit_bytes // smallest + 1)
+        removed, size_bytes = list[str](), 0
+        for line, _ in quads:
+            removed.append(line)
+            sure -= 1
+            if not self.view.is_new(line):
+                size_bytes += len(line.encode())
+            if size_bytes + max(sure, 0) * smallest > limit_bytes:
                 raise Rejected(
-                    f"{TOO_MUCH}a graph with more than {CLEARED_LIMIT_BYTES} bytes of quads is emptied beside others: split it, for instance by "
+                    f"{TOO_MUCH}an operation removes more than {limit_bytes} bytes of quads: split it, for instance by "
                     "DELETE WHERE over SELECT ... LIMIT 50000; only all of a repository goes in one step"
                 )
-        self.view.apply(removed, {})
+        self.view.remove(removed)
 
     def _goes_whole(self, which: NamedNode | str) -> bool:
         """Whether nothing is left when this is emptied."""
@@ -247,8 +276,13 @@ def data_step(request: Request, part: Part, seed: bytes) -> DataStep:
     return step
 
 
-def _graph(which: NamedNode | str) -> Graph:
+def _graph(which: Graph | str) -> Graph:
     return DefaultGraph() if isinstance(which, str) else which
+
+
+def _may_bring_back(part: Part) -> bool:
+    """Whether an operation can undo that quads were removed, or empty all of the repository in one step."""
+    return part.kind != "DELETE DATA" and not (part.kind == "MODIFY" and part.insert[0] >= part.insert[1])
 
 
 def _limited(quads: Iterable[tuple[str, Quad]]) -> dict[str, Quad]:

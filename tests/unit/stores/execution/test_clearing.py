@@ -13,13 +13,16 @@ from pyoxigraph import Store
 
 from brokerha.model.operations import APPLIED, REJECTED, Operation
 from brokerha.model.reserved import about
+from brokerha.stores.execution import presence
 from brokerha.stores.execution.state import write_state
 from brokerha.stores.execution.worker_store import StoreOptions, WorkerStore
+from brokerha.stores.rdf.view import QuadView
 from brokerha.stores.sparql import update as sparql_update
 from tests.contracts.store_contract import IN_GRAPH, A, B, C, effect, lines, logged, quads, run
 
 ABOVE = 2
 NAMED = ("add", "main", quads(IN_GRAPH, "<urn:s> <urn:p> <urn:b> <urn:g>", "<urn:s> <urn:p> <urn:c> <urn:g>"))
+LONG = f"<urn:s> <urn:p> <urn:{'long' * 9}> <urn:g>"
 DEFAULT = ("add", "main", quads(A, B, C))
 
 
@@ -60,16 +63,63 @@ def test_what_leaves_something_names_what_goes(tmp_path: Path, text: str) -> Non
     store.close()
 
 
-def test_too_large_a_graph_beside_others_is_refused_before_all_of_it_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+GRAPH_AND_MORE = [NAMED, ("add", "main", quads(A))]
+REMOVING = [
+    "CLEAR GRAPH <urn:g>",
+    "DELETE WHERE { GRAPH <urn:g> { ?s ?p ?o } }",
+    "WITH <urn:g> DELETE { ?s <urn:p> ?o } WHERE { ?s <urn:p> ?o }",
+]
+
+
+@pytest.mark.parametrize("text", REMOVING)
+@pytest.mark.parametrize("more", ["", " ; DELETE DATA { <urn:s> <urn:p> 9 }"])
+def test_too_large_a_graph_beside_others_is_refused_without_reading_it(
+    text: str, more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened(tmp_path, "w1")
-    run(store, [NAMED, ("add", "main", quads(A))])
-    monkeypatch.setattr(sparql_update, "CLEARED_LIMIT_BYTES", 40)
-    (result,) = run(store, [sparql("CLEAR GRAPH <urn:g>")])
+    run(store, GRAPH_AND_MORE)
+    taken: list[str] = []
+    is_new = QuadView.is_new
+
+    def noted(view: QuadView, line: str) -> bool:
+        taken.append(line)
+        return is_new(view, line)
+
+    monkeypatch.setattr(QuadView, "is_new", noted)
+    # Three such quads are more than that, however short they are.
+    monkeypatch.setattr(sparql_update, "EFFECT_LIMIT_BYTES", 59)
+    (result,) = run(store, [sparql(text + more)])
     assert (result.outcome, result.effect) == (REJECTED, b"")
+    assert "more than 59 bytes" in result.reason
     assert "SELECT ... LIMIT 50000" in result.reason
+    assert len(taken) == 1
     assert run(store, [sparql("CLEAR ALL")])[0].outcome == APPLIED
+    store.close()
+
+
+@pytest.mark.parametrize("text", REMOVING)
+@pytest.mark.parametrize(
+    "more", [" ; CLEAR ALL", " ; ADD DEFAULT TO <urn:h>", " ; INSERT { GRAPH <urn:g> { ?s ?p <urn:b> } } WHERE { ?s ?p ?o }"]
+)
+def test_what_may_come_back_is_not_counted_as_removed(
+    text: str, more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path, "w1")
+    run(store, GRAPH_AND_MORE)
+    monkeypatch.setattr(sparql_update, "EFFECT_LIMIT_BYTES", 59)
+    assert run(store, [sparql(text + more)])[0].outcome == APPLIED
+    run(store, [NAMED])
+    assert run(store, [sparql(text), NAMED])[0].outcome == APPLIED
+    assert run(store, [sparql(text), ("remove-repository", "main")])[0].outcome == APPLIED
+    store.close()
+
+
+@pytest.mark.parametrize("text", REMOVING)
+def test_what_the_transaction_itself_has_added_goes_at_no_price(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(tmp_path, "w1")
+    run(store, [("add", "main", quads(A))])
+    monkeypatch.setattr(sparql_update, "EFFECT_LIMIT_BYTES", 0)
+    assert effect(store, NAMED, sparql(text)) == []
     store.close()
 
 
@@ -134,6 +184,8 @@ TEXTS = st.sampled_from([
     "CLEAR DEFAULT",
     "DROP SILENT GRAPH <urn:g>",
     "CLEAR NAMED",
+    "DELETE WHERE { ?s <urn:p> ?o }",
+    "DELETE WHERE { GRAPH ?g { ?s ?p <urn:a> } }",
     "INSERT DATA { <urn:s> <urn:p> <urn:a>, <urn:b> . GRAPH <urn:g> { <urn:s> <urn:p> <urn:a>, <urn:c> } GRAPH <urn:h> { <urn:s> <urn:p> 1 } }",
     "INSERT { ?s <urn:q> ?o } WHERE { ?s <urn:p> ?o }",
     "INSERT { GRAPH <urn:h> { ?s ?p ?g } } WHERE { GRAPH ?g { ?s ?p ?o } }",
@@ -148,6 +200,24 @@ OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
     st.sampled_from([("remove-repository", "main"), ("create-repository", "main")]),
     st.just(("control-add", "c", "ask", "main", "ASK { { ?s ?p 1 } UNION { GRAPH ?g { ?s ?p 1 } } }", "false")),
 )
+
+
+@given(content=st.sets(st.sampled_from([A, B, IN_GRAPH, LONG]), min_size=1), data=st.data())
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_early_refusal_is_that_of_the_whole_effect(
+    content: set[str], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    operations = data.draw(st.lists(OPERATIONS, min_size=1, max_size=4))
+    outcomes = []
+    for early in (100, 10**9):
+        store = opened(tmp_path_factory.mktemp("early"), "w1", 10**9)
+        run(store, [("add", "main", quads(*sorted(content)))])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(presence, "EFFECT_LIMIT_BYTES", 100)
+            patch.setattr(sparql_update, "EFFECT_LIMIT_BYTES", early)
+            outcomes.append(run(store, operations)[0]._replace(reason=""))
+        store.close()
+    assert outcomes[0] == outcomes[1]
 
 
 @given(history=st.lists(st.lists(OPERATIONS, min_size=1, max_size=4), min_size=1, max_size=6), union=st.booleans())

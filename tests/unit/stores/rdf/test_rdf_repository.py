@@ -41,7 +41,7 @@ if sys.argv[2] == "evaluating":
     pending = PendingQuads()
     pending.added.add('<urn:pending> <urn:p> "v"')
     repository.change_of(
-        [(0, Update("update", "main", "DELETE { ?s ?p ?o } WHERE { ?s ?p ?o } ; INSERT { ?s ?p 1 } WHERE { ?s ?p ?o }"))], "tx", 0, pending
+        [(0, Update("update", "main", "DELETE { ?s ?p ?o } WHERE { ?s ?p ?o FILTER(true) } ; INSERT { ?s ?p 1 } WHERE { ?s ?p ?o }"))], "tx", 0, pending
     )
 os._exit(9)
 """

@@ -37,6 +37,10 @@ _CLAUSES = st.sampled_from(
         "",
     ]
 )
+_ALIKE = st.sampled_from(
+    ["?s ?p ?o", "?s <urn:p> ?o .", "?s ?p 2", "GRAPH <urn:g> { ?s ?p <urn:a> }", "GRAPH ?g { ?s <urn:p> ?o }"]
+)
+"""Patterns that need no engine."""
 
 
 @st.composite
@@ -58,7 +62,9 @@ def _operation(draw: st.DrawFn) -> str:
     if kind == "data":
         return f"{draw(st.sampled_from(['INSERT', 'DELETE']))} DATA {{ {draw(_block(with_variables=False))} }}"
     if kind == "delete where":
-        return f"DELETE WHERE {{ {draw(_block(with_variables=True))} }}"
+        block = draw(st.one_of(_block(with_variables=True), _ALIKE))
+        head = draw(st.sampled_from(["DELETE", f"DELETE {{ {block} }}", f"WITH <urn:g> DELETE {{ {block} }}"]))
+        return f"{head} WHERE {{ {block} }}"
     if kind == "clear":
         target = draw(st.sampled_from(["DEFAULT", "NAMED", "ALL", "GRAPH <urn:g>", "GRAPH <urn:h>"]))
         return f"{draw(st.sampled_from(['CLEAR', 'DROP']))} SILENT {target}"

@@ -32,6 +32,13 @@ FORMS: list[tuple[str, list[str], list[str]]] = [
     ("DELETE DATA { <urn:a> <urn:p> 1 , 9 . GRAPH <urn:g> { <urn:a> <urn:p> 3 } }", ["a p 1", "a p 3 g"], []),
     ("DELETE WHERE { <urn:a> <urn:p> ?o }", ["a p 1", "a p 2"], []),
     ("DELETE WHERE { GRAPH ?g { <urn:a> ?p ?o } }", ["a p 3 g", "a p 3 h"], []),
+    # One pattern without a subject, which needs no solutions.
+    ("DELETE WHERE { ?s <urn:p> 02 . }", ["a p 2", "b p 2"], []),
+    ("DELETE WHERE { GRAPH ?g { ?s ?p 3 } }", ["a p 3 g", "a p 3 h"], []),
+    ("DELETE WHERE { ?s ?p ?s }", [], []),
+    ("WITH <urn:g> DELETE { ?s <urn:p> ?o } WHERE { ?s <urn:p> ?o }", ["a p 3 g"], []),
+    ("DELETE { ?s ?p ?o } USING <urn:g> WHERE { ?s ?p ?o }", [], []),
+    ("INSERT DATA { <urn:d> <urn:q> 7 } ; DELETE WHERE { ?s ?p ?o }", ["a p 1", "a p 2", "b p 2"], []),
     ("DELETE { ?s <urn:p> ?o } INSERT { ?s <urn:r> ?o } WHERE { ?s <urn:p> ?o FILTER(?o > 1) }", ["a p 2", "b p 2"], ["a r 2", "b r 2"]),
     # All removals come before all additions: 1 and 2 change places and nothing is lost.
     ("DELETE { <urn:a> <urn:p> ?o } INSERT { <urn:a> <urn:p> ?x } WHERE { <urn:a> <urn:p> ?o BIND(3 - ?o AS ?x) }", [], []),
