@@ -68,6 +68,7 @@ class LineEngine:
         *,
         union: bool = False,
         clear: object = None,
+        is_last: bool = True,
     ) -> QuadChange:
         seen, own = pending.copy(), PendingQuads()
         for _, operation in operations:
