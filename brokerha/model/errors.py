@@ -41,6 +41,11 @@ Everything else that escapes is a fault of brokerha.
 
 from __future__ import annotations
 
+from typing import Final
+
+REMEDY: Final = "what to do: "
+"""Begins the note of an error that says its remedy; nothing follows where the text of the error says it."""
+
 
 class BrokerhaError(Exception):
     """Base of all errors that brokerha raises on purpose."""
@@ -161,8 +166,19 @@ class TimedOut(NotReady):
 class Unreachable(BrokerhaError):
     """No node answered at the given address within the deadline."""
 
-    remedy: str | None = ""
-    """What a person does about it, where starting nodes is not it; None where the text says it."""
+    _remedy: str | None = ""
+
+    @property
+    def remedy(self) -> str | None:
+        """What a person does about it, where starting nodes is not it; None where the text says it."""
+        return self._remedy
+
+    @remedy.setter
+    def remedy(self, remedy: str | None) -> None:
+        self._remedy = remedy
+        if remedy != "":
+            # Of an error that ends a task on Spark only the traceback crosses.
+            self.add_note(f"{REMEDY}{remedy or ''}")
 
 
 class ConfigurationError(BrokerhaError):

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Self
 
-from brokerha.model.errors import ConfigurationError, error_named
+from brokerha.model.errors import ConfigurationError, Unreachable, error_named
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 from brokerha.model.outside.levels import parse_ack
@@ -175,6 +175,8 @@ class Result:
     error: str = ""
     """Class of the error that ended it early (model/errors.py), with its text in `reason`."""
     reason: str = ""
+    remedy: str | None = ""
+    """As that of `Unreachable`."""
 
     def add(self, other: Result) -> None:
         """Count another one in; the first error stays."""
@@ -184,7 +186,7 @@ class Result:
         self.lsn = max(self.lsn, other.lsn)
         self.is_stopped |= other.is_stopped
         if not self.error:
-            self.error, self.reason = other.error, other.reason
+            self.error, self.reason, self.remedy = other.error, other.reason, other.remedy
 
     def check(self, options: SinkOptions, id_: str) -> None:
         """Raises what ended a task, or Rejected for more rejects than allowed; the text says what is written so far and how to go on."""
@@ -193,7 +195,10 @@ class Result:
             "the same rows under it again go on after them, and nothing is done twice"
         )
         if self.error:
-            raise error_named(self.error, f"{self.reason} ({done})")
+            error = error_named(self.error, f"{self.reason} ({done})")
+            if isinstance(error, Unreachable):
+                error.remedy = self.remedy
+            raise error
         if self.rejects > options.max_rejects and not options.is_dry_run:
             first = self.first_rejects[0]
             where = f", all in {options.rejects}" if options.rejects else ""

@@ -81,6 +81,7 @@ def publish(
             work.run(batches, connect)
         except BrokerhaError as error:
             result.error, result.reason, result.is_stopped = type(error).__name__, str(error), True
+            result.remedy = getattr(error, "remedy", "")
         if options.rejects and result.rejects:
             first = result.first_rejects[0]
             keep(options.rejects, f"{txid_of(task.id, first.part, first.row)}.jsonl", rejects)

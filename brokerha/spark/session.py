@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CACHE_VARIABLE = "BROKERHA_SPARK_CACHE"
-_OURS = re.compile(r"\bbrokerha\.[a-z_.]+\.([A-Z]\w+): (.+)")
+_OURS = re.compile(rf"\bbrokerha\.[a-z_.]+\.([A-Z]\w+): (.+)(?:\n({errors.REMEDY})(.*))?")
 _OF_PYTHON = re.compile(r"(?!org\.|java|scala|py4j)[\w.]*(Error|Exception): ")
 """The last line of a traceback."""
 WORDS_LIMIT = 300
@@ -196,10 +196,13 @@ def error_of_task(text: str) -> BrokerhaError | None:
     >>> error_of_task("Traceback …\n\nbrokerha.model.errors.NotReady: the log went back\n\n  at org.apache…")
     NotReady('the log went back')
     """
-    for name, words in reversed(_OURS.findall(text)):
+    for name, words, has_remedy, remedy in reversed(_OURS.findall(text)):
         known = getattr(errors, name, None)
         if isinstance(known, type) and issubclass(known, BrokerhaError):
-            return errors.error_named(name, words.strip())
+            ours = errors.error_named(name, words.strip())
+            if isinstance(ours, errors.Unreachable) and has_remedy:
+                ours.remedy = remedy.strip() or None
+            return ours
         if name == LinesMissing.__name__:
             return LinesMissing(words.strip())
     return None
