@@ -124,6 +124,6 @@ def changes_of(lsn: Lsn, txid: TxId, effect: bytes) -> list[PublishedChange]:
 
 
 def routing_key(change: tuple[Any, ...]) -> str:
-    """Return ``<store>.<name>.<kind>``, with _ for characters of a name outside A-Z, a-z, 0-9, _, -. Later versions can add keys."""
+    """Return ``<store>.<name>.<kind>``, with _ for characters of a name outside A-Z, a-z, 0-9, _, -. A later version can differ."""
     store, kind = _KEY_PARTS.get(change[0], _UNKNOWN)
     return f"{store}.{_FOREIGN.sub('_', change[1])}.{kind}"

@@ -31,7 +31,7 @@ def held_from(journal: History) -> Lsn:
 
 
 def of_one_lineage(journal: History, read: Callable[[Rewinds], Found]) -> Found:
-    """Return the result of ``read``, which gets the rewinds of the log; read again if the log goes back, so that lineages never mix."""
+    """Return the result of ``read``, which gets the rewinds; read again if the log goes back, so that lineages never mix."""
     while True:
         splits = journal.splits()
         found = read(rewinds_of(splits))

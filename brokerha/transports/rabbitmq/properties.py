@@ -1,11 +1,11 @@
-"""Properties and headers of messages on their way to and from RabbitMQ: what py-amqp would write or read in another way.
+"""Properties and headers of messages on their way to and from RabbitMQ: corrections of py-amqp's encoding and decoding.
 
-    written   only types that RabbitMQ documents: py-amqp writes numbers above 32 bits as ``L``, which is no type of RabbitMQ and ends some
-              clients (amqplib); here they are ``l``, 64 bits with a sign
-    read      what py-amqp cannot read (a text that is no UTF-8, a time after the year 9999, tables nested without end) would end the connection
-              at each delivery, for ever; here such a message has no properties but the header `UNREADABLE`, and so it is set aside
+    written   only types that RabbitMQ documents: py-amqp writes numbers above 32 bits as ``L``, which is no type of RabbitMQ and
+              crashes some clients (amqplib); here they are ``l``, 64 bits with a sign
+    read      properties that py-amqp cannot read (text that is no UTF-8, a time after the year 9999, endlessly nested tables) would
+              end the connection at each delivery; here such a message gets only the header `UNREADABLE`, and is set aside
 
-`install` changes how py-amqp reads, for the whole process. https://www.rabbitmq.com/amqp-0-9-1-errata lists the types.
+`install` changes py-amqp's decoding for the whole process. https://www.rabbitmq.com/amqp-0-9-1-errata lists the types.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from amqp.serialization import PROPERTY_CLASSES, decode_properties_basic
 UNREADABLE: Final = "brokerha-unreadable"
 """Why the properties of a message cannot be read."""
 DEPTH_LIMIT: Final = 32
-"""Tables and lists within each other, in headers that are read."""
+"""Nesting limit of tables and lists in headers."""
 _KEY_LIMIT_BYTES: Final = 255
 _INT32: Final = range(-(2**31), 2**31)
 _INT64: Final = range(-(2**63), 2**63)
@@ -33,7 +33,7 @@ class Message(basic_message.Message):  # type: ignore[misc]  # py-amqp has no ty
 
     properties: dict[str, Any]
 
-    # A table is written as a text of these bytes would be: its length, and they.
+    # A table is encoded like text of its bytes: the length, then the bytes.
     PROPERTIES = [  # noqa: RUF012  (py-amqp's own name and type)
         (name, "S" if name == "application_headers" else kind) for name, kind in basic_message.Message.PROPERTIES
     ]
@@ -50,7 +50,7 @@ class Message(basic_message.Message):  # type: ignore[misc]  # py-amqp has no ty
 
 
 def table(headers: Mapping[Any, Any]) -> bytes:
-    """Headers as the fields of a table, without its length. Raises TypeError for what no header can be, deeper ones than are read among it."""
+    """Encode headers as the fields of a table, without its length. Raises TypeError for impossible or too deeply nested headers."""
     if _is_deeper(headers, DEPTH_LIMIT):
         raise TypeError(f"headers are nested more than {DEPTH_LIMIT} deep")
     return b"".join(_name(name) + _field(value) for name, value in headers.items())
@@ -66,7 +66,7 @@ def _name(name: Any) -> bytes:
 
 
 def _field(value: Any) -> bytes:
-    """Type and value of one field; what has no type of its own is told as text."""
+    """Encode type and value of one field; a value without an own type is encoded as text."""
     if value is None:
         return b"V"
     if isinstance(value, bool):
@@ -94,12 +94,12 @@ def _sized(kind: bytes, data: bytes) -> bytes:
 
 
 def install() -> None:
-    """Have py-amqp read properties by `read`. Idempotent."""
+    """Make py-amqp read properties by `read`. Idempotent."""
     PROPERTY_CLASSES[spec.Basic.CLASS_ID] = read
 
 
 def read(buffer: bytes, offset: int) -> tuple[dict[str, Any], int]:
-    """The properties from this place on, and where they end; only `UNREADABLE` when they cannot be read. Raises nothing."""
+    """Return the properties at an offset, and their end; only `UNREADABLE` when they cannot be read. Raises nothing."""
     try:
         properties, end = decode_properties_basic(buffer, offset)
         if _is_deeper(properties.get("application_headers") or {}, DEPTH_LIMIT):
