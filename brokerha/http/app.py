@@ -1,6 +1,6 @@
 """The handler of each path: the whole outside of a node in one table.
 
-Each method of each path has its role beside it, which cannot be left out, and its parameters if it has any (`$*`: all names with
+Each method of each path names its role, which cannot be left out, and its parameters if it has any (`$*`: all names with
 this prefix). Other parameters are refused.
 
 Routing uses the raw path, so that percent-encoding is decoded once and afterwards: ``/kv/t/a%2Fb`` is the key ``a/b`` of table

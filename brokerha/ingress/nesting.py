@@ -34,12 +34,12 @@ _JSON: Final = re.compile(r'([\[{])|([\]}])|"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 
 def is_plain_data(text: str) -> bool:
-    """Whether N-Quads are so short and flat that parsing them at once is safe."""
+    """Tell whether N-Quads are so short and flat that parsing them at once is safe."""
     return len(text) <= PLAIN_LIMIT_BYTES and text.count("<<") <= PLAIN_BRACKETS
 
 
 def is_plain_request(text: str) -> bool:
-    """Whether Turtle or SPARQL is so short and flat that parsing it at once is safe."""
+    """Tell whether Turtle or SPARQL is so short and flat that parsing it at once is safe."""
     if len(text) > PLAIN_LIMIT_BYTES:
         return False
     return text.count("<<") + text.count("(") + text.count("[") + text.count("{") <= PLAIN_BRACKETS

@@ -72,7 +72,7 @@ Target = NamedNode | BlankNode | Literal | Triple
 
 
 def is_of_lines(media_type: str) -> bool:
-    """Whether each line of such a body is complete in itself."""
+    """Tell whether each line of such a body is complete in itself."""
     return FORMATS.get(media_type) in _OF_LINES
 
 
@@ -171,7 +171,7 @@ def utf8(data: bytes, what: str) -> str:
 
 
 def is_plain(body: bytes, media_type: str) -> bool:
-    """Whether a body is so short and flat that it can be parsed at once, without a parser process."""
+    """Tell whether a body is so short and flat that it can be parsed at once, without a parser process."""
     syntax = FORMATS[media_type]
     if syntax in _OF_LINES:
         return is_plain_data(body.decode("latin-1"))

@@ -26,7 +26,7 @@ DIGEST_BYTES: Final = 16
 SLOTS: Final = 4096
 """Most messages watched at once; further ones are not watched."""
 TIMES: Final = 2
-"""Number of ends of the node with this message in hand that makes it too suspicious."""
+"""A message that was in hand at so many ends of the node is put aside."""
 SUSPECTS_LIMIT: Final = 10_000
 _IN_HAND: Final = "in-hand"
 _SUSPECTS: Final = "suspects.json"

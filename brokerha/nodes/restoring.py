@@ -1,5 +1,6 @@
-"""Directories of nodes, made from a backup. A worker gets the copy and its lines, a master a journal that begins there. The other
-processes of that master get an empty directory, and load the journal: an old journal could win and bring the former data back.
+"""Directories of nodes, made from a backup: a worker gets the copy and its lines, a master a journal that begins there.
+
+The other processes of a master get an empty directory and load the journal: with an old one they would bring the old data back.
 
     plan      the state, the directories, the obstacles                nothing is changed
     prepare   everything is read; each directory is made beside its place (stores/backup/placing.py)

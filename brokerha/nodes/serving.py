@@ -33,8 +33,8 @@ FAULT = 2
 LEAVE_S = 20.0
 """Longest stop of a node that must be restarted."""
 COLLECTED_AFTER: Final = (20_000, 20, 50)
-"""Thresholds of the garbage collector: many more new objects than freed ones start a collection. A turn makes no cycles, so only
-the transactions under way are searched."""
+"""Thresholds of the garbage collector: new minus freed objects for a collection of the youngest, and numbers of these collections
+for one of the older generations. A turn makes no cycles, so only the transactions under way are searched."""
 
 
 def serve(node: MasterNode | ProcessNode | WorkerNode, server: Any | None, leave: Callable[[int], object] = os._exit) -> int:

@@ -14,7 +14,7 @@ MEBIBYTE = 1024 * 1024
 
 
 ELSEWHERE_WITHIN_S = 2.5
-"""At least half of the time that a channel stalls when another node of the broker died; more than a busy broker needs."""
+"""Half of the shortest stall of a channel after the death of another node of the broker; more than a busy broker needs."""
 
 
 @dataclass(frozen=True, slots=True)

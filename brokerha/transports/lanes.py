@@ -149,11 +149,11 @@ class Inbox:
         return taken
 
     def __len__(self) -> int:
-        """Number of waiting arrivals."""
+        """Return the number of waiting arrivals."""
         return sum(map(len, self._lanes.values()))
 
     def has_room(self, lane: str) -> bool:
-        """Whether arrivals of the lane can be acknowledged."""
+        """Tell whether arrivals of the lane can be acknowledged."""
         limit = self._limits.get(lane)
         return limit is None or (len(self._lanes[lane]) < limit.messages and self._size_bytes[lane] < limit.size_bytes)
 
@@ -241,7 +241,7 @@ class Outbox:
         return taken
 
     def has_any(self, lanes: Iterable[str]) -> bool:
-        """Whether a publication waits in one of these lanes."""
+        """Tell whether a publication waits in one of these lanes."""
         return any(self._lanes[name].waiting for name in lanes)
 
     def drop_older(self, lane: str, than_s: float) -> int:
@@ -256,7 +256,7 @@ class Outbox:
         return dropped
 
     def __len__(self) -> int:
-        """Number of waiting publications."""
+        """Return the number of waiting publications."""
         return self._count
 
 
@@ -284,7 +284,7 @@ class Unconfirmed:
         """Time when the oldest one was published, or the last one was confirmed."""
 
     def __len__(self) -> int:
-        """Number of unconfirmed publications."""
+        """Return the number of unconfirmed publications."""
         return len(self._waiting)
 
     @property
@@ -356,7 +356,7 @@ class Unsettled:
         self._open: set[int] = set()
 
     def __len__(self) -> int:
-        """Number of unsettled messages."""
+        """Return the number of unsettled messages."""
         return len(self._open)
 
     def deliver(self, tag: int) -> None:

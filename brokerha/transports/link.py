@@ -106,7 +106,7 @@ class LinkState:
             self._blocked.pop(direction, None)
 
     def is_blocked(self) -> bool:
-        """Whether the broker takes no publications now."""
+        """Tell whether the broker takes no publications now."""
         return bool(self._blocked)
 
     def read(self) -> tuple[str, Problem]:

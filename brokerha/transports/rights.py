@@ -8,14 +8,14 @@ Patterns match whole names. Every process of a master can take over, so each has
 are the master's: each begins with its name. The rights by routing key (`TopicRights`) are for the only exchange of kind topic.
 Every user must have them: without any, RabbitMQ allows everything.
 
-| who | may |
+| user | allowed |
 |---|---|
 | process of a master | declare and read its inboxes, the queues of apps, its stream and its queues of transactions; publish everywhere |
 | worker | declare and read its own inboxes; publish to nodes |
 | app, role ``write`` | publish writes and reads; answers come to it without any right |
 | app, role ``follow`` | declare queues that begin with its name, bind them to the changes, read the logs |
 | app, roles ``monitor`` and ``admin`` | look at the dashboard; do everything |
-| link | fetch for another broker what nodes here sent to nodes there |
+| link | fetch messages from nodes here to nodes at another broker |
 
 >>> rights_of("w1", "worker").read.replace(chr(92), "")
 '^(brokerha.(sync|data|rejected)|brokerha.w1.(sync|data)|brokerha.cluster)$'

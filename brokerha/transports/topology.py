@@ -73,7 +73,7 @@ DELIVERY_LIMIT = 1_000_000_000
 TX_QUEUE_BYTES = 32 * MEBIBYTE
 """Above the largest transaction, sent again once or twice for a slow backup."""
 TX_QUEUE_EXPIRES_MS = 10_000
-"""After so long without a reader none is expected; a late reader declares the queue again."""
+"""Time without a reader after which none is expected; a late reader declares the queue again."""
 LOG_STREAM_BYTES = 20 * 1024 * MEBIBYTE
 LOG_SEGMENT_BYTES = 100 * 1000 * 1000
 """A stream is trimmed by whole segments, so a segment must be much smaller than its limit."""

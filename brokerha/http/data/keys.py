@@ -106,7 +106,7 @@ async def post_group(call: Call) -> Answer:
 
 
 def is_failed_condition(error: Rejected) -> bool:
-    """Whether a transaction was rejected because a key did not have the expected ETag."""
+    """Tell whether a transaction was rejected because a key did not have the expected ETag."""
     return str(error).startswith(CONFLICT)
 
 

@@ -93,7 +93,7 @@ class Call:
         return str((self.scope.get("client") or ("", 0))[0])
 
     def may(self, role: str, store: Store | None) -> bool:
-        """Whether the caller has this role in a store; None for everything else."""
+        """Tell whether the caller has this role in a store; None for everything else."""
         return self.user is None or self.user.may(role, store)
 
     def demand(self, role: str, store: Store | None) -> None:
@@ -118,7 +118,7 @@ class Call:
         return self.headers(b"accept")
 
     def wants_json(self) -> bool:
-        """Whether the caller wants errors in JSON."""
+        """Tell whether the caller wants errors in JSON."""
         return wants_json(self.accept())
 
     def media_type(self) -> str:
@@ -351,7 +351,7 @@ class Parameters:
         return default if value is None else natural(value, name)
 
     def flag(self, name: str) -> bool:
-        """Whether a parameter is present and not a no. Raises InvalidRequest for anything but yes and no."""
+        """Tell whether a parameter is present and not a no. Raises InvalidRequest for anything but yes and no."""
         value = self.one(name)
         if value is None or value.lower() in {"false", "0", "no"}:
             return False
@@ -394,7 +394,7 @@ def preferred(header: str, offers: Sequence[str]) -> str | None:
 
 
 def wants_json(header: str) -> bool:
-    """Whether a caller prefers JSON to text; text is the default."""
+    """Tell whether a caller prefers JSON to text; text is the default."""
     return "json" in header and preferred(header, ("text/plain", "application/json")) == "application/json"
 
 

@@ -210,7 +210,7 @@ def age_of(outcome: ReadOutcome) -> dict[str, str | int]:
 
 
 def is_long(call: Call) -> bool:
-    """Whether the announced body is longer than a transaction."""
+    """Tell whether the announced body is longer than a transaction."""
     announced = call.header(b"content-length")
     return announced.isdecimal() and int(announced) > BODY_LIMIT_BYTES
 

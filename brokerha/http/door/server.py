@@ -218,7 +218,7 @@ class HttpServer:
     """One listening address."""
 
     def __init__(self, app: Any, host: str, port: int, tls: Certificate | None = None, heads: HeadLimits | None = None) -> None:
-        """Without ``tls`` the server speaks plain HTTP."""
+        """Set up the server; without ``tls`` it speaks plain HTTP."""
         self.host = host
         self._heads = heads or HeadLimits()
         self._tls = tls

@@ -136,7 +136,7 @@ def _refusal(call: Call, text: str, status: int, headers: dict[str, str | int]) 
 
 
 def is_foreign(call: Call) -> bool:
-    """Whether a page of another site sends this request to change something."""
+    """Tell whether a page of another site sends this request to change something."""
     origin = call.header(b"origin").lower()
     if not origin or call.method in SAFE or origin in call.door.origins:
         return False

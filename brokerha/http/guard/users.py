@@ -77,11 +77,11 @@ class User:
         return self.role if store is None else self.stores.get(store, self.role)
 
     def may(self, role: str, store: Store | None = None) -> bool:
-        """Whether this user has a role there."""
+        """Tell whether this user has this role, or a higher one, there."""
         return ROLES.index(self.role_in(store)) >= ROLES.index(role)
 
     def may_somewhere(self, role: str) -> bool:
-        """Whether this user has a role anywhere."""
+        """Tell whether this user has this role, or a higher one, anywhere."""
         return any(ROLES.index(held) >= ROLES.index(role) for held in (self.role, *self.stores.values()))
 
 
@@ -139,7 +139,7 @@ def _user(name: str, table: object, path: str) -> User:
 
 
 def is_right(kind: str, name: str, role: object) -> bool:
-    """Whether this role can be given for a store of that name."""
+    """Tell whether this role can be given for a store of that name."""
     return role in ROLES and (is_repository_id(name) if kind == GRAPH else not name_problem(kind, name))
 
 

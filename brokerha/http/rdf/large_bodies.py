@@ -26,7 +26,7 @@ _TRIG: Final = "application/trig"
 
 
 def is_large(call: Call, media_type: str) -> bool:
-    """Whether a body is longer than a transaction, and can be cut into lines."""
+    """Tell whether a body is longer than a transaction, and can be cut into lines."""
     return rdf_bodies.is_of_lines(media_type) and is_long(call)
 
 

@@ -4,7 +4,7 @@ Each writing request is one transaction. ``context`` chooses graphs (``null`` is
 graphs in the data, as in RDF4J.
 
     POST    RDF                       add                                 [add]; large N-Triples, N-Quads in parts (large_bodies.py)
-    PUT     RDF                       clear all, or the contexts; add     [clear, or update CLEAR …, add]; in parts to clear all
+    PUT     RDF                       clear all, or the contexts; add     [clear, or update CLEAR …, add]; parts without context
     DELETE  ?subj&pred&obj&context    remove matching quads               [update DELETE WHERE …] or [remove]
     POST    update                    SPARQL Update                       [update]
 """

@@ -312,18 +312,18 @@ class ClusterConfig:
         return self.app_queues
 
     def shares_broker(self, master_id: NodeId) -> bool:
-        """Whether another master takes writes from the same queues."""
+        """Tell whether another master takes writes from the same queues."""
         broker = self.broker_of(master_id)
         return any(self.broker_of(master.id) == broker for master in self.masters if master.id != master_id)
 
     def leaves_writes(self, master_id: NodeId) -> bool:
-        """Whether a master without workers leaves the shared queues of writes to a master that has workers."""
+        """Tell whether a master without workers leaves the shared queues of writes to a master that has workers."""
         broker = self.broker_of(master_id)
         others = (master.id for master in self.masters if self.broker_of(master.id) == broker)
         return not self.workers_of(master_id) and any(self.workers_of(other) for other in others)
 
     def publishes_changes(self, master_id: NodeId) -> bool:
-        """Whether a master publishes changes: only the first one at its broker does."""
+        """Tell whether a master publishes changes: only the first one at its broker does."""
         broker = self.broker_of(master_id)
         first = next(master.id for master in self.masters_to_ask if self.broker_of(master.id) == broker)
         return self.publish_changes and self.log_stream and master_id == first

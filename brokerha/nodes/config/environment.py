@@ -2,7 +2,7 @@
 
     BROKERHA_CLUSTER_ROUND_TIMEOUT_MS=800            the key round-timeout-ms of [cluster]
     BROKERHA_MASTER_M1_HTTP=0.0.0.0:7201             the key http of the master m1
-    BROKERHA_CLUSTER_BROKER_FILE=/run/secrets/url    the value stands in a file (its last line break does not count)
+    BROKERHA_CLUSTER_BROKER_FILE=/run/secrets/url    the value is in a file (its last line break does not count)
 
 A variable of this form that names no key is an error, like a misspelt key of the file. Other variables that begin with
 ``BROKERHA_`` are not for the cluster file (``BROKERHA_URL``) and are ignored. The environment cannot change the ids of nodes: a

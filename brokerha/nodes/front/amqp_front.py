@@ -522,7 +522,7 @@ def single_operations(message: ClientMessage) -> bytes | list[Operation]:
 
 
 def _is_for_a_worker(wanted: Read) -> bool:
-    """Whether a worker can be asked directly. The master handles wrong reads, and those in a transaction."""
+    """Tell whether a worker can be asked directly. The master handles wrong reads, and those in a transaction."""
     try:
         check_read(wanted.kind, wanted.repository, wanted.arguments, wanted.min_lsn, wanted.timeout_ms)
     except InvalidRequest:

@@ -49,7 +49,7 @@ from brokerha.stores.sparql.text import check_update
 
 
 def is_plain(operations: Any) -> bool:
-    """Whether `check_texts` needs no parser process for these (a list, or packed), so that a loop's thread can call it."""
+    """Tell whether `check_texts` needs no parser process for these (a list, or packed), so that a loop's thread can call it."""
     if isinstance(operations, bytes):
         return is_plain_request(operations.decode("latin-1"))
     return not isinstance(operations, (list, tuple)) or all(map(_is_plain, operations))

@@ -228,7 +228,7 @@ class Consumers:
         for taking in takings:
             complete(taking.future, error)
 
-    # ---- what is read here
+    # ---- state of the last look
 
     def _is_fresh(self, queue: _Queue, now_ms: int) -> bool:
         # The LSN is not applied here: the order went back.

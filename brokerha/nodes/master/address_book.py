@@ -199,7 +199,7 @@ class AddressedTransport:
         self._book.trust(masters, journals, retired)
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
-        """Send each message to the process that acts for its destination, or to all that may."""
+        """Send each message to the process that acts for its destination, or to all that possibly do."""
         self._transport.send([message for each in outgoing for message in self._addressed(each)])
 
     def look(self, masters: Sequence[NodeId]) -> None:

@@ -180,7 +180,7 @@ class MasterNode:
         followers.note(min(self.runner.core.feed.executed, self.runner.safe_lsn))
 
     def turn(self) -> None:
-        """One turn of the loop."""
+        """Take one turn of the loop."""
         wait = 0 if self._inbox or self.loop.has_calls or self.transacting.has_commands else self._wait_ms()
         self.runner.turn(self._handed_in(), wait)
         self.amqp.after_turn()
@@ -446,7 +446,7 @@ class MasterNode:
         return self.view.entries(first_lsn, last_lsn)
 
     def writable(self) -> tuple[bool, str]:
-        """Whether this master takes writes now."""
+        """Tell whether this master takes writes now."""
         state, reason = self.runner.state()
         if not self.loop.is_running or state in (states.DISK_FULL, states.HALTED, states.LOST_STATE):
             return False, f"{state}: {reason}"
@@ -454,7 +454,7 @@ class MasterNode:
         return not refusal, refusal
 
     def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
-        """Whether reads can be served through this master."""
+        """Tell whether reads can be served through this master."""
         return self.view.ready(self.loop.is_running, max_lag_entries, max_lag_s, self.clock.now())
 
     def applied_lsn(self) -> Lsn:

@@ -3,7 +3,7 @@
     this process     carried out between two turns, durable before the answer
     another one      NodeOrder ->  <- NodeAnswer; the caller has its own timeout, and above a limit the oldest order is given up
 
-The process that is asked answers a promotion, when it has only begun (`ProcessRunner.promote`).
+A promotion is answered at once, when it has only begun, by the process that got the order (`ProcessRunner.promote`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Orders:
         self._waiting: dict[str, tuple[NodeId, Future[Answer]]] = {}
 
     def are(self, name: str, arguments: Answer) -> bool:
-        """Whether a command is about a process of this master. Raises InvalidRequest when its arguments are wrong."""
+        """Tell whether a command is about a process of this master. Raises InvalidRequest when its arguments are wrong."""
         if name not in COMMANDS and name != PROMOTE:
             return False
         check_command(name, arguments)

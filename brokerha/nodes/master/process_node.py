@@ -287,14 +287,14 @@ class ProcessNode:
         return self._front().entries(first_lsn, last_lsn)
 
     def writable(self) -> tuple[bool, str]:
-        """Whether this master takes writes now."""
+        """Tell whether this master takes writes now."""
         try:
             return self._front().writable()
         except NotReady as error:
             return False, str(error)
 
     def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
-        """Primary: whether it can serve reads. Backup: whether it could take over."""
+        """Tell whether a primary can serve reads, or whether a backup could take over."""
         if (master := self.master) is not None:
             return master.ready(max_lag_entries, max_lag_s)
         state, _ = self.runner.state()

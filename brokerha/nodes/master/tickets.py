@@ -1,7 +1,7 @@
 """Tickets that connect each reply to the caller of its write.
 
 A front door makes a ticket for each write that it hands to the loop. The reply comes back in the loop's thread, once, and
-goes to a future (HTTP, embedded) or into the answer of an AMQP message that may have carried many writes.
+goes to a future (HTTP, embedded) or into the answer of an AMQP message, which can have many writes.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ IN, OUT = "in", "out"
 PATIENCE_MS: Final = 5_000
 """Time that a direction can lead nowhere before the connection is left."""
 MOST_MS: Final = 60_000
-"""Upper limit of the doubled patience; it starts again from `PATIENCE_MS` after so long without a problem."""
+"""Upper limit of the doubled patience, and the time without a problem that resets it to `PATIENCE_MS`."""
 LISTEN_MS: Final = 500
 """Interval between two looks."""
 ASK_MS: Final = 3_000
@@ -44,7 +44,7 @@ GREETED_MS: Final = 20_000
 
 
 def is_judged(transport: Transport) -> bool:
-    """Whether the directions of a node are judged now: it is connected, and the broker has another node."""
+    """Tell whether the directions of a node are judged now: it is connected, and the broker has another node."""
     return transport.has_other_nodes and transport.status().state == "connected"
 
 
@@ -115,7 +115,7 @@ class WorkerHearing:
         return (OUT,) if self._of_greetings.is_over(mono_ms, is_well=not is_again) else ()
 
     def is_to_ask(self, mono_ms: int) -> bool:
-        """Whether to ask the master something now, because it has been silent for a while."""
+        """Tell whether to ask the master something now, because it has been silent for a while."""
         if mono_ms - max(self.heard_ms, self._asked_ms) < ASK_MS:
             return False
         self._asked_ms = mono_ms
@@ -161,13 +161,13 @@ def _lost_ways(sync: SyncCore, mono_ms: int) -> tuple[tuple[str, ...], str]:
 
 
 def _is_passed_on(sync: SyncCore, node: NodeId, mono_ms: int) -> bool:
-    """Whether other masters recently passed on messages of a member."""
+    """Tell whether other masters recently passed on messages of a member."""
     peer = sync.peers.peers.get(node)
     lately_ms = sync.config.heard_ms + sync.config.idle_round_ms
     return peer is not None and peer.known_ms is not None and mono_ms - peer.known_ms <= lately_ms
 
 
 def _is_deaf(sync: SyncCore, node: NodeId, *, is_alone: bool) -> bool:
-    """Whether a master does not hear this one. One that hears no master has its own fault, unless it has only this one to hear."""
+    """Tell whether a master does not hear this one. One that hears none has its own fault, unless it has only this one to hear."""
     row = sync.peers.last_row(node)
     return row is not None and sync.node not in row.heard and (is_alone or bool(row.heard))

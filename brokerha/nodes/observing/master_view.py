@@ -81,7 +81,7 @@ class Rates:
         self._last: tuple[Sample, int] | None = None
 
     def is_due(self, mono_ms: int) -> bool:
-        """Whether it is time for a sample."""
+        """Tell whether it is time for a sample."""
         return self._last is None or mono_ms >= self._due_ms
 
     def note(self, sample: Sample, now: Instant) -> None:

@@ -2,8 +2,7 @@
 
 While the master agrees with the others, its site is up to date, except for transactions under way. Once it is apart
 (master/state_words.py), the others can go on without it; then the age counts from the last moment at which it had news of all
-members. If a master has not agreed since its start, the age counts from the timestamp of its last transaction: everything before
-is there.
+members. If a master has not agreed since its start, the age counts from its last transaction: it has everything before that.
 
 `note` is called by the loop's thread, after turns and before an age is reported; `of` from any thread. It changes nothing.
 """

@@ -64,7 +64,7 @@ class Watching:
         self._is_owed = False
 
     def is_due(self, now: Instant) -> bool:
-        """Whether to `note` now, after a turn; if not, a look is owed."""
+        """Tell whether to `note` now, after a turn; if not, a look is owed."""
         self._is_owed = now.mono_ms < self._look_at_ms
         return not self._is_owed
 
@@ -180,7 +180,7 @@ class SiteLog:
         worker changes   w2: on -> out-of-sync, with the reason         read-only begins, ends
         probe lost       w1 does not execute any more, w2 does          another site differs, agrees again
         needs attention  no copy is known to be good                    worker removed
-        log not kept     w3 needs more of it than may be held           log kept again
+        log not kept     w3 needs more of it than the limit allows      log kept again
 
     `note` is called after turns and compares the core with its last look: a few comparisons while nothing changes. It reads the
     core and changes nothing; it needs no care when a core was built again from the journal.
@@ -335,8 +335,8 @@ class EpochLog:
         epoch change begins  it has promised the next one, and is frozen until one begins
         is gone              the broker says that the inbox of a silent master is gone
         is excluded          the others are in a later epoch          hears no majority    writes wait
-        waits to be added    it is not a master of theirs yet          is taken out          it no longer is
-        is left behind       it needs what no other master holds      has lost its state   its journal is not the one that it had
+        waits to be added    it is not yet one of their masters        is taken out          it no longer is one
+        is left behind       it needs entries that no other holds      has lost its state    its journal is another one
         agrees again         none of these any longer
 
     `note` is called after turns and compares the core with its last look. States that pass at once, as after a start, are not

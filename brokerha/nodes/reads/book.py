@@ -42,7 +42,7 @@ class ReadLimits:
     stuck: int = 0
     """Most stuck threads; 0 for twice `threads`."""
     grace_s: float = 0.5
-    """A read that still runs so long after its deadline makes its thread stuck."""
+    """Time after the deadline of a running read when its thread counts as stuck."""
     slow_s: float = 1.0
 
     @property
@@ -236,7 +236,7 @@ class ReadBook:
         return self._close(reason)
 
     def shut(self, reason: str) -> list[Job]:
-        """Close the door so that it opens only after the owner has closed it as well, who does not know the reason yet."""
+        """Close the door before its owner knows the reason: it opens only after the owner has closed it as well."""
         self._is_shut = True
         return self._close(reason)
 

@@ -297,7 +297,7 @@ class Routing:
         return int(self._timetable.next() or 0) if self._timetable.due else None
 
     def is_over(self, number: int) -> bool:
-        """Whether an attempt no longer waits for an answer."""
+        """Tell whether an attempt no longer waits for an answer."""
         return number not in self._attempts
 
     def loads(self) -> dict[NodeId, int]:

@@ -147,7 +147,7 @@ class WorkerQueue:
         return worker.unanswered == self._bench_after
 
     def is_benched(self, node: NodeId) -> bool:
-        """Whether it gets only probes, as long as there is another worker."""
+        """Tell whether it gets only probes, as long as there is another worker."""
         worker = self._workers.get(node)
         return worker is not None and self._is_benched(worker)
 

@@ -98,7 +98,7 @@ class Guard:
         return self.over_memory or self._endless
 
     def is_due(self, now_s: float) -> bool:
-        """Whether the next look is due."""
+        """Tell whether the next look is due."""
         return now_s >= self._next_s
 
     def look(self, now_s: float, seen: Seen) -> None:

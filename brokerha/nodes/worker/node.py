@@ -88,7 +88,7 @@ class CopyThreads:
     """
 
     def __init__(self, copy: WorkerCopy, name: str, wake: Callable[[], None], on_given: Callable[[], None] = _nothing) -> None:
-        """``on_given`` is called by the copy thread after it made a snapshot for another node."""
+        """``on_given`` is called by the copy thread after it made a snapshot to give away."""
         self._copy = copy
         self._on_given = on_given
         self._wake = wake
@@ -269,7 +269,7 @@ class WorkerNode:
                 self._scrubbing.on_trusted()
 
     def _mind_itself(self) -> None:
-        """Once a second, check for endless work and free space. Scrub a new copy soon."""
+        """Check for endless work and free space once a second. Scrub a new copy soon."""
         core, now_s = self.runner.core, self.clock.now().mono_ms / 1000
         if core.trouble:
             self._distrusted_at = self.reads.opening
@@ -461,7 +461,7 @@ class WorkerNode:
         return False, self._no_writes()
 
     def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
-        """Whether reads can be served."""
+        """Tell whether reads can be served."""
         return self.view.ready(max_lag_entries, max_lag_s)
 
     @property

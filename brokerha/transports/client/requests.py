@@ -93,7 +93,7 @@ class Writes:
             self._open.setdefault(txid, (body, []))[1].append(future)
 
     def __len__(self) -> int:
-        """Number of unanswered transactions."""
+        """Return the number of unanswered transactions."""
         return len(self._open)
 
     def body(self) -> bytes:

@@ -178,7 +178,7 @@ class DirectLink:
             local_broker.leave(self._broker)
 
     def has_ready(self) -> bool:
-        """Whether `take` would find something now."""
+        """Tell whether `take` would find something now."""
         return any(self._broker.has_ready(queue) for lane in self._open_lanes() for queue in self._read[lane])
 
     # ------------------------------------------------------------------------- reading

@@ -183,12 +183,12 @@ class LocalBroker:
                 bell.notify_all()
 
     def has_queue(self, name: str) -> bool:
-        """Whether the queue exists."""
+        """Tell whether the queue exists."""
         with self.lock:
             return name in self._queues
 
     def has_ready(self, name: str) -> bool:
-        """Whether a reader of the queue has something to do: a message, or the end of the queue."""
+        """Tell whether a reader of the queue has something to do: a message, or the end of the queue."""
         with self.lock:
             queue = self._queues.get(name)
             return queue is None or bool(queue.ready)

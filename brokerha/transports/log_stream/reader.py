@@ -48,7 +48,7 @@ PREFETCH: Final = 10
 LAST_WITHIN_S: Final = 5.0
 """Longest wait for the last message; a stream without one counts as empty."""
 QUIET_S: Final = 0.5
-"""The last chunk can hold more than one message: wait so long for the next one."""
+"""Wait for a next message: the last chunk can hold more than one."""
 SILENCE_S: Final = 10.0
 _NOT_SAID: Final = (0, "", "", 0, "", "", b"", b"", 0)
 
@@ -124,7 +124,7 @@ class LogReader:
         return last_lsn if place is None else min(last_lsn, place)
 
     def _is_void(self, headers: Mapping[str, Any]) -> bool:
-        """Whether the log went back before the first LSN of a message."""
+        """Tell whether the log went back before the first LSN of a message."""
         place = agreed(self.rewinds, lineage_of(str(headers.get("journal"))))
         return place is not None and int(headers.get("first_lsn", 0)) > place
 

@@ -47,7 +47,7 @@ JOURNAL_PAUSE_S = 10.0
 LAST_WITHIN_S = 5.0
 """Longest wait for the last message of a stream; after that the stream counts as empty."""
 QUIET_S = 0.2
-"""The last chunk can hold more than one message: wait so long for the next one."""
+"""Wait for a next message: the last chunk can hold more than one."""
 _FAR_S = 3600.0
 _LOG = "log"
 

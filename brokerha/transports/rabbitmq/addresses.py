@@ -51,7 +51,7 @@ class Address:
 
 
 def is_embedded(url: str) -> bool:
-    """Whether the URL names a broker of this process."""
+    """Tell whether the URL names a broker of this process."""
     return url.startswith(f"{EMBEDDED_SCHEME}://")
 
 

@@ -116,7 +116,7 @@ class Session(Protocol):
         """
 
     def is_idle(self) -> bool:
-        """Whether a clean close would lose nothing."""
+        """Tell whether a clean close would lose nothing."""
 
     def end(self) -> None:
         """Save what must be repeated, after the connection is gone."""
@@ -180,12 +180,12 @@ class KeptConnection:
         return self._frames is not None and self._frames.unsent_bytes > 0
 
     def wants_service(self, now_s: float, ready: Collection[int]) -> bool:
-        """Whether `serve` has something to do, if these descriptors are ready."""
+        """Tell whether `serve` has something to do, if these descriptors are ready."""
         frames = self._frames
         return frames is None or now_s >= self.due_s or frames.may_have_more or frames.sock.fileno() in ready
 
     def is_idle(self) -> bool:
-        """Whether a close now would lose nothing that this connection could still do."""
+        """Tell whether a close now would lose nothing that this connection could still do."""
         return self._session is not None and self._session.is_idle()
 
     def serve(self, now_s: float) -> bool:

@@ -110,7 +110,7 @@ def read(buffer: bytes, offset: int) -> tuple[dict[str, Any], int]:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether lists and tables within a table are nested deeper."""
+    """Tell whether lists and tables within a table are nested deeper."""
     found = [value]
     for _ in range(levels + 1):
         inner = (each.values() if isinstance(each, Mapping) else each for each in found)

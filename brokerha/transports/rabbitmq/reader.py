@@ -480,7 +480,7 @@ class ReaderSession:
         return due_s
 
     def is_idle(self) -> bool:
-        """Whether every settled message is acknowledged; unsettled ones come again."""
+        """Tell whether every settled message is acknowledged; unsettled ones come again."""
         return not self._settled
 
     def end(self) -> None:

@@ -47,7 +47,7 @@ class Sightings:
         self._seen.add(node)
 
     def was_seen(self, node: NodeId) -> bool:
-        """Whether its inbox ever existed."""
+        """Tell whether its inbox ever existed."""
         return node in self._seen
 
 
@@ -62,7 +62,7 @@ class Settled:
         self._tags.extend(tags)
 
     def __len__(self) -> int:
-        """Number of tags that wait."""
+        """Return the number of waiting tags."""
         return len(self._tags)
 
     def take(self, generation: int) -> list[int]:
@@ -113,7 +113,7 @@ class Followed:
             return True
 
     def leave(self, queue: str) -> None:
-        """No longer want a queue."""
+        """Stop wanting a queue."""
         with self._lock:
             if self._wanted.pop(queue, None) is not None:
                 self.version += 1

@@ -54,7 +54,7 @@ class Sparing:
         self._kept: dict[str, tuple[float, int]] = {}
 
     def is_kept(self, word: str, now_s: float) -> bool:
-        """Whether this message is kept; if so, it counts."""
+        """Tell whether this message is kept; if so, it counts."""
         since_s, count = self._kept.get(word, (now_s, 0))
         if now_s - since_s >= _MINUTE_S:
             since_s, count = now_s, 0

@@ -8,7 +8,7 @@
 |---|---|---|---|
 | ack | - | makes room for more | done; settles its message |
 | nack | - | counted | published again a second later |
-| return (no queue) | counted | - | connect anew, which declares the queue, then again |
+| return (no queue) | counted | - | reconnect, which declares the queue, then again |
 | nothing (connection lost) | asked again by the app | counted; asked for again | published again on the next connection |
 
 ¹ Except answers by direct reply-to: their delivery is not reported.
@@ -81,7 +81,7 @@ class _Share:
         """Time of the broker's last answer, or of the begin of the wait."""
 
     def __len__(self) -> int:
-        """Number of unanswered requests."""
+        """Return the number of unanswered requests."""
         return self._opening + len(self._window)
 
     def carry_out(self, publication: Publication, now_s: float) -> None:
@@ -194,7 +194,7 @@ class TxWriter:
             share.heard_s = now_s
 
     def is_idle(self) -> bool:
-        """Whether everything is answered."""
+        """Tell whether everything is answered."""
         return not any(len(share) for share in self._shares)
 
     def end(self) -> None:
@@ -284,7 +284,7 @@ class WriterSession:
         return min(deadline_s, due_s)
 
     def is_idle(self) -> bool:
-        """Whether everything is published and confirmed."""
+        """Tell whether everything is published and confirmed."""
         is_sent = not (self._window or len(self._outbox) or self._again or self._frames.unsent_bytes)
         return is_sent and self._tx.is_idle()
 

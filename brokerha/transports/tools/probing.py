@@ -105,7 +105,7 @@ def look(
 
 
 def comes_in(address: Address) -> bool:
-    """Whether this user gets a connection."""
+    """Tell whether this user gets a connection."""
     try:
         connection = open_connection(address, _IDENTITY, _CONFIG)
     except (AMQPError, OSError):
