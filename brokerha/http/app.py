@@ -1,10 +1,10 @@
-"""Which path is answered by what: the whole outside of a node, on one page.
+"""The handler of each path: the whole outside of a node in one table.
 
-Each method of each path has the role that it needs beside it: one without a role cannot be written; and the parameters that it knows,
-where it knows any (`$*`: all that begin so). Any other one is refused.
+Each method of each path names its role, which cannot be left out, and its parameters if it has any (`$*`: all names with
+this prefix). Other parameters are refused.
 
-Routing looks at the raw path, so that percent-encoding is taken off once and after it: ``/kv/t/a%2Fb`` is the key ``a/b`` of
-table ``t``, and ``/kv/t%2Fa/b`` a key of table ``t/a``. Paths that are asked often stand first.
+Routing uses the raw path, so that percent-encoding is decoded once and afterwards: ``/kv/t/a%2Fb`` is the key ``a/b`` of table
+``t``, and ``/kv/t%2Fa/b`` a key of table ``t/a``. Frequent paths come first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from brokerha.ports.front import Front
 _SPARQL = (
     "query update queryLn baseURI infer timeout limit offset distinct default-graph-uri named-graph-uri "
     "using-graph-uri using-named-graph-uri insert-graph-uri remove-graph-uri $* "
-    # SPARQLWrapper and clients of RDF4J send these beside the header Accept, which counts.
+    # SPARQLWrapper and clients of RDF4J send these in addition to the header Accept, which counts.
     "format output results Accept"
 )
 _READ_IN = "context baseURI preserveNodeId"
@@ -149,7 +149,7 @@ PATHS: dict[str, Ways] = {
     "/cluster/backup": {"POST": (ADMIN, commands.BACKUP)},
     "/cluster/tasks": {"GET": (READ, Command("tasks"))},
     "/cluster/tasks/{request}": {"GET": (READ, Command("task"))},
-    # A probe that asks for more than there is must not end a node that is well.
+    # A probe with unknown parameters must not fail on a healthy node.
     "/livez": {"GET": (OPEN, probes.livez, "*")},
     "/readyz": {"GET": (OPEN, probes.readyz, "max-lag-s max-lag sync timeout *")},
     "/writable": {"GET": (OPEN, probes.writable, "*")},
@@ -169,8 +169,8 @@ def create_app(
     prefix: str = "",
     local_reads: LocalReads | None = None,
 ) -> Outside:
-    """The application of one node; without a guard every request is allowed. Nothing of it runs before a server calls it."""
+    """Return the application of one node; without a guard every request is allowed. It does nothing before a server calls it."""
     door = Door(front, limits or HttpLimits(), origins, local_reads)
     routes = [Route(path, Endpoint(door, path, methods, guard)) for path, methods in PATHS.items()]
-    # The router alone: what its application adds, catching errors, `Endpoint` does.
+    # Only the router: `Endpoint` catches errors, as Starlette's application would.
     return Outside(Router(routes, redirect_slashes=False, default=not_found), door, prefix, origins)

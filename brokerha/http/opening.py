@@ -1,7 +1,7 @@
-"""The HTTP door of one node as the cluster file wants it: address, TLS, users.
+"""The HTTP door of one node from the cluster file: address, TLS, users.
 
-A door that others than this machine can reach has TLS and users, or the file says that something else keeps them out (``http-plain``):
-everything else is refused at the start, before anybody can come in.
+A door that other machines can reach must have TLS and users, or the file says that something else protects it (``http-plain``).
+Anything else is refused at the start.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from brokerha.ports.front import Front
 
 
 class Way(NamedTuple):
-    """How a node is reached from outside."""
+    """Settings of a node's HTTP door."""
 
     host: str
     port: int
@@ -36,7 +36,7 @@ class Way(NamedTuple):
 
 
 def way_of(config: ClusterConfig, node_id: str) -> Way | None:
-    """What the cluster file and the files that it names say of a node; None for a node without an address. Raises ConfigurationError."""
+    """Return the settings of a node's door; None for a node without an address. Raises ConfigurationError."""
     address = config.node(node_id).http
     if not address:
         return None
@@ -71,7 +71,7 @@ def way_of(config: ClusterConfig, node_id: str) -> Way | None:
 
 
 def open_door(config: ClusterConfig, node_id: str, front: Front) -> HttpServer | None:
-    """The server of a node, not started; None for a node without an address. Raises ConfigurationError."""
+    """Return the server of a node, not started; None for a node without an address. Raises ConfigurationError."""
     way = way_of(config, node_id)
     if way is None:
         return None

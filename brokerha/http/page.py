@@ -1,15 +1,15 @@
-"""The status page: files of this package, and the two questions that it asks again and again.
+"""The status page: files of this package, and two questions that it repeats.
 
-    GET /               the page; nothing in it comes from data, and it changes nothing
+    GET /               the page; it contains no data, and changes nothing
     GET /page/{name}    its style sheet and scripts
-    GET /page/live      {"node", "role", "status", "transactions", ...}   asked every two seconds by each page that is open
+    GET /page/live      {"node", "role", "status", "transactions", ...}   asked every two seconds by each open page
     GET /page/rates     samples of the last hour after ?after=            asked every ten seconds
 
-What the page needs beside these is public: /cluster/log and /cluster/splits; and, for admins, /cluster/settings. However many pages are open, the masters are
-asked for their status once within `LIVE_S`.
+The page also uses the public paths /cluster/log and /cluster/splits; and, for admins, /cluster/settings. However many pages are
+open, the masters are asked for their status once within `LIVE_S`.
 
-Must never: put data into markup. The page takes everything as JSON and shows it as text; its policy allows no script but its own
-files, and no connection but to where it came from.
+Must never: put data into markup. The page takes everything as JSON and shows it as text. Its policy allows only its own scripts,
+and connections only to its origin.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from brokerha.model import states
 from brokerha.model.errors import BrokerhaError, NotFound
 
 STATUS_TIMEOUT_MS: Final = 1000
-"""How long a silent master is waited for."""
+"""Longest wait for a silent master."""
 LIVE_S: Final = 1.5
-"""So old an answer may be that several pages share."""
+"""Highest age of an answer that several pages share."""
 LIST_TIMEOUT_MS: Final = 1000
 TRANSACTIONS_LIMIT: Final = 200
-"""Rows of one answer; a page with more helps nobody."""
+"""Most rows of one answer; more would not help."""
 
 FILES: Final = Path(__file__).with_name("page_files")
 TYPES: Final = {
@@ -47,7 +47,7 @@ TYPES: Final = {
     "splits.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
-"""Every file that is served, and nothing else."""
+"""The complete list of served files."""
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
@@ -60,12 +60,12 @@ GUARDS: Final[dict[str, str | int]] = {
 
 
 async def get(call: Call) -> Answer:
-    """The page."""
+    """Return the page."""
     return _answered(call, "index.html")
 
 
 async def file(call: Call) -> Answer:
-    """One of its files. Raises NotFound."""
+    """Return one of its files. Raises NotFound."""
     name = call.path_text("name")
     if name not in TYPES or name == "index.html":
         raise NotFound(f"the status page has no file {name!r}")
@@ -74,7 +74,7 @@ async def file(call: Call) -> Answer:
 
 def _answered(call: Call, name: str) -> Answer:
     content, tag = _content(name)
-    # Asked for again each time, and sent again when another version of brokerha brings another one.
+    # Checked again each time, so that a page of another version of brokerha replaces a cached one.
     headers: dict[str, str | int] = {**GUARDS, "Cache-Control": "no-cache", "ETag": tag}
     known = {each.strip().removeprefix("W/") for each in call.header(b"if-none-match").split(",")}
     if tag in known or "*" in known:
@@ -89,7 +89,7 @@ def _content(name: str) -> tuple[bytes, str]:
 
 
 async def live(call: Call) -> Answer:
-    """All that the page shows and that changes from moment to moment."""
+    """Return the changing content of the page."""
     return answer.as_json(
         await call.door.shared("page", LIVE_S, lambda: _live(call)), headers={**GUARDS, "Cache-Control": "no-store"}
     )
@@ -112,7 +112,7 @@ async def _live(call: Call) -> dict[str, Any]:
 
 
 async def _transactions(call: Call) -> tuple[list[dict[str, Any]] | None, str]:
-    """Those that are not over, or None and why there is no list."""
+    """Return the open transactions, or None and the reason why there is no list."""
     if call.front.role != "master":
         return None, f"{call.front.node_id} is a {call.front.role}: the page of its master shows them."
     try:
@@ -124,13 +124,13 @@ async def _transactions(call: Call) -> tuple[list[dict[str, Any]] | None, str]:
 
 
 async def rates(call: Call) -> Answer:
-    """Samples of the last hour. A worker has none, which its error says."""
+    """Return the samples of the last hour. A worker has none, and its error says so."""
     found = await command(call, "rates", {"after": call.parameters().number("after", 0)})
     return answer.as_json(found, headers={**GUARDS, "Cache-Control": "no-store"})
 
 
 def kind_of(state: str) -> str:
-    """How a state is coloured: ``good``, ``warn`` for what passes by itself, ``bad`` for what needs a person."""
+    """Return the colour of a state: ``good``, ``warn`` when it passes by itself, ``bad`` when a person must act."""
     if state in states.HEALTHY:
         return "good"
     return "warn" if state in states.DEGRADED else "bad"

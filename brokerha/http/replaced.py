@@ -1,7 +1,7 @@
-"""What a door makes from files, made anew when they were replaced: no restart, and no moment without it.
+"""Objects made from files, and made again when the files were replaced: no restart, and no moment without them.
 
-Looked at when it is asked for, once a second at most. Files that are gone, wrong, or do not fit together (yet) leave it as it was, with a line in
-the log, and are tried again: a slip of the pen must neither lock everybody out nor let anybody in.
+The files are checked at use, once a second at most. While they are missing, wrong, or inconsistent, the object stays as it was, the
+log has a line, and they are tried again: a mistake must neither lock all users out nor let strangers in.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Made = TypeVar("Made")
 
 
 class Replaced(Generic[Made]):
-    """Calling it gives what the files say now; ``make`` reads them and raises ConfigurationError."""
+    """Calling it returns the object of the present files; ``make`` reads them and raises ConfigurationError."""
 
     def __init__(self, what: str, files: tuple[Path, ...], make: Callable[[], Made], mono_s: Callable[[], float]) -> None:
-        """Make it for the first time. Raises ConfigurationError."""
+        """Make the object for the first time. Raises ConfigurationError."""
         self._what = what
         self._files = files
         self._make = make
@@ -34,10 +34,10 @@ class Replaced(Generic[Made]):
         self._seen = self._state()
         self._made = make()
         self._problem = ""
-        """Why the files that are there now are not in force; empty when they are."""
+        """Why the present files are not in force; empty when they are."""
 
     def __call__(self) -> Made:
-        """What there is now."""
+        """Return the present object."""
         now_s = self._mono_s()
         if now_s - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now_s
@@ -57,7 +57,7 @@ class Replaced(Generic[Made]):
         return self._made
 
     def _state(self) -> list[tuple[int, int, int]]:
-        """What changes when a file is replaced as a whole."""
+        """Return the facts that change when a file is replaced as a whole."""
         found = []
         for file in self._files:
             try:
@@ -69,7 +69,7 @@ class Replaced(Generic[Made]):
 
 
 class Certificate:
-    """The certificate of a door with its key, as PEM files: connections get the new one from the moment on when they were replaced."""
+    """The certificate of a door with its key, as PEM files; new connections use a replaced one at once."""
 
     def __init__(self, certificate: Path, key: Path, mono_s: Callable[[], float] = time.monotonic) -> None:
         """Read both. Raises ConfigurationError."""
@@ -77,7 +77,7 @@ class Certificate:
         self._current = Replaced("certificate", self._files, self._made, mono_s)
 
     def context(self) -> ssl.SSLContext:
-        """What a server listens with."""
+        """Return the context for a listening server."""
         context = self._current()
         context.sni_callback = self._on_hello
         return context
@@ -86,7 +86,7 @@ class Certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         certificate, key = self._files
         try:
-            # A key with a password is refused, where it would be asked for at the terminal.
+            # A key with a password is refused; otherwise the terminal would ask for the password.
             context.load_cert_chain(certificate, key, password=lambda: b"")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
@@ -96,5 +96,5 @@ class Certificate:
         return context
 
     def _on_hello(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        """Somebody begins to connect."""
+        """Set the present certificate for a new connection."""
         connection.context = self._current()

@@ -1,6 +1,6 @@
-"""Bodies that are sent compressed: ``Content-Encoding: gzip`` or ``deflate``, decoded piece by piece.
+"""Compressed bodies: ``Content-Encoding: gzip`` or ``deflate``, decoded piece by piece.
 
-The reader decides how much comes out at once, so a small body that would become a large one never is large here.
+The reader limits the output of each step, so a small body that would decode to a large one is never large in memory.
 
 >>> inflater = inflater_of("deflate")
 >>> inflater.feed(zlib.compress(b"a" * 10))
@@ -17,12 +17,12 @@ from brokerha.model.errors import InvalidRequest, UnsupportedType
 
 ACCEPTED: Final = "gzip, deflate"
 MEMBERS_LIMIT: Final = 1000
-"""Streams of one gzip body, one after the other."""
+"""Most streams of one gzip body, one after another."""
 _GZIP, _ZLIB, _RAW = 31, 15, -15
 
 
 def inflater_of(header: str) -> Inflater | None:
-    """What decodes a body with this ``Content-Encoding``; None when nothing is to be done. Raises UnsupportedType."""
+    """Return the decoder of a body with this ``Content-Encoding``; None when it needs none. Raises UnsupportedType."""
     codings = [coding for part in header.lower().split(",") if (coding := part.strip()) not in {"", "identity"}]
     if not codings:
         return None
@@ -32,7 +32,7 @@ def inflater_of(header: str) -> Inflater | None:
 
 
 class Inflater:
-    """One body. What is fed is decoded by steps; `step` and `finish` raise InvalidRequest for what is no such stream."""
+    """The decoder of one body, step by step; `step` and `finish` raise InvalidRequest for a broken stream."""
 
     def __init__(self, *, is_gzip: bool) -> None:
         self._is_gzip = is_gzip
@@ -41,14 +41,14 @@ class Inflater:
         self._members = 0
         self._input = b""
         self._is_full = False
-        """Whether the last step ended because of its size: more may come without more input."""
+        """Whether the last step ended because of its size: more can come without more input."""
 
     def feed(self, data: bytes) -> None:
-        """Take in what came."""
+        """Take more input."""
         self._input += data
 
     def step(self, most_bytes: int) -> bytes:
-        """The next bytes of the body, ``most_bytes`` at most; empty when more has to be fed first."""
+        """Return the next bytes of the body, ``most_bytes`` at most; empty when it needs more input."""
         while self._input or self._is_full:
             if (self._engine is None or self._engine.eof) and not (self._input and self._begin()):
                 return b""
@@ -63,12 +63,12 @@ class Inflater:
         return b""
 
     def finish(self) -> None:
-        """The body is over. Raises InvalidRequest when the stream is not."""
+        """End the body. Raises InvalidRequest when the stream is unfinished."""
         if self._engine is None or not self._engine.eof or self._input:
             raise InvalidRequest(f"the body is cut off: its {self._name} stream has no end")
 
     def _begin(self) -> bool:
-        """Begin a stream; whether enough of it is there to do so."""
+        """Begin a stream; return whether enough input is there."""
         self._members += 1
         if self._members > (MEMBERS_LIMIT if self._is_gzip else 1):
             raise InvalidRequest(
@@ -82,7 +82,7 @@ class Inflater:
         if len(self._input) < 2:
             self._members = 0
             return False
-        # Many send the bare stream without the two bytes that RFC 9110 wants before it.
+        # Many clients send the bare stream without the two bytes that RFC 9110 requires before it.
         is_whole = self._input[0] & 0x0F == 8 and int.from_bytes(self._input[:2], "big") % 31 == 0
         self._engine = zlib.decompressobj(_ZLIB if is_whole else _RAW)
         return True

@@ -1,12 +1,12 @@
-r"""A SPARQL update that is one INSERT DATA, of any length, as TriG documents of bounded size: whole statements each, to be parsed one by one.
+r"""A long SPARQL update of one INSERT DATA, cut into TriG documents of bounded size and whole statements, for separate parsing.
 
     PREFIX : <urn:>  INSERT DATA { :a :b 1 . GRAPH :g { :c :d 2 . :e :f 3 } }
          1st  PREFIX : <urn:> :a :b 1 .
          2nd  PREFIX : <urn:> GRAPH :g { :c :d 2 .}
          3rd  PREFIX : <urn:> GRAPH :g { :e :f 3 }
 
-The two syntaxes differ in the dot: SPARQL may leave it out before a graph, and may have one after it. A scanner finds where statements end, in
-strings, IRIs and comments it finds nothing; what is wrong within a statement is for the parser of its document to say.
+The two syntaxes differ in the dot: SPARQL can omit it before a graph, and can have one after it. A scanner finds the ends of
+statements, outside of strings, IRIs and comments; the parser of the document reports errors within a statement.
 
 >>> [document for _, document in documents([b"INSERT DATA { <urn:a> <urn:b> '1. }' GRAPH <urn:g> { <urn:c> <urn:d> 2 } . }"])]
 [b" <urn:a> <urn:b> '1. }'  . GRAPH <urn:g> { <urn:c> <urn:d> 2 }  \n"]
@@ -22,9 +22,9 @@ from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import BODY_LIMIT_BYTES
 
 DOCUMENT_BYTES: Final = 64 * 1024
-"""A document ends with the statement that reaches this."""
+"""A document ends with the statement that reaches this size."""
 PROLOGUE_LIMIT_BYTES: Final = 64 * 1024
-"""It stands before each document."""
+"""It is repeated before each document."""
 _ALONE: Final = f"an update of more than {BODY_LIMIT_BYTES} bytes is one INSERT DATA alone: other kinds are shorter, and several are several requests"
 _IRI: Final = rb'<[^<>"{}|^`\x00-\x20]*+>'
 _BASE: Final = rb"\bBASE\s*+" + _IRI
@@ -35,7 +35,7 @@ _DECLARATION: Final = re.compile(_SPACE + rb"|(" + _DECLARED + rb")", re.IGNOREC
 _REST: Final = re.compile(rb"(?:" + _SPACE + rb"|;)*+")
 _OPEN, _CLOSE, _DOT, _GRAPH, _END, _COMMENT, _UNFINISHED = range(1, 8)
 _PUNCTUATION: Final = frozenset({_GRAPH, _END, _COMMENT})
-"""What leaves no statement open."""
+"""Tokens that leave no statement open."""
 _TOKEN: Final = re.compile(
     rb"(\{\||[\[(])|(\|\}|[\])])"
     rb"|(\.(?=[\s}\#]|GRAPH\b)|(?<=[\s}])\.(?!\d))"
@@ -48,11 +48,11 @@ _TOKEN: Final = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _MARGIN: Final = 3
-"""What ends so near to the end of what has come may go on: a string without text begins as a long one does."""
+"""A token so near to the present end is possibly unfinished: an empty string begins like a long one."""
 
 
 def documents(pieces: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Each document with the number of the line of the text in which it begins. Raises InvalidRequest."""
+    """Yield each document with the line number of its begin in the text. Raises InvalidRequest."""
     scanner = InsertData()
     for piece in pieces:
         yield from scanner.feed(piece)
@@ -60,41 +60,41 @@ def documents(pieces: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 class InsertData:
-    """One such update, that comes in pieces."""
+    """The scanner of one such update, which comes in pieces."""
 
     def __init__(self) -> None:
         self._fresh: list[bytes] = []
-        """What has come and is not looked at."""
+        """Input that was not scanned yet."""
         self._fresh_bytes = 0
         self._text = b""
-        """What is not finished."""
+        """Unfinished text."""
         self._prologue: bytes | None = None
         self._graph = b""
-        """The head of the graph in which the scanner is; empty outside of graphs."""
+        """Head of the graph around the scanner; empty outside of graphs."""
         self._depth = 0
         self._is_open = False
-        """Whether a statement has begun that no dot has ended."""
+        """Whether a statement has begun without a dot at its end."""
         self._is_over = False
         self._begin_at = self._kept = self._at = 0
-        """Where what is new in it begins, up to where it was moved into the document, and looked at."""
+        """Offsets in the text: begin of the new part, end of the part moved into the document, end of the scanned part."""
         self._done: list[bytes] = []
-        """Of the document that is being made."""
+        """Parts of the unfinished document."""
         self._done_bytes = 0
         self._line = self._first_line = 1
 
     def feed(self, piece: bytes) -> Iterator[tuple[int, bytes]]:
-        """The next bytes; gives documents that are complete. Raises InvalidRequest."""
+        """Take the next bytes; yield complete documents. Raises InvalidRequest."""
         self._fresh.append(piece)
         self._fresh_bytes += len(piece)
-        # Not at each piece: a long string would be looked at again and again.
+        # Not at each piece: a long string would be scanned again and again.
         if self._fresh_bytes >= DOCUMENT_BYTES:
             yield from self._scan(is_last=False)
             if len(self._text) > BODY_LIMIT_BYTES:
                 raise InvalidRequest(f"line {self._line}: a statement is longer than {BODY_LIMIT_BYTES} bytes, or not finished")
 
     def end(self) -> Iterator[tuple[int, bytes]]:
-        """There are no more. Raises InvalidRequest."""
-        # So a comment ends, too.
+        """End the input; yield the last documents. Raises InvalidRequest."""
+        # The line end finishes a last comment as well.
         self._fresh.append(b"\n")
         yield from self._scan(is_last=True)
         if not self._is_over:
@@ -122,14 +122,14 @@ class InsertData:
                 yield self._document()
         self._keep(self._at)
         self._line += self._text.count(b"\n", self._begin_at, self._at)
-        # What comes before a token tells what it is.
+        # The character before a token decides what it is.
         self._text = self._text[max(0, self._at - 1) :]
         self._kept = self._at = self._begin_at = min(1, self._at)
         if self._is_over:
             self._end_all(is_last=is_last)
 
     def _take(self, token: re.Match[bytes]) -> bool:
-        """Take note of a token; returns whether a statement or a graph is complete with it."""
+        """Take a token; return whether it completes a statement or a graph."""
         kind, begin = token.lastindex, token.start()
         if kind == _OPEN:
             self._depth += 1
@@ -158,7 +158,7 @@ class InsertData:
         return False
 
     def _begin(self, *, is_last: bool) -> bool:
-        """Take the head; returns whether it is there."""
+        """Take the head; return whether it is complete."""
         head = _PROLOGUE.match(self._text)
         if head is None:
             if is_last or len(self._text) > PROLOGUE_LIMIT_BYTES:
@@ -173,7 +173,7 @@ class InsertData:
         return True
 
     def _end_all(self, *, is_last: bool) -> None:
-        """Nothing but space may follow."""
+        """Check that only space follows."""
         blank = _REST.match(self._text, self._at)
         rest = self._text[blank.end() if blank else self._at :]
         if rest and (is_last or not rest.startswith(b"#")):
@@ -188,13 +188,13 @@ class InsertData:
             self._done.append(b" . ")
 
     def _keep(self, until: int, next_: int | None = None) -> None:
-        """Move the text up to there into the document; what follows begins there, or further on."""
+        """Move the text up to an offset into the document; the rest begins there, or at ``next_``."""
         self._done.append(self._text[self._kept : until])
         self._done_bytes += until - self._kept
         self._kept = until if next_ is None else next_
 
     def _document(self) -> tuple[int, bytes]:
-        """What was kept, complete in itself; what follows begins in the same graph."""
+        """Return the finished document, complete in itself; the next one begins in the same graph."""
         text = b"".join(self._done)
         found = self._first_line, (self._prologue or b"") + text + (b"}\n" if self._graph else b"\n")
         self._first_line += text.count(b"\n")

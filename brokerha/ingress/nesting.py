@@ -1,8 +1,8 @@
-r"""How deep brackets are nested, found without recursion, before a parser that recurses sees the text.
+r"""The nesting depth of brackets, found without recursion, before a recursive parser sees the text.
 
-A scanner here may count too much where a text is no valid RDF or JSON, never too little: brackets are left out only where the
-parser is sure to see a string, an IRI or a comment. The line formats are their own case, because ``'`` opens no string there.
-A body that has fewer opening brackets than the limit in all is not looked at any further: nearly every one.
+In a text that is no valid RDF or JSON a scanner can count too much, never too little: it skips brackets only where the parser is
+sure to see a string, an IRI or a comment. The line formats are a separate case, because ``'`` opens no string there. A body with
+fewer opening brackets than the limit is not scanned at all: nearly every one.
 
 >>> depth_of_quads('<urn:s> <urn:p> <<( <urn:a> <urn:b> "<<( <<( <<(" )>> .')
 1
@@ -34,29 +34,29 @@ _JSON: Final = re.compile(r'([\[{])|([\]}])|"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 
 def is_plain_data(text: str) -> bool:
-    """Whether N-Quads are so short and flat that nothing can happen when they are parsed at once."""
+    """Tell whether N-Quads are so short and flat that parsing them at once is safe."""
     return len(text) <= PLAIN_LIMIT_BYTES and text.count("<<") <= PLAIN_BRACKETS
 
 
 def is_plain_request(text: str) -> bool:
-    """Whether Turtle or SPARQL is so short and flat that nothing can happen when it is parsed at once."""
+    """Tell whether Turtle or SPARQL is so short and flat that parsing it at once is safe."""
     if len(text) > PLAIN_LIMIT_BYTES:
         return False
     return text.count("<<") + text.count("(") + text.count("[") + text.count("{") <= PLAIN_BRACKETS
 
 
 def depth_of_quads(text: str) -> int:
-    """Deepest nesting of triple terms in N-Triples or N-Quads."""
+    """Return the deepest nesting of triple terms in N-Triples or N-Quads."""
     return _depth(_QUADS, text)
 
 
 def depth_of_turtle(text: str) -> int:
-    """Deepest nesting of brackets in Turtle, TriG or N3."""
+    """Return the deepest nesting of brackets in Turtle, TriG or N3."""
     return _depth(_TURTLE, text)
 
 
 def depth_of_json(text: str) -> int:
-    """Deepest nesting of lists and objects."""
+    """Return the deepest nesting of lists and objects."""
     return _depth(_JSON, text)
 
 
@@ -73,7 +73,7 @@ def _depth(tokens: re.Pattern[str], text: str) -> int:
 
 
 class Nesting:
-    """Nesting of triple terms in a text that comes in pieces; counts brackets in strings, too."""
+    """The nesting of triple terms in a text that comes in pieces; counts brackets in strings as well."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -88,12 +88,12 @@ class Nesting:
                 self._depth = self._depth + 1 if bracket.group() == b"<<" else max(0, self._depth - 1)
                 if self._depth > DEPTH_LIMIT:
                     raise InvalidRequest(f"triple terms are nested more than {DEPTH_LIMIT} deep: write them flat")
-        # The first half of a bracket belongs to the next piece.
+        # The first half of a bracket is kept for the next piece.
         self._rest = text[max(end, len(text) - 1) :] if text[-1:] in {b"<", b">"} else b""
 
 
 def refuse_deep_quads(text: str) -> None:
-    """Raise InvalidRequest when triple terms of N-Triples or N-Quads are nested too deep. Costs a search where there are none."""
+    """Raise InvalidRequest when triple terms of N-Triples or N-Quads are nested too deep. Without any it costs only a search."""
     if text.count("<<") > DEPTH_LIMIT and depth_of_quads(text) > DEPTH_LIMIT:
         raise InvalidRequest(f"MALFORMED DATA: triple terms are nested more than {DEPTH_LIMIT} deep: write them flat")
 

@@ -1,11 +1,11 @@
-"""A parser process: calls functions that parse what comes from outside, and may die of it.
+"""The program of a parser process: it calls functions that parse foreign input, and can die of it.
 
     stdin    length, msgpack [module:function, arguments, named arguments, seconds of processor time, bytes of memory]
     stdout   length, msgpack [error class, text, result]      the class is empty when there is none
 
-It ends with its stdin, so with the node, however that ends. Its limits are the kernel's: SIGXCPU ends it when a body takes too much
-processor time, an allocation beyond the memory fails, the stack is that of any thread. What it was told to call is a function of
-brokerha, found by name once.
+It ends with its stdin, and so with the node, however that ends. The kernel enforces its limits: SIGXCPU ends it when a body takes
+too much processor time, an allocation beyond the memory fails, the stack is that of any thread. A request names a function of
+brokerha, which is looked up once.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from brokerha.model.errors import BrokerhaError, TooLarge
 
 _STATM: Final = Path("/proc/self/statm")
 NICE: Final = 10
-"""Who waits for a large body waits a little longer, so that the node's own loop never does."""
+"""A large body waits a little longer, so that the node's own loop never does."""
 _KEPT_BYTES: Final = 256 * 1024 * 1024
-"""A process that has grown beyond that ends after its answer: a fresh one is smaller."""
+"""A larger process ends after its answer: a fresh one is smaller."""
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def main() -> None:
         _found(name)
     gc.freeze()
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    # What a library prints must not stand between the answers.
+    # Output of a library must not get between the answers.
     os.dup2(2, 1)
     while (request := _read(requests)) is not None:
         name, arguments, named, cpu_s, memory_bytes = msgpack.unpackb(request, strict_map_key=False)
@@ -67,7 +67,7 @@ def _answer(name: str, arguments: list[Any], named: dict[str, Any], cpu_s: int, 
     except MemoryError:
         text = f"MALFORMED DATA: the body needs more than {memory_bytes >> 20} MiB when it is parsed: split it"
         packed = msgpack.packb([TooLarge.__name__, text, None])
-    except Exception as error:  # noqa: BLE001  A fault of ours, which the node tells as one.
+    except Exception as error:  # noqa: BLE001  A fault of brokerha, which the node reports as one.
         packed = msgpack.packb(["Exception", f"{type(error).__name__}: {error}"[:300], None])
     return packed
 

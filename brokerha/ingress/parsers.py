@@ -1,10 +1,10 @@
-"""Parsers of C and Rust in processes that may die: a body that ends or bloats its parser is refused, and the node goes on.
+"""Parsers of C and Rust in processes that can die: a body that ends or bloats its parser is refused, and the node goes on.
 
     parsers = Parsers()
     parsers.run(nquads_of, body, "text/turtle", txid="t-1")       as nquads_of(body, ...), from any thread but a loop's
 
-The first body that is not plain starts a process; it stays for the next. A process that ended while it parsed is replaced at the
-next call. What passes between is msgpack: texts, bytes, numbers, lists, None.
+The first body that is not plain starts a process, which stays for the next. A process that ended during a body is replaced at the
+next call. Requests and answers are msgpack: texts, bytes, numbers, lists, None.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PRELOADED: Final = (
     "brokerha.stores.rdf.change:check_nquads",
     "brokerha.stores.sparql.text:check_update",
 )
-"""What a process imports before the first body comes."""
+"""Functions that a process imports before the first body."""
 _READ_BYTES: Final = 1024 * 1024
 
 Arguments = ParamSpec("Arguments")
@@ -45,7 +45,7 @@ Result = TypeVar("Result")
 
 
 class Parsers:
-    """A few parser processes. Any thread may call; `close` ends them."""
+    """A few parser processes. Any thread can call them; `close` ends them."""
 
     def __init__(self, limits: ParserLimits | None = None) -> None:
         self.limits = limits or ParserLimits()
@@ -55,13 +55,12 @@ class Parsers:
         self._lock = threading.Lock()
         self._is_closed = False
         self.ended = 0
-        """Bodies of which a process ended."""
+        """Number of bodies that ended a process."""
 
     def run(self, work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
-        """Call a function of a module in a parser process.
+        """Call a function in a parser process.
 
-        Raises what it raises (errors of model/errors.py), InvalidRequest when the process ended of it, NotReady when all processes are
-        busy for too long.
+        Raises its errors (of model/errors.py), InvalidRequest when the body ended the process, NotReady when all are busy.
         """
         request: bytes = msgpack.packb([f"{work.__module__}:{work.__qualname__}", arguments, named, *self._shares(arguments)])
         if not self._turn.acquire(timeout=self.limits.wait_s):
@@ -108,7 +107,7 @@ class Parsers:
         return _Process()
 
     def close(self) -> None:
-        """End all processes; those in use end after their body. Idempotent."""
+        """End all processes; busy ones end after their body. Idempotent."""
         with self._lock:
             self._is_closed = True
             free, self._free = self._free, []
@@ -118,7 +117,7 @@ class Parsers:
 
 @functools.cache
 def shared_parsers() -> Parsers:
-    """The parser processes of this process of the operating system, which all of its nodes and doors share; they end with it."""
+    """Return the parser processes that all nodes and doors of this process share; they end with it."""
     parsers = Parsers()
     atexit.register(parsers.close)
     return parsers
@@ -145,7 +144,7 @@ class _Process:
         return self._popen.poll() is None
 
     def ask(self, request: bytes, until_s: float) -> bytes:
-        """The answer. Raises EOFError when the process ended, NotReady at the deadline."""
+        """Return the answer. Raises EOFError when the process ended, NotReady at the deadline."""
         self._write(LENGTH.pack(len(request)) + request, until_s)
         [length] = LENGTH.unpack(self._read(LENGTH.size, until_s))
         return self._read(length, until_s)
@@ -182,12 +181,12 @@ class _Process:
             raise NotReady("the body was not parsed in its time, on a machine that is busy: try again, or split it")
 
     def end(self) -> int:
-        """End it, whatever it does; its exit code, negative for a signal. Idempotent."""
+        """End the process in any case; return its exit code, negative for a signal. Idempotent."""
         for pipe in (self._popen.stdin, self._popen.stdout):
             if pipe is not None:
                 pipe.close()
         try:
-            # It died already, or sees the end of its input at once if it does nothing.
+            # It is dead already, or, if idle, sees the end of its input at once.
             return self._popen.wait(0.5)
         except subprocess.TimeoutExpired:
             self._popen.kill()
@@ -195,7 +194,7 @@ class _Process:
 
 
 def _environment() -> dict[str, str]:
-    """That of the node without its secrets."""
+    """Return the environment of the node without its secrets."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BROKERHA_")}
     return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 

@@ -1,7 +1,7 @@
-"""RDF in any syntax on its way to N-Quads, and terms as they stand in URLs.
+"""RDF in any syntax on its way to N-Quads; terms and graphs of URLs.
 
-Blank nodes of a body are renamed after the transaction, in the order in which they appear: the same body sent again with
-the same key gives the same operations to the byte, while two bodies never share a blank node by accident.
+Blank nodes of a body are renamed after the transaction, in order of appearance. So the same body with the same key gives identical
+operations, and two bodies never share a blank node by accident.
 
 >>> nquads_of(b"@prefix : <urn:x:> . :a :b [] .", "text/turtle", txid="t-1").splitlines()
 ['<urn:x:a> <urn:x:b> _:tc3415115f09b0bc2b1 .']
@@ -59,39 +59,39 @@ FORMATS = {
     "text/xml": RdfFormat.RDF_XML,
     "application/ld+json": RdfFormat.JSON_LD,
 }
-"""Syntaxes that a body may have, by content type."""
+"""Syntaxes of a body, by content type."""
 _OF_LINES = frozenset({RdfFormat.N_TRIPLES, RdfFormat.N_QUADS})
 _OF_TURTLE = frozenset({RdfFormat.TURTLE, RdfFormat.TRIG, RdfFormat.N3})
 NULL_CONTEXT = "null"
-"""How RDF4J writes the default graph in a URL."""
+"""RDF4J's name of the default graph in a URL."""
 _LABEL = re.compile(r"_:([^\s!-,/:-@\[-^`{-~]+)")
 _CONTEXT = re.compile(r"null|<[^<>\"{}|^`\\\s]*>|_:[^\s,]+")
 Graph = NamedNode | BlankNode | DefaultGraph
 Target = NamedNode | BlankNode | Literal | Triple
-"""What may stand as the object of a quad."""
+"""Possible objects of a quad."""
 
 
 def is_of_lines(media_type: str) -> bool:
-    """Whether each line of such a body stands by itself."""
+    """Tell whether each line of such a body is complete in itself."""
     return FORMATS.get(media_type) in _OF_LINES
 
 
 def check_xml(body: bytes) -> None:
-    """Raise SyntaxError: no well-formed XML (with line and column); InvalidRequest: beyond a limit."""
+    """Raise SyntaxError for XML that is not well-formed (with line and column), InvalidRequest beyond a limit."""
     scan = XmlScan()
-    # In pieces, so that no single call of C is long.
+    # In pieces, so that no single C call is long.
     for at in range(0, len(body), _PIECE):
         scan.feed(body[at : at + _PIECE])
     scan.end()
 
 
 class XmlScan:
-    """What has been seen of one body; raises what `check_xml` raises.
+    """Checks one XML body with expat before the engine parses it: complete, flat enough, and without growing entities.
 
-    Whether an XML body is whole, flat enough, and free of entities that grow: asked of expat, before the engine parses it.
+    Raises as `check_xml`.
 
-    The engine takes what ends too soon for the end, and expands entities without a limit. expat is a parser without recursion,
-    which knows both; what it says is the syntax of XML, so nothing that is XML is refused but for a limit:
+    The engine takes an early end as the end, and expands entities without a limit. expat is a parser without recursion that checks
+    both. It follows the syntax of XML, so only limits refuse valid XML:
 
         an entity inside of an entity, of a file or a URL, a parameter entity     refused: namespaces need none of them
         an entity of more than ENTITY_LIMIT_CHARS, all together more than EXPANDED_LIMIT_BYTES
@@ -116,14 +116,14 @@ class XmlScan:
         self._parser.EndDoctypeDeclHandler = self._grow
 
     def feed(self, piece: bytes) -> None:
-        """The next bytes."""
-        # A reference that is cut in two is found with what comes before it.
+        """Check the next bytes."""
+        # A reference cut in two is found together with the piece before it.
         self._piece = self._piece[-_REFERENCE_BYTES:] + piece
         self._grow()
         self._parse(piece, is_last=False)
 
     def end(self) -> None:
-        """There are no more."""
+        """Check the end."""
         self._parse(b"", is_last=True)
 
     def _parse(self, piece: bytes, *, is_last: bool) -> None:
@@ -156,14 +156,14 @@ class XmlScan:
         self._entities[b"&%b;" % name.encode()] = len(value.encode())
 
     def _grow(self) -> None:
-        """Count what the entities in this piece grow to, before any of them does."""
+        """Count the expanded size of the entities in this piece before they are expanded."""
         self._grown += sum(self._piece.count(reference) * size for reference, size in self._entities.items())
         if self._grown > EXPANDED_LIMIT_BYTES:
             raise InvalidRequest(f"{_PREFIX}its entities grow to more than {EXPANDED_LIMIT_BYTES} bytes")
 
 
 def utf8(data: bytes, what: str) -> str:
-    """Bytes as text. Raises InvalidRequest, naming the place of the first wrong byte."""
+    """Decode bytes as text. Raises InvalidRequest with the place of the first wrong byte."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -171,7 +171,7 @@ def utf8(data: bytes, what: str) -> str:
 
 
 def is_plain(body: bytes, media_type: str) -> bool:
-    """Whether a body is so short and flat that it may be parsed at once, outside of a parser process."""
+    """Tell whether a body is so short and flat that it can be parsed at once, without a parser process."""
     syntax = FORMATS[media_type]
     if syntax in _OF_LINES:
         return is_plain_data(body.decode("latin-1"))
@@ -179,9 +179,9 @@ def is_plain(body: bytes, media_type: str) -> bool:
 
 
 def quads_of(body: bytes, media_type: str, base_iri: str | None = None) -> Iterator[Quad]:
-    """The quads of a body, after a look at what could end or fool the engine's parser.
+    """Return the quads of a body, after a check for input that could crash or mislead the engine's parser.
 
-    Raises InvalidRequest (not UTF-8, nested too deep, entities that grow), SyntaxError and ValueError (cut off, bad syntax), those also
+    Raises InvalidRequest (not UTF-8, nested too deep, growing entities), SyntaxError and ValueError (cut off, bad syntax), also
     while quads are taken.
     """
     text, syntax = utf8(body, "the body"), FORMATS[media_type]
@@ -198,10 +198,10 @@ def quads_of(body: bytes, media_type: str, base_iri: str | None = None) -> Itera
 
 
 class Watched:
-    """A file that is parsed while it is read, too long to be looked at as a whole: what it gives has been judged.
+    """A long file that is checked while it is parsed.
 
-    `read` raises InvalidRequest and SyntaxError, as `quads_of`. Brackets are counted wherever they stand, also in strings: what it
-    protects is the process of the writer of the file.
+    `read` raises InvalidRequest and SyntaxError, as `quads_of`. Brackets count everywhere, even in strings: this only protects the
+    process of the file's author.
     """
 
     def __init__(self, source: Any, syntax: RdfFormat) -> None:
@@ -210,7 +210,7 @@ class Watched:
         self._nesting = Nesting()
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         data = self._source.read(size)
         piece: bytes = data.encode() if isinstance(data, str) else data
         if self._xml is not None:
@@ -232,9 +232,9 @@ def nquads_of(
     keep_labels: bool = False,
     part: int = 0,
 ) -> str:
-    """The quads of a body as N-Quads; with contexts (as `context_text` writes them), in each of them instead of where the body puts them.
+    """Convert a body to N-Quads; with contexts (in the form of `context_text`), into each of them instead of the body's graphs.
 
-    ``part`` is the number of this one in a body that comes in parts: a label is the same blank node in all of them. Raises InvalidRequest: not UTF-8, not whole, nested too deep, bad syntax (with the line), a base IRI that is none.
+    ``part`` numbers a part of a body; parts share labels. Raises InvalidRequest: not UTF-8, cut, too deep, bad syntax (with line).
     """
     prefix, graphs = prefix_of(txid), [_graph(text) for text in contexts]
     try:
@@ -251,19 +251,19 @@ def nquads_of(
 
 
 def prefix_of(txid: TxId) -> str:
-    """What labels of blank nodes begin with that come with a transaction."""
+    """Return the prefix of the labels of a transaction's blank nodes."""
     return "t" + hashlib.blake2b(txid.encode(), digest_size=8).hexdigest()
 
 
 def _labels_of(body: bytes, media_type: str) -> frozenset[str] | None:
-    """Labels of blank nodes in a text of the Turtle family, and what only looks so: not those that the parser gives to ``[]``. None where all are labels."""
+    """Return blank node labels of a Turtle-like text, and lookalikes, not the parser's labels for ``[]``. None: all are labels."""
     if FORMATS[media_type] in _OF_LINES:
         return None
     return frozenset(label.rstrip(".") for label in _LABEL.findall(body.decode()))
 
 
 def _renamed(quads: Iterator[Quad], prefix: str, label_prefix: str, labels: frozenset[str] | None) -> Iterator[Quad]:
-    """Blank nodes named after their order, but those with one of these labels (None: all) after that."""
+    """Rename blank nodes by their order; those with one of these labels (None: all) by the label."""
     names: dict[str, BlankNode] = {}
 
     def name_of(term: Any) -> Any:
@@ -287,7 +287,7 @@ def _renamed(quads: Iterator[Quad], prefix: str, label_prefix: str, labels: froz
 
 
 def contexts_of(values: Sequence[str]) -> list[Graph]:
-    """Graphs named by ``context`` parameters: ``null``, ``<iri>`` or ``_:label``, repeated or joined by commas."""
+    """Return the graphs of ``context`` parameters: ``null``, ``<iri>`` or ``_:label``, repeated or joined by commas."""
     graphs: list[Graph] = []
     for value in values:
         place = 0
@@ -307,12 +307,12 @@ def _graph(text: str) -> Graph:
 
 
 def context_text(graph: Graph) -> str:
-    """A graph as reads want it."""
+    """Return a graph in the form for reads."""
     return NULL_CONTEXT if isinstance(graph, DefaultGraph) else str(graph)
 
 
 def term_of(name: str, text: str | None) -> str | None:
-    """A term of a pattern (``subj``, ``pred``, ``obj``) in canonical N-Triples syntax. Raises InvalidRequest."""
+    """Return a term of a pattern (``subj``, ``pred``, ``obj``) in canonical N-Triples syntax. Raises InvalidRequest."""
     if text is None:
         return None
     problem = f'{name} is a term in N-Triples syntax, such as <iri>, _:label or "text", not {text!r}'
@@ -324,7 +324,7 @@ def term_of(name: str, text: str | None) -> str | None:
 
 
 def base_iri_of(text: str | None) -> str | None:
-    """``baseURI``, which RDF4J writes with angle brackets and others without."""
+    """Return ``baseURI``, which RDF4J writes with angle brackets and others without."""
     return text[1:-1] if text and text.startswith("<") and text.endswith(">") else text or None
 
 

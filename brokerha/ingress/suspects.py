@@ -1,14 +1,14 @@
-"""Messages that were in hand when the node ended: one that ends it twice is put aside, unread.
+"""Messages that were in hand when the node ended: one that does so twice is put aside, unread.
 
-The broker delivers what was not acknowledged again, so a message that ends the process that reads it would end it for ever, and then each
-other one that it is given to. So before messages are looked into, their digests are written into a small file that outlives the process, and
-taken out afterwards. What stands there at the start was in hand when the node ended:
+The broker redelivers unacknowledged messages, so a message that ends its reader's process would end it again and again, and then
+the next node's. So before messages are read, their digests are written into a small file that outlives the process, and removed
+afterwards. A digest that is there at the start was in hand when the node ended:
 
-    in hand      DIGEST_BYTES each, in a map of memory that the kernel writes: nothing is waited for
-    suspects     digest -> how often; written at the start, forgotten after SUSPECTS_LIMIT others
+    in hand      DIGEST_BYTES each, in mapped memory that the kernel writes, without a wait
+    suspects     digest -> number of ends; written at the start, forgotten after SUSPECTS_LIMIT others
 
-A node that was killed while it looked into messages has suspected innocent ones: they are taken as usual, and only at the second time
-put into quarantine, from where `brokerha quarantine retry` brings them back. The loss of power forgets suspicions; nothing else is lost.
+A node that was killed while it read messages suspects innocent ones. The first time they are processed as usual; the second time
+they go into quarantine, and `brokerha quarantine retry` brings them back. A power failure forgets suspicions, and nothing else.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from brokerha.model.errors import InvalidRequest
 
 DIGEST_BYTES: Final = 16
 SLOTS: Final = 4096
-"""Messages that are looked into at once; those beyond it are not watched."""
+"""Most messages watched at once; further ones are not watched."""
 TIMES: Final = 2
-"""So often a message may have been in hand when the node ended."""
+"""A message that was in hand at so many ends of the node is put aside."""
 SUSPECTS_LIMIT: Final = 10_000
 _IN_HAND: Final = "in-hand"
 _SUSPECTS: Final = "suspects.json"
 
 
 class EndedTheNode(InvalidRequest):
-    """The node ended while it looked into this message, more than once."""
+    """The node ended more than once while it read this message."""
 
 
 class Suspects:
-    """The suspects of one node. One thread."""
+    """The suspects of one node; used by one thread."""
 
     def __init__(self, directory: Path | None) -> None:
-        """``directory`` is the node's own; without one nothing is remembered."""
+        """``directory`` is the node's own; without it nothing is remembered."""
         self.counts: dict[str, int] = {}
         self._map: mmap.mmap | None = None
         self._used = 0
@@ -54,7 +54,7 @@ class Suspects:
             found = json.loads(kept.read_text(encoding="ascii"))
             self.counts = {str(digest): int(times) for digest, times in found.items()}
         except (OSError, ValueError, AttributeError, TypeError):
-            # None yet, or one that was not written to its end: counting begins anew.
+            # A missing or incomplete file: counting begins again.
             self.counts = {}
         size = DIGEST_BYTES * SLOTS
         with hand.open("a+b") as file:
@@ -70,7 +70,7 @@ class Suspects:
             self._map[:] = bytes(size)
 
     def take_in_hand(self, bodies: Sequence[bytes]) -> list[bytes]:
-        """Digests of bodies that are looked into from now on, until `put_down`."""
+        """Note bodies that are read from now on, until `put_down`; return their digests."""
         digests = [hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest() for body in bodies]
         if self._map is not None:
             hand = b"".join(digests[:SLOTS])
@@ -79,7 +79,7 @@ class Suspects:
         return digests
 
     def put_down(self) -> None:
-        """Nothing is looked into any more."""
+        """Note that no message is being read."""
         if self._map is not None:
             self._map[: self._used] = bytes(self._used)
 

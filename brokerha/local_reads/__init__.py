@@ -1,14 +1,14 @@
-"""Reads of a master's door that go straight to the workers of the same machine: no broker, no loop of a node between.
+"""Reads of a master's door that go directly to the workers of the same machine, without the broker or a node's loop.
 
-frames.py    what goes over the socket, and where the socket is
-asking.py    the door's side: one connection to each worker that is near, in the door's event loop
-asking_thread.py   the same for reads that come over AMQP, in a thread of its own
-answering.py the worker's side: a thread that takes questions and sends answers
+frames.py    the frames of the socket, and its place
+asking.py    the door's side: one connection to each near worker, in the door's event loop
+asking_thread.py   the same for reads over AMQP, in its own thread
+answering.py the worker's side: a thread that takes reads and sends answers
 
     door --- asking ===== unix socket in the worker's folder ===== answering --- worker's front
       |                                                                              a key: answered at once
-      `--- front.read, over the broker: workers elsewhere, and whatever a near        the rest: threads of its pool
-           worker does not answer
+      `--- front.read, over the broker: other workers, and reads that no near        the rest: threads of its pool
+           worker answers
 
-A process that may open the socket may read the files beside it (mode 0600), so none has to prove who it is.
+Only processes with the right to read the files beside the socket can open it (mode 0600), so it needs no authentication.
 """

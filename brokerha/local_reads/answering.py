@@ -1,9 +1,9 @@
-"""The worker's side of reads on one machine: an event loop in a thread of its own.
+"""The worker's side of reads on one machine: an event loop in its own thread.
 
-A read is handed to the worker's front. What that answers at once goes back at once, all answers to what came together in one write;
-what its threads answer is queued by them and sent by this loop. Rows that were read before the copy was distrusted are not sent after it.
+A read is passed to the worker's front. Immediate answers go back at once, those of one batch in one write. Answers of its threads
+are queued by them and sent by this loop. Rows read before the copy was distrusted are not sent after that.
 
-Bounded: while a door does not take its answers, nothing more is read from it; reads under way are bounded by the front's pool.
+Bounded: while a door does not take its answers, no more of its reads are taken; the front's pool bounds the reads under way.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ log = structlog.get_logger()
 BACKLOG = 64
 STOP_S = 2.0
 _TOGETHER = 64
-"""Answers in one write, as long as none of them is large."""
+"""Most answers in one write, while none of them is large."""
 _LARGE_BYTES = 16 * 1024
 
 
 class Answerer(Protocol):
-    """What is asked: a part of a worker's front."""
+    """A part of a worker's front, which answers reads."""
 
     def read(
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn = 0, timeout_ms: int = 30_000
     ) -> Future[ReadOutcome]:
-        """As `Front.read`."""
+        """Read as `Front.read`."""
 
 
 class AnsweringThread:
-    """One socket, and everybody who is connected to it."""
+    """One socket, and all its connections."""
 
     def __init__(self, folder: Path, cluster: str, node: str, front: Answerer, opening: Callable[[], int]) -> None:
-        """``opening`` gives another number after each time that the copy was distrusted."""
+        """``opening`` returns a new number after each distrust of the copy."""
         self.front = front
         self.opening = opening
         self.hello: bytes = pack((HELLO, VERSION, cluster, node))
@@ -59,7 +59,7 @@ class AnsweringThread:
         self._open: set[_Connection] = set()
 
     def start(self) -> None:
-        """Listen, and answer from now on. Without a socket reads come over the broker, which a line in the log says."""
+        """Listen and answer from now on. Without a socket, reads come over the broker, and the log says so."""
         try:
             listening = self._listen()
         except OSError as error:
@@ -70,7 +70,7 @@ class AnsweringThread:
         self._thread.start()
 
     def close(self) -> None:
-        """Take no more reads, and leave those that are not answered to the doors, which ask elsewhere. Idempotent."""
+        """Take no more reads; the doors ask elsewhere for unanswered ones. Idempotent."""
         loop, self._loop = self._loop, None
         if loop is None or self._thread is None:
             return
@@ -84,7 +84,7 @@ class AnsweringThread:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with address_of(self._folder) as address:
-                # The store is locked by this process: what is there was left by one that has ended.
+                # This process holds the lock of the store, so an existing socket is of an ended process.
                 (self._folder / SOCKET).unlink(missing_ok=True)
                 listening.bind(address)
                 Path(address).chmod(0o600)
@@ -105,7 +105,7 @@ class AnsweringThread:
             server.close()
             for connection in list(self._open):
                 connection.transport.abort()
-            # So that what was aborted is told of it.
+            # So that aborted connections are notified.
             loop.run_until_complete(asyncio.sleep(0))
         except Exception as error:  # noqa: BLE001  (the thread must not die silently)
             log.error(
@@ -117,16 +117,16 @@ class AnsweringThread:
             loop.close()
 
     def joined(self, connection: _Connection) -> None:
-        """A door has connected."""
+        """Note the connection of a door."""
         self._open.add(connection)
 
     def left(self, connection: _Connection) -> None:
-        """A door has gone."""
+        """Note the end of a connection."""
         self._open.discard(connection)
 
 
 class _Connection(asyncio.Protocol):
-    """One door."""
+    """The connection of one door."""
 
     transport: asyncio.Transport
 
@@ -135,33 +135,33 @@ class _Connection(asyncio.Protocol):
         self._loop = loop
         self._unpacker = unpacker()
         self._done: list[bytes] = []
-        """Answers that go out together."""
+        """Answers that are sent together."""
         self._is_due = False
         self._is_full = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say who answers."""
+        """Send the hello."""
         self.transport = transport  # type: ignore[assignment]
         self._thread.joined(self)
         self.transport.write(self._thread.hello)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody waits for what is under way any more."""
+        """Forget the connection: no door waits for its reads."""
         self._thread.left(self)
 
     def pause_writing(self) -> None:
-        """It does not take its answers: it is answered nothing more."""
+        """Stop answering a door that does not take its answers."""
         self._is_full = True
         self.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Answer again."""
         self._is_full = False
         self.transport.resume_reading()
         self._serve()
 
     def data_received(self, data: bytes) -> None:
-        """Answer what can be answered at once; begin the rest."""
+        """Answer immediate reads; start the others."""
         self._unpacker.feed(data)
         self._serve()
 
@@ -197,7 +197,7 @@ class _Connection(asyncio.Protocol):
             future.add_done_callback(lambda done: self._later(number, opening, done))
 
     def _later(self, number: int, opening: int, done: Future[ReadOutcome]) -> None:
-        """In a thread of the pool."""
+        """Queue an answer, from a thread of the pool."""
         with contextlib.suppress(RuntimeError):  # The loop has ended.
             self._loop.call_soon_threadsafe(self._settle, number, opening, done)
 

@@ -1,16 +1,16 @@
-"""The door's side of reads on one machine: which near worker is asked, and when it is not waited for any more.
+"""The door's side of reads on one machine: the choice of a near worker, and the end of the wait for it.
 
-A worker is near when the socket in its folder answers with its name. It is asked while the master says that it may be read; of several
-the one with the fewest reads of this door under way. Where the master has workers elsewhere too, a near one gets no more than a few
-at once, and the rest goes over the broker to the worker that has least to do.
+A worker is near when the socket in its folder answers with its name. It is used while the master lists it as readable; of several,
+the one with the fewest open reads of this door. If the master also has other workers, a near one gets only a few at once, and the
+rest goes over the broker to the worker with the lowest load.
 
     answer                         the read is answered
-    the request is wrong           the read is answered with that: it is wrong everywhere
+    the request is wrong           the read is answered with the error: it is wrong everywhere
     another error, the connection   not answered here: the caller asks over the broker
     is lost, the worker is silent
 
-Silent is who, with reads under way, sends nothing for the patience, and nothing within it again when asked whether it is there: a query
-may take long, a frozen process answers nobody. Everything here runs in the door's event loop.
+A worker is silent when it sends nothing for the patience, with open reads, and again nothing within it after a ping. A query can
+take long, but a frozen process answers no ping. Everything here runs in the door's event loop.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from brokerha.ports.front import ReadOutcome
 log = structlog.get_logger()
 
 AGAIN_S: Final = 1.0
-"""Time between two tries to connect to a worker; nobody tries while nobody reads."""
+"""Interval of tries to connect to a worker; without reads there are none."""
 AT_ONCE: Final = 4
-"""Reads at a near worker beyond which those elsewhere are asked too: as many as a worker evaluates at once by default."""
+"""Open reads at a near worker above which other workers are used too: the default number that a worker evaluates at once."""
 PATIENCE_S: Final = 0.5
 GRACE_S: Final = 1.0
-"""How much longer than the worker, which has the same deadline, one waits for its answer."""
+"""Extra time for a worker's answer, because the worker has the same deadline."""
 
 
 class LocalReads:
     """The near workers of one door."""
 
     def __init__(self, cluster: str, data: Path, patience_s: float = PATIENCE_S) -> None:
-        """``data`` is the folder in which a worker of this machine has its own, named after it."""
+        """``data`` is the folder with the folders of this machine's workers."""
         self._cluster = cluster
         self._data = data
         self._patience_s = patience_s
         self._links: dict[NodeId, _Link] = {}
-        """Those that said who they are."""
+        """Links that have identified themselves."""
         self._made: set[_Link] = set()
         self._next_try_s: dict[NodeId, float] = {}
         self._tries: set[asyncio.Task[None]] = set()
 
     async def read(self, workers: tuple[NodeId, ...], wanted: Read) -> ReadOutcome | None:
-        """Ask a near one of these workers, which may all be read. None when none answers; raises what makes the request wrong."""
+        """Ask a near one of these readable workers; None when none answers. Raises the errors of a wrong request."""
         link = self._chosen(workers)
         if link is None:
             return None
@@ -67,7 +67,7 @@ class LocalReads:
             return None
 
     def close(self) -> None:
-        """Leave the workers; what is under way is not answered here. In the loop's thread."""
+        """Close the links; open reads are not answered here. In the loop's thread."""
         for task in self._tries:
             task.cancel()
         for link in list(self._made):
@@ -89,7 +89,7 @@ class LocalReads:
         return best
 
     def _try(self, worker: NodeId) -> None:
-        """Begin to connect, unless that was tried just now."""
+        """Start to connect, unless that was tried just now."""
         loop = asyncio.get_running_loop()
         if loop.time() < self._next_try_s.get(worker, 0.0):
             return
@@ -108,7 +108,7 @@ class LocalReads:
             with address_of(folder) as address:
                 await asyncio.wait_for(loop.create_unix_connection(made, address), AGAIN_S)
         except OSError:
-            # It does not run on this machine, or not now. (What comes too late is an OSError as well.)
+            # It does not run on this machine, or not now. (A timeout is an OSError as well.)
             return
 
     def _on_hello(self, link: _Link) -> None:
@@ -140,7 +140,7 @@ class _Link(asyncio.Protocol):
         self.worker = worker
         self.waiting: dict[int, asyncio.Future[ReadOutcome]] = {}
         self.is_usable = False
-        """Whether it said who it is, and takes what it is sent."""
+        """Whether it has identified itself, and takes data."""
         self._cluster = cluster
         self._patience_s = patience_s
         self._on_made = on_made
@@ -153,12 +153,12 @@ class _Link(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._watch: asyncio.TimerHandle | None = None
         self._was_heard = False
-        """Since the watch looked last."""
+        """Whether data came since the last look."""
         self._is_asked = False
-        """Whether it is there."""
+        """Whether a ping is open."""
 
     async def ask(self, wanted: Read) -> ReadOutcome:
-        """The answer. Raises what the worker raised, NotReady when the connection ends."""
+        """Return the answer. Raises the errors of the worker, or NotReady when the connection ends."""
         number = next(self._numbers)
         future = self.waiting[number] = self._loop.create_future()
         fields = (wanted.kind, wanted.repository, wanted.arguments, wanted.min_lsn, wanted.timeout_ms)
@@ -169,7 +169,7 @@ class _Link(asyncio.Protocol):
             self._was_heard = self._is_asked = False
             self._watch = self._loop.call_later(self._patience_s, self._look)
         try:
-            # The worker ends each read at its deadline; this is for one that does not.
+            # The worker ends each read at its deadline; this is for a worker that does not.
             async with asyncio.timeout(wanted.timeout_ms / 1000 + GRACE_S):
                 outcome: ReadOutcome = await future
         except TimeoutError:
@@ -190,7 +190,7 @@ class _Link(asyncio.Protocol):
         self._watch = self._loop.call_later(self._patience_s, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Callers that wait have to ask elsewhere."""
+        """Fail the open reads: their callers must ask elsewhere."""
         self.is_usable = False
         if self._watch is not None:
             self._watch.cancel()
@@ -200,15 +200,15 @@ class _Link(asyncio.Protocol):
         self._on_lost(self)
 
     def pause_writing(self) -> None:
-        """It does not take what it is sent: others are asked meanwhile."""
+        """Note that it takes no data: others are used meanwhile."""
         self.is_usable = False
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Note that it takes data again."""
         self.is_usable = True
 
     def data_received(self, data: bytes) -> None:
-        """Take in answers."""
+        """Take answers."""
         self._was_heard = True
         try:
             self._unpacker.feed(data)
@@ -237,12 +237,12 @@ class _Link(asyncio.Protocol):
             future.set_result(ReadOutcome(content_type, lsn, body))
 
     def _look(self) -> None:
-        """Whether it is there, while somebody waits for it."""
+        """Check whether it is alive, while reads wait for it."""
         self._watch = None
         if self.is_usable and not self.waiting:
             return
         if self._is_asked and not self._was_heard:
-            # Callers that wait are told by `connection_lost`.
+            # `connection_lost` answers the waiting callers.
             log.warning(
                 "a worker of this machine is silent: it is asked over the broker until it answers",
                 worker=self.worker,

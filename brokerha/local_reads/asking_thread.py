@@ -1,6 +1,6 @@
-"""`LocalReads` for who has no event loop: the loop of a master, which answers reads that apps send over AMQP.
+"""`LocalReads` for callers without an event loop: the loop of a master, which answers reads of apps over AMQP.
 
-The event loop and its thread begin with the first read. Answers come as futures, completed in that thread.
+The event loop and its thread start with the first read. Answers are futures, completed in that thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STOP_S = 2.0
 
 
 class AskingThread:
-    """The near workers of one node; callable from any thread."""
+    """The near workers of one node; any thread can call it."""
 
     def __init__(self, reads: LocalReads, name: str) -> None:
         self._reads = reads
@@ -33,7 +33,7 @@ class AskingThread:
         self._is_closed = False
 
     def read(self, workers: tuple[NodeId, ...], wanted: Read) -> Future[ReadOutcome | None]:
-        """As `LocalReads.read`. The future raises NotReady once this is closed."""
+        """Read as `LocalReads.read`. The future raises NotReady once this is closed."""
         with self._lock:
             if self._is_closed:
                 refused: Future[ReadOutcome | None] = Future()
@@ -46,7 +46,7 @@ class AskingThread:
             return asyncio.run_coroutine_threadsafe(self._reads.read(workers, wanted), self._loop)
 
     def close(self) -> None:
-        """Take no more reads, and end those under way without an answer. Idempotent."""
+        """Take no more reads, and end open ones without an answer. Idempotent."""
         with self._lock:
             self._is_closed = True
             loop, thread = self._loop, self._thread
@@ -64,7 +64,7 @@ class AskingThread:
             loop.close()
 
     async def _leave(self) -> None:
-        """End the connections, so that who waits for an answer is told."""
+        """Close the connections, so that waiting callers are notified."""
         self._reads.close()
         await asyncio.sleep(0)
         others = asyncio.all_tasks() - {asyncio.current_task()}

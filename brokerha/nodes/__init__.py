@@ -1,16 +1,16 @@
-"""SHELLS: the runner and what one process holds.
+"""SHELLS: the runner, and the parts of one process.
 
     config/        the cluster file: its text, its keys, the environment over it, and the rules between values
-    master/        a master as one process holds it; and the processes of a master with backups
-    worker/        a worker as one process holds it: store, core, loop, and the threads that work on its copy
-    front/         what comes from outside, on its way to the core of a master: checked, put in order, answered
+    master/        a master in one process; and the processes of a master with backups
+    worker/        a worker in one process: store, core, loop, and the threads that work on its copy
+    front/         requests from outside on their way to the core of a master: checked, ordered, answered
     reads/         reads: on their way through the workers of a master, and in the threads of one worker
-    observing/     what a node tells of itself: status, log lines, numbers; it reads, and changes nothing
+    observing/     what a node reports about itself: status, log lines, metrics; it reads and changes nothing
 
     building.py    a node from the cluster file: opens data, connects, composes
     serving.py     one node in the foreground, until a signal
-    settings.py    settings at run time at one node: what it knows of them, what is in force, what waits for its next start
-    loop.py        the thread of a node, and calls that others hand in
-    timetable.py   when what is due
-    restoring.py   directories of nodes made from a backup
+    settings.py    run-time settings at one node: the known rows, the values in force, the values that wait for its next start
+    loop.py        the thread of a node, and calls from other threads
+    timetable.py   times at which periodic work is due
+    restoring.py   directories of nodes, made from a backup
 """

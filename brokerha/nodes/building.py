@@ -1,6 +1,6 @@
-"""Builds a node from the cluster file: opens its data, connects its transport, puts its core together.
+"""Builds a node from the cluster file: opens its data, connects its transport, composes its core.
 
-The only place where a core meets the adapters; programs and the embedded cluster call it and add their front doors.
+Only this module connects a core to the adapters; programs and the embedded cluster call it and add their front doors.
 """
 
 from __future__ import annotations
@@ -44,17 +44,14 @@ from brokerha.transports.log_stream.stream import LogStream
 from brokerha.transports.rabbitmq.addresses import is_embedded, parse_addresses
 
 PATIENCE_S = 10.0
-"""A worker that hears its master only with a lower incarnation for so long takes it for one with a journal that began anew."""
+"""Time after which a worker that hears its master only with a lower incarnation accepts it as one with a new journal."""
 
 
 class SystemClock:
-    """Both clocks of this machine.
-
-    The only real clock of a node.
-    """
+    """The clocks of this machine, monotonic and wall; the only real clock of a node."""
 
     def now(self) -> Instant:
-        """The present instant."""
+        """Return the present instant."""
         return Instant(time.monotonic_ns() // 1_000_000, time.time_ns() // 1000)
 
 
@@ -91,7 +88,7 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
 def _master_maker(
     config: ClusterConfig, node_id: NodeId, of_core: MasterConfig, transport: AddressedTransport, settings: NodeSettings
 ) -> Callable[..., MasterNode]:
-    """Makes the master of a process, which has this core: of its journal, and of what `MasterNode` shares with a process that has backups."""
+    """Return a function that makes the master of a process, from its journal and the parts that both share."""
     master_id, folder = config.master_of(node_id), config.data_directory(node_id)
     suspects, broker = Suspects(folder), config.broker_of(node_id)
     of_reads = config.routing_limits(config.dead_after_ms)
@@ -128,14 +125,14 @@ def _master_maker(
 
 
 def near_workers(config: ClusterConfig, node_id: str) -> AskingThread | None:
-    """What asks workers of this machine, for reads over AMQP; None in one process, where no broker is between."""
+    """Return the thread that asks workers of this machine, for reads over AMQP; None with ``embedded://``: there is no broker."""
     if is_embedded(config.broker_of(node_id)):
         return None
     return AskingThread(LocalReads(config.name, config.data), f"{node_id} near reads")
 
 
 def open_process(config: ClusterConfig, node_id: str) -> MasterNode | ProcessNode:
-    """Return a process of a master, its own or a backup, not started; a master without backups is simply a `MasterNode`.
+    """Return a process of a master, not started: its own or a backup. A master without backups is a plain `MasterNode`.
 
     Raises JournalError and its kinds, ConfigurationError.
     """
@@ -146,8 +143,8 @@ def open_process(config: ClusterConfig, node_id: str) -> MasterNode | ProcessNod
     settings = NodeSettings(config, node_id, config.data_directory(node_id))
     config = settings.started
     copy = LogCopy(FileDisk(config.data_directory(node_id)), config.name, master_id)
-    # What speaks for the master has the incarnation of its journal (AddressedTransport.speak_for).
-    # A broker gives what a frozen primary took from a queue of apps to another process once the heartbeats are missing.
+    # As the master, this process uses the incarnation of its journal (AddressedTransport.speak_for).
+    # When heartbeats stop, a broker gives the app messages that a frozen primary took to another process.
     heartbeats = TransportConfig(heartbeat_s=max(2, config.fail_over_after_ms // 1000))
     wire = _wire(config, node_id, int(time.time()), "backup", heartbeats)
     transport = addressed(config, wire)
@@ -157,14 +154,14 @@ def open_process(config: ClusterConfig, node_id: str) -> MasterNode | ProcessNod
 
 
 def addressed(config: ClusterConfig, transport: Transport, patience_s: float = 0) -> AddressedTransport:
-    """The transport of a node that reaches whichever process acts for a master."""
+    """Return a transport that reaches whichever process acts for a master."""
     names = [master.id for master in config.masters]
     book = AddressBook(names, {name: config.processes_of(name) for name in names})
     return AddressedTransport(transport, book, patience_s)
 
 
 def process_config(config: ClusterConfig, node_id: str, of_core: MasterConfig) -> ProcessConfig:
-    """How one process of a master takes part, and what the core holds while it is primary."""
+    """Return the configuration of one process of a master; ``of_core`` is that of its core while it is primary."""
     master_id = config.master_of(node_id)
     return ProcessConfig(
         of_core,

@@ -1,7 +1,7 @@
-"""The thread of a node: turns, and calls that other threads hand in.
+"""The thread of a node: turns, and calls from other threads.
 
-Other threads never touch a core. They hand in a call, which runs between two turns, and get a future; so everything that
-a front door sees of a node is seen at one moment, and no lock is needed around a core.
+Other threads never touch a core. They submit a call, which runs between two turns, and get a future. So a front door sees the
+whole node at one moment, and a core needs no lock.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Answer = TypeVar("Answer")
 
 
 def parting_ms(transport: Transport, timeout_s: float) -> int:
-    """How long a stopping node lets its transport send what waits: hardly at all when there is no broker to send it to."""
+    """Return how long a stopping node lets its transport send waiting messages: only briefly when no broker is connected."""
     is_connected = transport.status().state == "connected"
     return int(timeout_s * 1000) if is_connected else AWAY_MS
 
 
 def complete(future: Future[Answer], end: Answer | BaseException) -> None:
-    """Give a future its result, or the error that ``end`` is. One that is complete stays as it is, and so does one whose caller goes at this very moment."""
+    """Complete a future with a result or an error. Do nothing when it is complete already, or cancelled meanwhile."""
     try:
         if isinstance(end, BaseException):
             future.set_exception(end)
@@ -51,10 +51,10 @@ class NodeLoop:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._has_ended = False
         self.fault: BaseException | None = None
-        """What ended the loop although nobody stopped it: a fault of brokerha, or a ConfigurationError."""
+        """What ended the loop without a `stop`: a fault of brokerha, or a ConfigurationError."""
 
     def start(self) -> None:
-        """Begin with the turns."""
+        """Start the turns."""
         self._thread.start()
 
     def call(self, action: Callable[[], Answer]) -> Future[Answer]:
@@ -65,13 +65,13 @@ class NodeLoop:
             return future
         self._calls.append((action, future))
         if self._has_ended:
-            # It ended between the question above and now: nobody will run this.
+            # The loop ended after the check above, so it will not run this call.
             self._refuse_calls()
         self._wake()
         return future
 
     def call_for(self, future: Future[Any], action: Callable[[], object]) -> None:
-        """Run ``action`` between two turns; what it raises completes ``future``, which it completes itself otherwise, at once or later."""
+        """Run ``action`` between two turns. It completes ``future``, at once or later; its exception completes it too."""
 
         def fail(done: Future[Any]) -> None:
             if error := done.exception():
@@ -80,7 +80,7 @@ class NodeLoop:
         self.call(action).add_done_callback(fail)
 
     def serve_calls(self) -> None:
-        """Run what was handed in; only the loop itself calls this."""
+        """Run the submitted calls; only the loop itself calls this."""
         while self._calls:
             action, future = self._calls.popleft()
             if not future.set_running_or_notify_cancel():
@@ -92,7 +92,7 @@ class NodeLoop:
 
     @property
     def has_calls(self) -> bool:
-        """Whether a call waits."""
+        """Whether a call is waiting."""
         return bool(self._calls)
 
     def _run(self) -> None:
@@ -120,7 +120,7 @@ class NodeLoop:
                 future.set_exception(NotReady("the node has stopped"))
 
     def stop(self, timeout_s: float) -> bool:
-        """End after the current turn; whether it ended in time. Idempotent."""
+        """Stop after the current turn; return whether it stopped in time. Idempotent."""
         self._stopping.set()
         self._wake()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
@@ -129,5 +129,5 @@ class NodeLoop:
 
     @property
     def is_running(self) -> bool:
-        """Whether turns go on."""
+        """Whether the loop still takes turns."""
         return self._thread.is_alive() and self.fault is None

@@ -1,13 +1,14 @@
-"""Directories of nodes made from a backup: a worker gets the copy and its lines, a master a journal that begins there, and the other processes
-of that master nothing: they load the journal. With one of its own from before such a process would take over, and bring back what was.
+"""Directories of nodes, made from a backup: a worker gets the copy and its lines, a master a journal that begins there.
 
-    plan      which state, which directories, what is in the way      nothing is changed
+The other processes of a master get an empty directory and load the journal: with an old one they would bring the old data back.
+
+    plan      the state, the directories, the obstacles                nothing is changed
     prepare   everything is read; each directory is made beside its place (stores/backup/placing.py)
-    place     each gets its name; a run that was killed in between is ended by the next one
+    place     each directory gets its name; the next run completes a run that was killed in between
 
-All nodes of one cluster begin with the same values: LSN, last transaction, fingerprint, and which transactions there were (as far
-as the backup has their lines), so that a client who hands one in again is told its LSN. The cluster may have another name and other
-nodes than the one that was backed up. Must never place the first directory before the last is made.
+All nodes of one cluster begin with the same values: LSN, last transaction, fingerprint, and the known transactions (as far as the
+backup has their lines). So a client that submits one of these again is told its LSN. The cluster can have another name and other
+nodes than the original. Must never place the first directory before the last one is made.
 """
 
 from __future__ import annotations
@@ -34,26 +35,26 @@ from brokerha.stores.backup.restoring import Restore, purpose_of
 from brokerha.stores.files.durable import delete_tree
 
 IDS_LIMIT: Final = 500_000
-"""Transactions, the newest ones, that a new journal knows by their ids."""
+"""Number of transactions, the newest, that a new journal knows by their ids."""
 
 
 class Place(NamedTuple):
-    """One directory that is to be made."""
+    """One directory to be made."""
 
     node: NodeId
     role: str
-    """``worker``, ``master``, or ``backup``, whose directory is empty then."""
+    """``worker``, ``master``, or ``backup`` (with an empty directory)."""
     directory: Path
 
 
 def places_of(config: ClusterConfig) -> list[Place]:
-    """All directories of a cluster file: a master finds its workers ready, and no backup that knows more than it."""
+    """Return all directories of a cluster file; masters come last, so that they find their workers ready and no backup ahead."""
     nodes: list[NodeEntry] = [*config.workers, *config.backups, *config.masters]
     return [Place(node.id, node.role, config.data_directory(node.id)) for node in nodes]
 
 
 class Restoring:
-    """One state of one backup, and all directories that are made from it."""
+    """One state of one backup, and all directories made from it."""
 
     def __init__(
         self,
@@ -64,9 +65,9 @@ class Restoring:
         places: Sequence[Place],
         origin: NodeId = "",
     ) -> None:
-        """``cluster`` is the name that the data gets; ``origin`` counts as that of the last transaction, whichever it was before.
+        """``cluster``: the new name of the data. ``origin``: the origin that the last transaction gets in every journal.
 
-        Masters need it, and all of one cluster need the same one.
+        Masters need it, and it must be the same for all masters of a cluster.
         """
         self.backup = backup
         self.manifest = manifest
@@ -75,7 +76,7 @@ class Restoring:
         self.places = tuple(places)
         self._origin = origin
         self.items = manifest.items if target.lsn == manifest.lsn else 0
-        """Quads and keys of the state; 0 while that is not known."""
+        """Quads and keys of the state; 0 while unknown."""
         self._restores = {
             place.node: Restore(backup, manifest, target, place.directory, cluster=cluster, node=place.node)
             for place in places
@@ -84,7 +85,7 @@ class Restoring:
         self._journals = {place.node: self._placing(place) for place in places if place.role != "worker"}
 
     def obstacles(self) -> list[Obstacle]:
-        """What is in the way, place by place; nothing for one that a run before has put there."""
+        """Return the obstacle at each place; an empty one where an earlier run has placed the directory."""
         return [
             Obstacle(is_locked=False, text="") if self._placing_at(place).is_placed else obstacle_in(place.directory)
             for place in self.places
@@ -98,7 +99,7 @@ class Restoring:
         note_bytes: Progress = no_progress,
         note_lines: Progress = no_progress,
     ) -> None:
-        """Make everything, then place it. Raises StoreError, JournalError; then no directory was changed, or all still are."""
+        """Make all directories, then place them. Raises StoreError, JournalError: nothing changed, or the next run goes on."""
         for obstacle in self.obstacles():
             if obstacle.text and (obstacle.is_locked or not is_forced):
                 raise StoreError(f"{obstacle.text}; nothing was changed")
@@ -126,7 +127,7 @@ class Restoring:
             placing.make_durable()
 
     def beginning(self) -> Beginning | None:
-        """Where journals begin; None for an empty one."""
+        """Return the beginning of the journals; None for empty journals."""
         target = self.target
         if not target.lsn:
             return None
@@ -136,7 +137,7 @@ class Restoring:
             ids.append((txid, lsn))
             if outcome == REJECTED:
                 rejections.append((lsn, reason))
-        # A worker that took a snapshot itself may not have known the transaction at its LSN; it is not younger than the backup.
+        # A snapshot that a worker took by itself can lack the transaction at its LSN; that one is not younger than the backup.
         timestamp = target.timestamp or self.manifest.made_us
         txid = target.txid or f"restored-{target.lsn}"
         last = (timestamp, txid, self._origin)

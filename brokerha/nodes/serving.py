@@ -1,11 +1,11 @@
 """Runs one node in the foreground: what ``brokerha node`` and supervisord start.
 
-The HTTP front starts first, so that probes get an answer while the node catches up. A signal stops the node in order; a
-fault of the loop ends the process with a code that a supervisor restarts, and so does a worker that has to be started again
-(too many queries that cannot be stopped, worker/guarding.py). A broker that is away ends nothing.
+The HTTP front starts first, so that probes get an answer while the node catches up. A signal stops the node in order. A fault of
+the loop ends the process with a code that makes a supervisor restart it. The same holds for a worker that must be restarted (too
+many queries that cannot be stopped, worker/guarding.py). The process goes on while the broker is away.
 
-Stopping in order takes a bounded time there, and none when memory runs out: what never ends may hold anything, and an end
-without any order is safe.
+An orderly stop takes a bounded time then, and is skipped when memory runs out: a stuck query can hold any lock, and an abrupt end
+is safe.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ log = structlog.get_logger()
 
 STOP_S = 10.0
 FAULT = 2
-"""Exit code that says: start me again."""
+"""Exit code for "start me again"."""
 LEAVE_S = 20.0
-"""Longest stop of a node that has to be started again."""
+"""Longest stop of a node that must be restarted."""
 COLLECTED_AFTER: Final = (20_000, 20, 50)
-"""So many more objects than were freed begin a search of the youngest; so many of these one of the older ones. What a turn makes holds
-no cycles, so what is searched here are the transactions under way."""
+"""Thresholds of the garbage collector: new minus freed objects for a collection of the youngest, and numbers of these collections
+for one of the older generations. A turn makes no cycles, so only the transactions under way are searched."""
 
 
 def serve(node: MasterNode | ProcessNode | WorkerNode, server: Any | None, leave: Callable[[int], object] = os._exit) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit code (0 in order, 2 after a fault or to be started again).
+    """Run until SIGTERM or SIGINT; return the exit code (0 in order, 2 after a fault or for a restart).
 
     Raises ConfigurationError when the broker is another cluster's, once the node has stopped.
-    With queries that cannot be stopped the process ends by ``leave`` at once: the interpreter's own end would pull the
-    ground from under their threads.
+    With queries that cannot be stopped the process ends by ``leave`` at once: the interpreter's own shutdown would destroy state
+    that their threads still use.
     """
     stopping = threading.Event()
 
@@ -60,7 +60,7 @@ def serve(node: MasterNode | ProcessNode | WorkerNode, server: Any | None, leave
     log.info("started", node=node.node_id, role=node.role, http=getattr(server, "url", None))
     while not stopping.wait(1.0):
         if not node.loop.is_running:
-            log.error("the loop has ended", node=node.node_id)  # It has said why.
+            log.error("the loop has ended", node=node.node_id)  # The loop has logged the reason.
             break
         if isinstance(node, WorkerNode) and node.must_restart:
             log.error("ending, to be started again", node=node.node_id, reason=node.must_restart)
@@ -86,7 +86,7 @@ def serve(node: MasterNode | ProcessNode | WorkerNode, server: Any | None, leave
 
 
 def _on_signals(act: Callable[[int], object]) -> None:
-    """Call ``act`` for each SIGTERM and SIGINT, in a thread: a handler that interrupts the holder of a lock, as of the log, waits for it for ever."""
+    """Call ``act`` for each SIGTERM and SIGINT, in a thread: a handler that interrupts the holder of a lock would deadlock."""
     received, sent = os.pipe()
 
     def wait() -> None:
@@ -99,14 +99,14 @@ def _on_signals(act: Callable[[int], object]) -> None:
 
 
 def _collect_rarely() -> None:
-    """Leave what a started node holds out of the search for garbage, and search less often: it took a sixth of a lone write."""
+    """Exclude the objects of a started node from garbage collection, and collect less often: it took a sixth of a lone write."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTED_AFTER)
 
 
 def _leave(leave: Callable[[int], object], code: int) -> None:
-    """End the process without the interpreter's own end, but with all lines of the log."""
+    """End the process without the interpreter's own shutdown, but with all lines of the log."""
     sys.stdout.flush()
     sys.stderr.flush()
     leave(code)

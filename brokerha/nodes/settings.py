@@ -1,15 +1,15 @@
-"""Settings at run time, at one node: what it knows of them, what of them is in force here, and what waits for its next start.
+"""Run-time settings at one node: the known rows, the values in force, the values that wait for its next start.
 
     a copy of the data ── rows ──> learn ── live ones ──> the configurations that the parts of the node hold, changed in place
-                                     └──> settings.json in the node's folder: known at the next start, before anybody can be asked
+                                     └──> settings.json in the node's folder: known at the next start, before any node can be asked
 
-A node learns the rows as they stand where a copy has applied them: a worker from its own copy, a master from a worker of its site, and
-who has none from another master (master/settings.py). Nobody changes the configurations that parts of a node hold but `learn`, in
-the loop's thread, between two turns: so each turn sees one state of them.
+A node learns the rows from a copy that has applied them: a worker from its own copy, a master from a worker of its site, or else
+from another master (master/settings.py). Only `learn` changes the configurations that parts of a node hold: in the loop's thread,
+between two turns, so that each turn sees one state.
 
-The file gives the initial values, and what a setting goes back to when it is taken back.
+The file gives the initial values, and the values to return to when a setting is unset.
 
-Must never: put rows into force that contradict the rest of this node's cluster file. What was in force stays, and `problem` says why.
+Must never: apply rows that contradict the rest of this node's cluster file. The former values stay, and `problem` has the reason.
 """
 
 from __future__ import annotations
@@ -33,38 +33,38 @@ log = structlog.get_logger()
 
 FILE: Final = "settings.json"
 NEVER: Final = -1
-"""LSN of rows of which no copy has told since the node started."""
+"""LSN of the rows before any copy has told them."""
 Rows = Mapping[str, Row]
 
 
 class NodeSettings:
-    """Those of one node; belongs to its loop once the node runs."""
+    """The run-time settings of one node; they belong to its loop once the node runs."""
 
     def __init__(self, file: ClusterConfig, node: NodeId, folder: Path | None = None) -> None:
-        """``file`` is the cluster file as it was read; ``folder`` is the node's, None keeps nothing."""
+        """``file``: the cluster file as it was read. ``folder``: the node's folder; None keeps nothing."""
         self._file = file
         self._node = node
         self._path = None if folder is None else folder / FILE
         self._governed: list[tuple[Any, Callable[[ClusterConfig], Any]]] = []
         self.rows: Rows = {}
-        """As they were learnt last, in force or not."""
+        """The rows learnt last, in force or not."""
         self.lsn: Lsn = NEVER
-        """A copy that had applied this LSN has these rows."""
+        """LSN of the copy that these rows come from."""
         self.problem = ""
         """Why the rows are not in force here; empty when they are."""
         self.on_change: Callable[[], None] = lambda: None
-        """Called when what is in force has changed."""
+        """Called after the values in force have changed."""
         self.started = file
-        """What the node is built from: the file, and the rows that it knew when it started."""
+        """Configuration that the node is built from: the file, and the rows known at its start."""
         self._read()
         self._running = self.started
 
     def govern(self, held: Any, wanted: Callable[[ClusterConfig], Any]) -> None:
-        """This configuration, which a part of the node holds, takes the values of what ``wanted`` makes of all settings in force."""
+        """Keep a configuration of a part of the node up to date: it takes the values of ``wanted`` at all settings in force."""
         self._governed.append((held, wanted))
 
     def problem_with(self, name: str, value: str | None) -> str:
-        """What a setting of this value would contradict here; empty for nothing. None takes it back."""
+        """Return the contradiction that a setting of this value would cause here, or an empty string. None unsets it."""
         try:
             at_start(self._file, {**self.rows, name: Row(value, "", 0, "")})
         except ConfigurationError as error:
@@ -72,7 +72,7 @@ class NodeSettings:
         return ""
 
     def learn(self, lsn: Lsn, rows: Rows) -> None:
-        """A copy that had applied ``lsn`` has these rows: put the live ones into force."""
+        """Take the rows of a copy that had applied ``lsn``, and put the live ones into force."""
         self.lsn = lsn
         if rows == self.rows:
             return
@@ -93,11 +93,11 @@ class NodeSettings:
         self.on_change()
 
     def attention(self) -> str:
-        """What a person should look at; empty for nothing."""
+        """Return the problem that needs a person's attention, or an empty string."""
         return f"settings are not in force here, the cluster file says something else: {self.problem}" if self.problem else ""
 
     def restart_for(self) -> list[str]:
-        """Settings that have another value from this node's next start on."""
+        """Return the settings that get another value at this node's next start."""
         return [] if self.problem else [name for name in SETTINGS if self._next(name) != text_in(self._running, name)]
 
     def _next(self, name: str) -> str:
@@ -105,11 +105,11 @@ class NodeSettings:
         return text_in(self._file, name) if row is None or row.value is None else text_of(value_of(name, row.value))
 
     def report(self) -> list[dict[str, Any]]:
-        """All settings: what the cluster says, what the file of this node says, what is in force here; who set it, when, from where."""
+        """Return all settings: the cluster's value, the file's, the one in force here; who set it, when and from where."""
         return [self.report_of(name) for name in SETTINGS]
 
     def report_of(self, name: str) -> dict[str, Any]:
-        """The same of one."""
+        """Return the same for one setting."""
         row, limits = self.rows.get(name), SETTINGS[name]
         return {
             "name": name,
@@ -153,9 +153,9 @@ class NodeSettings:
 
 
 def rows_of(told: Any) -> dict[str, Row]:
-    """Rows by name from the answer to a read of kind ``settings``; what this version of brokerha does not know is left out.
+    """Return the rows by name from the answer to a read of kind ``settings``, without the settings that this version does not know.
 
-    Raises ValueError for what is no such answer.
+    Raises ValueError for any other answer.
     """
     if not isinstance(told, Mapping):
         raise ValueError("no object of settings")  # noqa: TRY004  (as for JSON that cannot be read)
@@ -170,9 +170,9 @@ def rows_of(told: Any) -> dict[str, Row]:
 
 
 def put_in_force(held: Any, wanted: Any) -> None:
-    """Give a configuration all values of another one of its kind, and those that it consists of.
+    """Copy all values of a configuration into another one of its kind, recursively.
 
-    They are frozen, so that no part changes them; this is the one place that does.
+    They are frozen, so that no part changes them; only this function does.
     """
     for field in dataclasses.fields(held):
         old, new = getattr(held, field.name), getattr(wanted, field.name)
@@ -182,23 +182,23 @@ def put_in_force(held: Any, wanted: Any) -> None:
             object.__setattr__(held, field.name, new)
 
 
-# ---- settings laid over the cluster file: what the cluster says goes before what the file says (model/reserved/settings.py)
+# ---- settings over the cluster file: the cluster's value wins over the file's (model/reserved/settings.py)
 
 
 def at_start(file: ClusterConfig, rows: Rows) -> ClusterConfig:
-    """The file with all rows over it. Raises ConfigurationError when the values contradict each other."""
+    """Return the file with all rows over it. Raises ConfigurationError when the values contradict each other."""
     return _checked(dataclasses.replace(file, **_values(rows)))
 
 
 def running(file: ClusterConfig, rows: Rows, started: ClusterConfig) -> ClusterConfig:
-    """What is in force in a node that ``started`` with these values. Raises ConfigurationError when the values contradict each other."""
+    """Return the values in force in a node that ``started`` with these. Raises ConfigurationError for contradictions."""
     values = {_field(name): getattr(started, _field(name)) for name, limits in SETTINGS.items() if not limits.is_live}
     live = {name: row for name, row in rows.items() if SETTINGS[name].is_live}
     return _checked(dataclasses.replace(file, **values, **_values(live)))
 
 
 def text_in(config: ClusterConfig, name: str) -> str:
-    """The value of a setting in a configuration, as text."""
+    """Return the value of a setting in a configuration, as text."""
     return text_of(getattr(config, _field(name)))
 
 

@@ -1,7 +1,7 @@
-"""Declares what topology.py lists, through a channel of py-amqp.
+"""Declares the entries of topology.py, through a channel of py-amqp.
 
-Declaring is idempotent, and every node declares everything that it publishes to or reads from, again and again: so it
-does not matter who starts first, nor what was deleted meanwhile.
+Declaring is idempotent, and every node repeatedly declares all exchanges and queues that it uses. So the order of starts does not
+matter, and deleted entries come back.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ LANE_OF_KIND = {
     WRITES_KIND: CLIENT_LANE,
     READS_KIND: CLIENT_LANE,
 }
-"""Through which lane of the inbox the messages of a queue reach the loop."""
+"""Lane of the inbox for the messages of each queue."""
 
 
 def declare(channel: Any, topology: Topology, *, nowait: bool = False) -> None:
-    """Declare exchanges, queues and bindings; what is there stays.
+    """Declare exchanges, queues and bindings; existing ones stay.
 
     Raises AMQPError when the broker refuses. With ``nowait`` a refusal closes the channel a little later instead.
     """
@@ -48,8 +48,8 @@ def declare(channel: Any, topology: Topology, *, nowait: bool = False) -> None:
         try:
             _declare_queue(channel, row, nowait=nowait)
         except (PreconditionFailed, ResourceLocked):
-            # The queue is there as another version of this table declared it. An inbox holds nothing that is not repeated, so make it
-            # anew, which the broker refuses while it is somebody's. (py-amqp has opened the channel again.) Others a person must look at.
+            # Another version declared the queue. An inbox holds only repeated messages, so make it again, unless another connection
+            # owns it: the broker refuses then. (py-amqp has reopened the channel.) The other queues need a person.
             if not row.is_exclusive:
                 raise
             channel.queue_delete(queue=row.name)

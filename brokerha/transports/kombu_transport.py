@@ -6,15 +6,15 @@
 | | RabbitMQ | in-process |
 |---|---|---|
 | order within one sender and channel | kept, except across a reconnect | kept |
-| message to a node without a queue | gone; the protocol repeats | gone |
-| full queue | drops its oldest; nobody is told | drops its oldest; the sender counts it |
-| full outbox | drops its oldest, counted | there is none |
-| message of an app that was not settled | comes again, marked | comes again, marked |
-| confirmations | of what must not be lost, in a bounded window | immediate |
-| queue of a transaction | opened and filled in this order (rabbitmq/writer.py); goes with its reader | the same |
+| message to a node without a queue | lost; the protocol repeats | lost |
+| full queue | drops its oldest, unnoticed | drops its oldest; the sender counts it |
+| full outbox | drops its oldest, counted | has none |
+| unsettled message of an app | comes again, marked | comes again, marked |
+| confirmations | for messages that must not be lost, in a bounded window | immediate |
+| queue of a transaction | opened and filled in this order (rabbitmq/writer.py); removed with its reader | the same |
 
-This module turns messages into publications and arrivals into messages, and counts what it cannot use: an envelope of
-another cluster, or bytes that are none. It never looks into a message of an app.
+This module turns messages into publications and arrivals into messages, and counts unusable ones: an envelope of another cluster,
+or bytes that are no envelope. It never reads the content of an app's message.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ from brokerha.transports.topology import (
 ENVELOPE_TYPE = "application/vnd.brokerha.envelope+msgpack"
 _TRANSIENT = 1
 SMALL_BYTES = 16 * 1024
-"""Bodies of no more do not keep the protocol's own messages waiting."""
+"""Larger bodies would delay the protocol's own messages."""
 TOGETHER_BYTES = 64 * 1024
-"""Messages for the same nodes travel as one up to this size."""
+"""Messages for the same nodes are published together up to this size."""
 _LANES_OF_NODES = (SYNC_LANE, DATA_LANE)
 
 
 class KombuTransport:
-    """One node's connection to the others; see ports.Transport for what each method promises."""
+    """One node's connection to the others; see ports.Transport for the contract of each method."""
 
     def __init__(
         self,
@@ -82,7 +82,10 @@ class KombuTransport:
         master: NodeId = "",
         processes: Mapping[NodeId, Collection[NodeId]] | None = None,
     ) -> None:
-        """Start connecting; ``master`` is the one that a backup belongs to, ``processes`` those of each master that is known. Raises ConfigurationError for a URL or limits that cannot be meant; waits for no broker."""
+        """Start connecting, without waiting for a broker. Raises ConfigurationError for an impossible URL or limits.
+
+        ``master`` is that of a backup; ``processes`` are those of each known master.
+        """
         self._cluster = cluster
         self._node = node
         self._incarnation = incarnation
@@ -94,15 +97,15 @@ class KombuTransport:
         self._is_serving = role == MASTER_ROLE
         addresses = () if is_embedded(url) else parse_addresses(url)
         users = {address.user for address in addresses}
-        # What a broker would not let through is not said: with another user at another address nobody can know which one it will be.
+        # A user that the broker does not allow must not be named; with different users at the addresses the right one is unknown.
         self._user = users.pop() if len(users) == 1 else ""
         self._senders = Senders(cluster, node, self._user, processes)
         self._foreigners = Foreigners(node)
         self._heard: set[NodeId] = set()
         self._left: list[Inbound] = []
-        """What came with the last message that was taken, beyond what was asked for."""
+        """Rest of the last arrival, beyond the limit of `receive`."""
         self._kinds: dict[type[Message], tuple[str, str, dict[str, Any]]] = {}
-        """Lane, exchange and properties by kind of message, as far as any was sent."""
+        """Lane, exchange and properties by kind of message, for the kinds sent so far."""
         self._link: Link
         if addresses:
             self._link = LoopLink(addresses, node, role, self._config, self._counters, master, cluster)
@@ -110,9 +113,9 @@ class KombuTransport:
             self._link = DirectLink(url, node, role, self._config, self._counters, master, cluster)
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
-        """Queue messages for publishing; what goes to several nodes is encoded and published once, what goes to the same ones together.
+        """Queue messages for publishing. A message to several nodes is published once, messages to the same nodes together.
 
-        A node joins a publication that stands before its own only where nothing for it stands in between.
+        A node joins an earlier publication only when no message for it is in between.
         """
         now_s = time.monotonic()
         made: list[Publication] = []
@@ -139,15 +142,15 @@ class KombuTransport:
 
     @property
     def has_other_nodes(self) -> bool:
-        """Whether there is more than one address."""
+        """Whether the broker has more than one address."""
         return self._link.has_other_nodes
 
     def leave_broker_node(self, directions: Sequence[str]) -> None:
-        """Connect anew at another address, where there is one."""
+        """Reconnect at another address, if there is one."""
         self._link.leave_broker_node(directions)
 
     def receive(self, limit: int, timeout_ms: int) -> list[Inbound]:
-        """Up to ``limit`` messages, sync first; see the port."""
+        """Return up to ``limit`` messages, sync first; see the port."""
         if self._left:
             taken, self._left = self._left[:limit], self._left[limit:]
             return taken
@@ -155,7 +158,7 @@ class KombuTransport:
         while True:
             arrivals = self._link.take(limit, max(0.0, deadline_s - time.monotonic()))
             messages = [message for arrival in arrivals for message in self._messages(arrival)]
-            # What is no use to anybody must not end the wait; an empty take means woken, or out of time.
+            # Unusable messages must not end the wait; an empty take means woken, or timed out.
             if messages or not arrivals:
                 self._counters.add("received", len(messages))
                 if len(messages) > limit:
@@ -167,16 +170,16 @@ class KombuTransport:
         self._link.wake()
 
     def serve_shared(self, is_open: bool) -> None:
-        """Take writes that any master may take, or leave them to the others."""
+        """Start or stop taking writes from the queue that all masters share."""
         if is_open is not self._is_sharing:
             self._is_sharing = is_open
             self._link.serve_shared(is_open)
 
     def serve_clients(self, is_open: bool) -> None:
-        """Take writes and reads of apps, or leave them to another process of this master."""
+        """Start or stop taking writes and reads of apps; another process of this master takes them instead."""
         if is_open is not self._is_serving:
             self._is_serving = is_open
-            # What came before goes back unlooked at, as in `_messages`.
+            # Earlier messages go back unread, as in `_messages`.
             self._left = [message for message in self._left if not isinstance(message, ClientMessage)]
             self._link.serve_clients(is_open)
 
@@ -192,7 +195,7 @@ class KombuTransport:
                 self._link.leave(queue)
 
     def reply(self, replies: Sequence[ClientReply]) -> None:
-        """Queue answers to apps; one without an address is left out."""
+        """Queue answers to apps; skip those without an address."""
         now_s = time.monotonic()
         self._link.publish([_reply(each, now_s) for each in replies if each.reply_to])
 
@@ -201,18 +204,18 @@ class KombuTransport:
         self._link.settle([message.tag for message in messages])
 
     def reject(self, message: ClientMessage, reason: str) -> None:
-        """Move a message of an app to ``brokerha.rejected``; it is settled once it is confirmed there."""
+        """Move a message of an app to ``brokerha.rejected``; it is settled once that is confirmed."""
         self._counters.add("rejected")
         self._link.publish([self._rejected(message, reason)])
 
     def status(self) -> TransportStatus:
-        """State, reason, outbox and counters."""
+        """Return state, reason, outbox and counters."""
         state, problem = self._link.state()
         waiting, counts, set_aside = self._link.waiting(), self._counters.read(), self._foreigners.reasons()
         return TransportStatus(state, problem.reason, waiting, counts, set_aside, problem.remedy)
 
     def close(self, timeout_ms: int = 5000) -> None:
-        """Publish what waits, then disconnect."""
+        """Publish the waiting messages, then disconnect."""
         self._link.close(timeout_ms / 1000)
 
     def _publication(self, outgoing: Outgoing, now_s: float, encoded: bytes) -> Publication:
@@ -226,12 +229,12 @@ class KombuTransport:
         if queue:
             lane, exchange, key = TX_LANE, DEFAULT_EXCHANGE, queue
         elif kind is TxJoin:
-            # The invitation goes the same way as what it invites to, so that the queue is there when it arrives.
+            # The invitation uses the channel of its queue, so that the queue exists when it arrives.
             queue = message.queue  # type: ignore[union-attr]
         return Publication(lane, exchange, key, body, properties, None, now_s, queue)
 
     def _label(self, kind: type[Message]) -> tuple[str, str, dict[str, Any]]:
-        """Lane, exchange and properties of all messages of a kind."""
+        """Return lane, exchange and properties of all messages of a kind."""
         properties = {"content_type": ENVELOPE_TYPE, "delivery_mode": _TRANSIENT, "type": kind.__name__}
         if self._user:
             properties["user_id"] = self._user
@@ -260,7 +263,7 @@ class KombuTransport:
         return rejected(self._node, message.body, properties, came, reason, now_ms, now_s, message.tag)
 
     def _set_aside(self, arrival: Arrival, word: str, reason: str) -> None:
-        """Count a message between nodes that is of no use, and keep some of its kind for a person to look at."""
+        """Count an unusable message between nodes, and keep some of its kind for a person."""
         self._counters.add(word)
         now_s = time.monotonic()
         if self._sparing.is_kept(word, now_s):
@@ -273,7 +276,7 @@ class KombuTransport:
         if arrival.lane == ABSENCE_LANE:
             return (Absence(arrival.routing_key),)
         if arrival.lane == CLIENT_LANE:
-            # What came before the door was closed goes back unlooked at.
+            # Messages from before the door was closed go back unread.
             return (_client_message(arrival),) if self._is_serving else ()
         try:
             envelopes = decode_envelopes(arrival.body)
@@ -300,7 +303,7 @@ class KombuTransport:
 
 
 def _together(made: Sequence[Publication]) -> list[Publication]:
-    """Put one after the other what goes the same way to the same nodes, with nothing in between."""
+    """Join adjacent publications that go the same way to the same nodes."""
     kept: list[Publication] = []
     way: tuple[str, str, str, tuple[str, ...]] | None = None
     count = 0

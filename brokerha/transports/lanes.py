@@ -1,13 +1,13 @@
-"""What waits between a node and its broker, and what it waits in.
+"""Messages that wait between a node and its broker, and their containers.
 
-Publications on their way out and arrivals on their way in are bytes with a label, before encoding ends and after
-decoding begins: what talks to a broker moves them and looks at nothing but the label.
+Publications on their way out and arrivals on their way in are labelled bytes, after encoding and before decoding. The code that
+talks to a broker moves them, and reads only the label.
 
     Outgoing, ClientReply, … ─ kombu_transport.py ─> Publication ─ Outbox ─> broker, until confirmed: Unconfirmed
     broker ─ Inbox ─> Arrival ─ kombu_transport.py ─> Envelope, ClientMessage, until settled: Unsettled
 
-A **lane** is a kind of traffic with its own limit; lanes are listed in the order in which they are served, so that the
-small messages of the protocol never wait for bulk.
+A **lane** is a kind of traffic with its own limit. The lanes are listed in the order of service, so that the protocol's small
+messages never wait for bulk.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ DATA_LANE = "data"
 CLIENT_LANE = "client"
 REPLY_LANE = "reply"
 BULK_LANE = "bulk"
-"""Pieces of whole copies: large, asked for again when they are lost, and never in the way of anything else."""
+"""Pieces of whole copies: large, requested again when lost, and served last."""
 FIRM_LANE = "firm"
-"""Repeated until the broker has confirmed them: rejected messages, changes."""
+"""Rejected messages and changes: repeated until the broker has confirmed them."""
 TX_LANE = "tx"
-"""Queues of transactions and what travels through them: on channels of its own, because making a queue takes time."""
+"""Queues of transactions and their messages: on their own channels, because making a queue takes time."""
 
 ABSENCE_LANE = "absence"
-"""No message: the broker's answer that the inbox of a master is gone, whose id is the routing key."""
+"""Not a message: the broker's answer that the inbox of a master is gone; the routing key is the master's id."""
 
 ARRIVAL_LANES = (ABSENCE_LANE, SYNC_LANE, TX_LANE, DATA_LANE, CLIENT_LANE)
 PUBLICATION_LANES = (SYNC_LANE, TX_LANE, FIRM_LANE, REPLY_LANE, DATA_LANE, BULK_LANE)
 PLAIN_LANES = (SYNC_LANE, REPLY_LANE, DATA_LANE)
-"""Published without a confirmation: what is lost is asked for again by the node that misses it."""
+"""Published without a confirmation: a node that misses a lost message asks for it again."""
 
 
 class ClientTag(NamedTuple):
     """Handle of an unsettled message of an app."""
 
     generation: int
-    """Number of the connection it came through; on another one its delivery tag means nothing."""
+    """Number of its connection; on another connection the delivery tag has no meaning."""
     delivery_tag: int
 
 
 class Arrival(NamedTuple):
-    """A message that was delivered to this node."""
+    """A message delivered to this node."""
 
     lane: str
     tag: ClientTag
@@ -62,7 +62,7 @@ class Arrival(NamedTuple):
 
 @dataclass(slots=True)
 class Publication:
-    """A message to be published; its label decides what happens when that fails."""
+    """A message to publish; its label decides the handling of a failure."""
 
     lane: str
     exchange: str
@@ -70,24 +70,24 @@ class Publication:
     body: bytes
     properties: dict[str, Any] = field(default_factory=dict)
     settles: ClientTag | None = None
-    """Message of an app that is settled once this publication is confirmed."""
+    """Message of an app to settle once this publication is confirmed."""
     queued_s: float = 0.0
-    """Monotonic time at which it was queued."""
+    """Monotonic time of queuing."""
     tx_queue: str = ""
-    """Queue of the transaction that it is about: it stays in order with all else about that queue."""
+    """Queue of the transaction that it belongs to; order is kept among all publications of that queue."""
     opens: bool = False
-    """That queue is to be made; nothing is published."""
+    """Make that queue; publish nothing."""
     also: tuple[str, ...] = ()
-    """Further routing keys of a message between nodes: the broker makes the copies."""
+    """Further routing keys of a message between nodes; the broker makes the copies."""
 
 
 def absence_of(master: str) -> Arrival:
-    """What arrives when a master's inbox is gone."""
+    """Return the arrival for a master whose inbox is gone."""
     return Arrival(ABSENCE_LANE, ClientTag(0, 0), b"", {}, "", False, master)
 
 
 def arrival_of(raw: Any, lane: str, generation: int) -> Arrival:
-    """Label a message as py-amqp delivered it."""
+    """Label a message from py-amqp."""
     info = raw.delivery_info
     tag = ClientTag(generation, info["delivery_tag"])
     # py-amqp gives an empty str for an empty body.
@@ -96,32 +96,32 @@ def arrival_of(raw: Any, lane: str, generation: int) -> Arrival:
 
 
 class Counters:
-    """Monotone counts by name; callable from any thread."""
+    """Monotone counts by name; any thread can use them."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._counts: Counter[str] = Counter()
 
     def add(self, name: str, count: int = 1) -> None:
-        """Count ``count`` more."""
+        """Add ``count``."""
         if count:
             with self._lock:
                 self._counts[name] += count
 
     def read(self) -> dict[str, int]:
-        """A copy of all counts."""
+        """Return a copy of all counts."""
         with self._lock:
             return dict(self._counts)
 
 
 class Inbox:
-    """What has arrived and was not taken yet: sync before events of transactions before data before messages of apps.
+    """Arrivals that were not taken yet, in the order of service: sync, transactions, data, apps.
 
         reader ── put ──> [sync][tx][data][client] ── take ──> loop
 
-    Invariants: a lane over its limit asks the reader to withhold acknowledgements (`has_room`), so that prefetch stops the broker; it asks
-    again in each turn. The inbox is over its limits by what was prefetched, and by no more. Callable from any thread.
-    ``limits`` names the lanes that have one; the others are bounded by prefetch.
+    Invariants: for a lane over its limit the reader withholds acknowledgements (`has_room`, asked in each turn), so that the
+    prefetch limit stops the broker. The excess over the limits is at most the prefetched messages. Any thread can use it. Lanes
+    without an entry in ``limits`` are bounded by prefetch.
     """
 
     def __init__(self, limits: Mapping[str, LaneLimit]) -> None:
@@ -138,7 +138,7 @@ class Inbox:
                 self._size_bytes[arrival.lane] += len(arrival.body)
 
     def take(self, limit: int) -> list[Arrival]:
-        """Up to ``limit`` arrivals, in the order of the lanes."""
+        """Return up to ``limit`` arrivals, in the order of the lanes."""
         taken: list[Arrival] = []
         with self._lock:
             for name, lane in self._lanes.items():
@@ -149,16 +149,16 @@ class Inbox:
         return taken
 
     def __len__(self) -> int:
-        """How many arrivals wait."""
+        """Return the number of waiting arrivals."""
         return sum(map(len, self._lanes.values()))
 
     def has_room(self, lane: str) -> bool:
-        """Whether what arrived in the lane may be acknowledged."""
+        """Tell whether arrivals of the lane can be acknowledged."""
         limit = self._limits.get(lane)
         return limit is None or (len(self._lanes[lane]) < limit.messages and self._size_bytes[lane] < limit.size_bytes)
 
     def drop_clients_before(self, generation: int) -> None:
-        """Drop messages of apps that came through older connections: the broker delivers them again."""
+        """Drop messages of apps from older connections: the broker delivers them again."""
         with self._lock:
             kept = [a for a in self._lanes[CLIENT_LANE] if a.tag.generation >= generation]
             self._lanes[CLIENT_LANE] = deque(kept)
@@ -198,14 +198,14 @@ class _Lane:
 
 
 class Outbox:
-    """What waits to be published: one bounded lane for each kind of traffic, the protocol's small messages first.
+    """Publications that wait: one bounded lane for each kind of traffic, the protocol's small messages first.
 
         loop ── put ──> [sync][reply][data] ── take ──> writer: plain channel
                         [firm][bulk]        ── take ──> writer: confirming channel
                         [tx]                ── take ──> writer: channels of transactions
 
-    Invariants: `put` never blocks; a full lane drops its oldest publication, and says so, because what is newest is worth
-    most to a protocol that repeats itself; the order within a lane is kept. Callable from any thread.
+    Invariants: `put` never blocks. A full lane drops its oldest publication, and reports that, because the protocol repeats itself
+    and needs the newest most. The order within a lane is kept. Any thread can use it.
     ``limits`` has one entry for each of `PUBLICATION_LANES`.
     """
 
@@ -215,21 +215,21 @@ class Outbox:
         self._count = 0
 
     def put(self, publications: Sequence[Publication]) -> int:
-        """Add publications at the ends of their lanes; return how many older ones were dropped."""
+        """Append publications to their lanes; return the number of older ones dropped."""
         with self._lock:
             dropped = sum([self._lanes[publication.lane].put(publication) for publication in publications])
             self._count += len(publications) - dropped
             return dropped
 
     def put_back(self, publications: Sequence[Publication]) -> None:
-        """Return publications to the heads of their lanes, in their order; used for what must be repeated."""
+        """Return publications to the heads of their lanes, in order; for publications that must be repeated."""
         with self._lock:
             for publication in reversed(publications):
                 self._lanes[publication.lane].put_first(publication)
             self._count += len(publications)
 
     def take(self, lanes: Iterable[str], most_messages: int, most_bytes: int) -> list[Publication]:
-        """Remove publications of these lanes, one lane after the other; at least one if the limits are above zero."""
+        """Remove and return publications of these lanes, one lane after another; at least one if the limits are above zero."""
         taken: list[Publication] = []
         with self._lock:
             for name in lanes:
@@ -241,11 +241,11 @@ class Outbox:
         return taken
 
     def has_any(self, lanes: Iterable[str]) -> bool:
-        """Whether something waits in one of these lanes."""
+        """Tell whether a publication waits in one of these lanes."""
         return any(self._lanes[name].waiting for name in lanes)
 
     def drop_older(self, lane: str, than_s: float) -> int:
-        """Drop what was queued in a lane before the monotonic time ``than_s``; return how many."""
+        """Drop publications of a lane queued before the monotonic time ``than_s``; return their number."""
         dropped = 0
         with self._lock:
             waiting = self._lanes[lane].waiting
@@ -256,19 +256,18 @@ class Outbox:
         return dropped
 
     def __len__(self) -> int:
-        """How many publications wait."""
+        """Return the number of waiting publications."""
         return self._count
 
 
 class Unconfirmed:
-    """The window of a publishing channel: what was published and not confirmed yet.
+    """The window of a publishing channel: published, unconfirmed publications.
 
-    RabbitMQ numbers the publications of a confirming channel from 1 and answers with ack or nack of one number, or of all
-    numbers up to one. An unroutable message is returned before it is confirmed.
+    RabbitMQ numbers the publications of a confirming channel from 1. It answers with ack or nack for one number, or for all numbers
+    up to one. An unroutable message is returned before it is confirmed.
 
-    Invariants: the window is bounded by messages and by bytes; it lets one message through until the first confirmation
-    has come, because a broker that is out of memory says so only in answer to a publication; it belongs to one thread, and is made
-    anew with its channel.
+    Invariants: the window is bounded by messages and by bytes. It allows one message until the first confirmation, because a broker
+    without memory reports that only in answer to a publication. It belongs to one thread, and a new channel gets a new one.
     """
 
     def __init__(self, most_messages: int, most_bytes: int, most_bulk_bytes: int) -> None:
@@ -280,26 +279,26 @@ class Unconfirmed:
         self._size_bytes = 0
         self._proven = False
         self._waiting: dict[int, Publication] = {}
-        """By number, in the order of numbers."""
+        """By number, ascending."""
         self.oldest_since_s = 0.0
-        """Since when the oldest one has been waiting, or the last one was confirmed."""
+        """Time when the oldest one was published, or the last one was confirmed."""
 
     def __len__(self) -> int:
-        """How many are not confirmed."""
+        """Return the number of unconfirmed publications."""
         return len(self._waiting)
 
     @property
     def size_bytes(self) -> int:
-        """Size of what is not confirmed."""
+        """Size of the unconfirmed publications."""
         return self._size_bytes
 
     def room(self) -> tuple[int, int, int]:
-        """How many more messages, bytes, and bytes of bulk may be published now."""
+        """Return how many messages, bytes, and bytes of bulk can be published now."""
         most = self._most_messages if self._proven else 1
         return most - len(self._waiting), self._most_bytes - self._size_bytes, self._most_bulk_bytes - self._bulk_bytes
 
     def add(self, publication: Publication, now_s: float) -> None:
-        """Note a publication that is handed to the channel now."""
+        """Note a publication on the channel."""
         if not self._waiting:
             self.oldest_since_s = now_s
         self._last_number += 1
@@ -309,7 +308,7 @@ class Unconfirmed:
             self._bulk_bytes += len(publication.body)
 
     def confirm(self, number: int, *, multiple: bool, now_s: float) -> list[Publication]:
-        """Remove and return what the broker answered for."""
+        """Remove and return the publications that the broker answered."""
         self._proven = True
         self.oldest_since_s = now_s
         if multiple:
@@ -326,15 +325,15 @@ class Unconfirmed:
         return confirmed
 
     def all(self) -> list[Publication]:
-        """What the broker has not answered for, oldest first."""
+        """Return the unconfirmed publications, oldest first."""
         return list(self._waiting.values())
 
 
 class Unsettled:
-    """Delivery tags of messages of apps, from delivery until they are settled: as few acknowledgements as possible.
+    """Delivery tags of messages of apps, from delivery until they are settled, with as few acknowledgements as possible.
 
-    AMQP can acknowledge one delivery, or all up to one. Apps' messages are settled in groups, mostly in the order in
-    which they came, but a slow read may hold one back; it must not hold back the others, or prefetch would stop the node.
+    AMQP can acknowledge one delivery, or all up to one. Apps' messages are settled in groups, mostly in order, but a slow read can
+    delay one. It must not delay the others, or the prefetch limit would stop the node.
 
     >>> tags = Unsettled()
     >>> for tag in (1, 2, 3, 4, 5):
@@ -346,18 +345,18 @@ class Unsettled:
     >>> tags.settle([3])
     []
 
-    Invariants: a tag is acknowledged once, also when it is settled twice; a tag that was never delivered is ignored.
+    Invariants: a tag is acknowledged once, even when it is settled twice; an unknown tag is ignored.
 
-    Of one channel; made anew with it, used by one thread.
+    Belongs to one channel and one thread; a new channel gets a new one.
     """
 
     def __init__(self) -> None:
         self._order: deque[int] = deque()
-        """Delivered tags, ascending, from the oldest that is not settled on."""
+        """Delivered tags, ascending, from the oldest unsettled one on."""
         self._open: set[int] = set()
 
     def __len__(self) -> int:
-        """How many are not settled."""
+        """Return the number of unsettled messages."""
         return len(self._open)
 
     def deliver(self, tag: int) -> None:

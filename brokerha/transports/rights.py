@@ -1,21 +1,21 @@
-r"""The least rights that each user of a broker needs, as the patterns that RabbitMQ takes, and the names of these users.
+r"""The least rights of each user of a broker, as RabbitMQ's patterns, and the names of these users.
 
-    Rights.configure     what it declares and deletes: its own queues, exchanges, queues of its transactions
-    Rights.write         what it publishes to, and queues that it binds
-    Rights.read          what it consumes, and exchanges that it binds queues to
+    Rights.configure     names that the user declares and deletes: its own queues, exchanges, queues of its transactions
+    Rights.write         names that it publishes to, and queues that it binds
+    Rights.read          names that it consumes, and exchanges that it binds queues to
 
-Patterns match whole names. A process of a master may take over, so each of them has the rights of the master. Queues of
-transactions are the master's: each begins with its name. The rights by routing key (`TopicRights`) are about the one
-exchange of kind topic, and must be given to every user: where RabbitMQ has none, it allows everything.
+Patterns match whole names. Every process of a master can take over, so each has the rights of the master. Queues of transactions
+are the master's: each begins with its name. The rights by routing key (`TopicRights`) are for the only exchange of kind topic.
+Every user must have them: without any, RabbitMQ allows everything.
 
-| who | may |
+| user | allowed |
 |---|---|
 | process of a master | declare and read its inboxes, the queues of apps, its stream and its queues of transactions; publish everywhere |
 | worker | declare and read its own inboxes; publish to nodes |
 | app, role ``write`` | publish writes and reads; answers come to it without any right |
 | app, role ``follow`` | declare queues that begin with its name, bind them to the changes, read the logs |
 | app, roles ``monitor`` and ``admin`` | look at the dashboard; do everything |
-| link | fetch for another broker what nodes here sent to nodes there |
+| link | fetch messages from nodes here to nodes at another broker |
 
 >>> rights_of("w1", "worker").read.replace(chr(92), "")
 '^(brokerha.(sync|data|rejected)|brokerha.w1.(sync|data)|brokerha.cluster)$'
@@ -33,12 +33,12 @@ from brokerha.model.wire.tx_queues import TX_QUEUE_PREFIX
 WORKER_ROLE: Final = "worker"
 WRITE, FOLLOW, MONITOR, ADMIN = "write", "follow", "monitor", "admin"
 APP_ROLES: Final = (WRITE, FOLLOW, MONITOR, ADMIN)
-"""What an app, or a person, may be."""
+"""Roles of an app or of a person."""
 _DECLARED = r"brokerha\.(cluster|sync|data|writes|reads|rejected|changes)"
 _EXCHANGES = r"brokerha\.(sync|data|writes|reads|rejected|changes)"
 _BOUND = r"brokerha\.(sync|data|writes|reads|rejected)"
 _CLUSTER, _OF_CLUSTER = r"brokerha\.cluster", r"brokerha\.cluster\..*"
-"""To make the exchange that says whose the virtual host is takes the right to read it and to write to its alternate exchange."""
+"""Making the exchange that names the owner needs the rights to read it and to write to its alternate exchange."""
 _DEFAULT_EXCHANGE = r"amq\.default"
 _CHANGES = r"^(graph|table|queue|repository|control|other|log)\."
 _LINK = r"federation: brokerha\.(sync|data) -> .*"
@@ -47,7 +47,7 @@ NOTHING: Final = "^$"
 
 
 class Rights(NamedTuple):
-    """Three patterns, as ``rabbitmqctl set_permissions`` and a definitions file have them."""
+    """Three patterns, as in ``rabbitmqctl set_permissions`` and in a definitions file."""
 
     configure: str
     write: str
@@ -62,7 +62,7 @@ class TopicRights(NamedTuple):
 
 
 def user_of(cluster: str, name: str) -> str:
-    """Name of a user in the broker: users are common to all clusters of a broker, so each has the cluster's name before it.
+    """Return the name of a user in the broker, with the cluster's name in front, because all clusters of a broker share its users.
 
     >>> user_of("orders", "m1")
     'orders.m1'
@@ -71,7 +71,7 @@ def user_of(cluster: str, name: str) -> str:
 
 
 def rights_of(process: NodeId, role: str, master: NodeId = "") -> Rights:
-    """Rights of a worker, of a master, or of one process of a master (``master`` names it; itself without)."""
+    """Return the rights of a worker, of a master, or of one process of a master (``master``; by default the process itself)."""
     own = rf"brokerha\.{re.escape(process)}\.(sync|data)"
     rejected = r"brokerha\.rejected"
     if role == WORKER_ROLE:
@@ -89,12 +89,12 @@ def rights_of(process: NodeId, role: str, master: NodeId = "") -> Rights:
 
 
 def topic_rights_of(role: str) -> TopicRights:
-    """Keys of changes that a node publishes: only processes of masters do."""
+    """Return the keys of changes that a node publishes; only processes of masters do so."""
     return TopicRights() if role == WORKER_ROLE else TopicRights(write=_CHANGES)
 
 
 def app_rights(roles: Iterable[str] = (WRITE,), user: str = "") -> Rights:
-    """Rights of an app with these roles; ``user`` is its name, with which queues of role ``follow`` begin."""
+    """Return the rights of an app with these roles; ``user`` is the name prefix of the queues of role ``follow``."""
     roles = set(roles)
     if ADMIN in roles:
         return Rights(EVERYTHING, EVERYTHING, EVERYTHING)
@@ -105,7 +105,7 @@ def app_rights(roles: Iterable[str] = (WRITE,), user: str = "") -> Rights:
 
 
 def app_topic_rights(roles: Iterable[str]) -> TopicRights:
-    """Which changes an app may publish (none) and bind to."""
+    """Return the changes that an app can publish (none) and bind to."""
     roles = set(roles)
     if ADMIN in roles:
         return TopicRights(EVERYTHING, EVERYTHING)
@@ -113,7 +113,7 @@ def app_topic_rights(roles: Iterable[str]) -> TopicRights:
 
 
 def link_rights() -> Rights:
-    """Rights that the broker of another site needs here: its plugin keeps a queue and an exchange of its own here."""
+    """Return the rights of another site's broker here: its plugin has its own queue and exchange here."""
     return Rights(_whole(_LINK), _whole(_LINK), _whole(_LINK, r"brokerha\.(sync|data)"))
 
 

@@ -1,9 +1,9 @@
-"""Every name and every argument that brokerha has in a broker, and the only file that spells them, but for queues of
-transactions, which a core names too (model/wire/tx_queues.py).
+"""Every name and every argument that brokerha has in a broker; only this file spells them, except that a core also names queues of
+transactions (model/wire/tx_queues.py).
 
-Somebody who reads the RabbitMQ dashboard should understand the cluster from these names alone:
+A reader of the RabbitMQ dashboard should understand the cluster from these names alone:
 
-    exchange            kind    key            queue                    what travels through it
+    exchange            kind    key            queue                    messages in it
     brokerha.sync       direct  node id        brokerha.<node>.sync     small messages of the protocols
     brokerha.data       direct  node id        brokerha.<node>.data     bodies, effects, reads between nodes
     brokerha.writes     direct  any            brokerha.writes.any      writes of apps, taken by any master
@@ -12,20 +12,19 @@ Somebody who reads the RabbitMQ dashboard should understand the cluster from the
                                 master's id    brokerha.<master>.reads
     brokerha.rejected   fanout  -              brokerha.rejected        poison messages, with the reason as header
     brokerha.changes    topic   store.name.kind   (queues of apps)      committed effects, for followers outside
-    brokerha.cluster    fanout  -              -                        nothing: its argument says whose the virtual host is
+    brokerha.cluster    fanout  -              -                        none: its argument names the owner of the virtual host
     -                   -       -              brokerha.<node>.log      stream of committed effects, in LSN order
     (default)           -       name of queue  brokerha.tx.<master>.<transaction id>.<backup>
                                                                         events of one open transaction for one backup
 
-Invariants: every queue is bounded. An inbox belongs to the connection that reads it and goes with it (exclusive): so a node that comes
-back through another node of a cluster of brokers has its inbox there at once, and a second process under its id is refused. It drops
-its oldest messages, because the protocol repeats what matters and what is old is of no use. All else is durable; queues of writes and
-reads refuse when they are full, so that the publisher learns of it.
-A queue of a transaction is never bound (bindings make queues that come and go slow), and goes with the backup that reads it (auto-delete);
-one that was never read is deleted by the broker after `TX_QUEUE_EXPIRES_MS`: whatever dies, none stays behind.
-Arguments of a queue that exists cannot be changed: RabbitMQ refuses another declaration.
+Invariants: every queue is bounded. An inbox belongs to the connection that reads it and is removed with it (exclusive). So a node
+that reconnects through another node of a cluster of brokers has its inbox at once, and a second process under its id is refused. A
+full inbox drops its oldest messages, because the protocol repeats what matters. All else is durable. Full queues of writes and
+reads refuse, so that the publisher notices. A queue of a transaction is never bound (bindings make short-lived queues slow), and is
+removed with the backup that reads it (auto-delete). The broker deletes a queue that was never read after `TX_QUEUE_EXPIRES_MS`, so
+that none stays after a crash. Arguments of an existing queue cannot be changed: RabbitMQ refuses a different declaration.
 
-What a node declares is made from `topology_of`, and so can be a definitions.json with least rights per node.
+`topology_of` gives the declarations of a node, and can also give a definitions.json with the least rights of each node.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ CLUSTER_EXCHANGE = "brokerha.cluster"
 DEFAULT_EXCHANGE = ""
 """Routes by the name of the queue; answers to apps go this way."""
 REPLY_ADDRESS = "amq.rabbitmq.reply-to"
-"""RabbitMQ's direct reply-to: what comes there goes to who asked, without a queue."""
+"""RabbitMQ's direct reply-to: a message to it goes to the asking app, without a queue."""
 
 ANY_MASTER = "any"
-"""Routing key of writes and reads that any master may take."""
+"""Routing key of writes and reads for any master."""
 
 MASTER_ROLE = "master"
 """Takes writes and reads of apps."""
@@ -60,24 +59,24 @@ REASON_HEADER = "brokerha-reason"
 MEBIBYTE = 1024 * 1024
 SYNC_QUEUE_BYTES = 32 * MEBIBYTE
 SYNC_MESSAGE_TTL_MS = 10_000
-"""A post is repeated each round: an older one is only work for the node that comes back."""
+"""A post is repeated each round: older ones only cost a returning node time."""
 DATA_QUEUE_BYTES = 256 * MEBIBYTE
 DATA_MESSAGE_TTL_MS = 60_000
-"""Bodies and effects are fetched again where they are missing, after much less than this."""
+"""Missing bodies and effects are fetched again much earlier than this."""
 WRITES_QUEUE_BYTES = 256 * MEBIBYTE
 READS_QUEUE_BYTES = 64 * MEBIBYTE
 REJECTED_QUEUE_BYTES = 64 * MEBIBYTE
 CLASSIC = "classic"
 QUORUM = "quorum"
-"""Type of the queues of apps: on one node of the broker, or replicated on several by agreement of most of them."""
+"""Type of the queues of apps: on one node of the broker, or replicated on several by majority agreement."""
 DELIVERY_LIMIT = 1_000_000_000
 TX_QUEUE_BYTES = 32 * MEBIBYTE
-"""Above the largest transaction, sent again once or twice because its backup was slow."""
+"""Above the largest transaction, sent again once or twice for a slow backup."""
 TX_QUEUE_EXPIRES_MS = 10_000
-"""After so long without a reader none is expected any more; one that comes nevertheless makes it anew."""
+"""Time without a reader after which none is expected; a late reader declares the queue again."""
 LOG_STREAM_BYTES = 20 * 1024 * MEBIBYTE
 LOG_SEGMENT_BYTES = 100 * 1000 * 1000
-"""A stream is trimmed by whole segments, so its segments must be small against its limit."""
+"""A stream is trimmed by whole segments, so a segment must be much smaller than its limit."""
 
 
 SYNC_KIND = "sync"
@@ -87,7 +86,7 @@ READS_KIND = "reads"
 REJECTED_KIND = "rejected"
 TX_KIND = "tx"
 INBOX_KINDS = frozenset({SYNC_KIND, DATA_KIND})
-"""Queues that hold nothing that is not repeated."""
+"""Queues that hold only repeated messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +105,15 @@ class QueueRow:
 
     name: str
     kind: str
-    """What it is for: one of the ``_KIND`` words."""
+    """Purpose: one of the ``_KIND`` words."""
     exchange: str
-    """Exchange that it is bound to; empty when it is reached by its name only."""
+    """Exchange that it is bound to; empty when it is reached only by its name."""
     key: str
     arguments: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether it belongs to the connection that declared it: nobody else reads, deletes or purges it."""
+        """Whether it belongs to the connection that declared it: no other can read, delete or purge it."""
         return self.kind in INBOX_KINDS
 
     @property
@@ -124,39 +123,39 @@ class QueueRow:
 
     @property
     def is_shared_writes(self) -> bool:
-        """Whether it holds writes that any master may take."""
+        """Whether it holds writes for any master."""
         return self.kind == WRITES_KIND and self.key == ANY_MASTER
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What one node declares, in this order: exchanges, then queues with their bindings."""
+    """Declarations of one node, in this order: exchanges, then queues with their bindings."""
 
     exchanges: tuple[ExchangeRow, ...]
     queues: tuple[QueueRow, ...]
 
     def queues_to_consume(self) -> tuple[QueueRow, ...]:
-        """The queues that the node itself reads, those of apps as long as it serves them."""
+        """Return the queues that the node itself reads; those of apps only while it serves them."""
         return tuple(row for row in self.queues if row.kind != REJECTED_KIND)
 
     def inboxes(self) -> tuple[QueueRow, ...]:
-        """The queues for messages of other nodes, which are always read."""
+        """Return the queues for messages of other nodes, which are always read."""
         return tuple(row for row in self.queues if row.kind in INBOX_KINDS)
 
     def queues_of_apps(self) -> tuple[QueueRow, ...]:
-        """The queues of writes and reads."""
+        """Return the queues of writes and reads."""
         return tuple(row for row in self.queues if row.is_of_apps)
 
     def to_hear(self) -> Topology:
-        """What must be there before the node hears others."""
+        """Return the declarations needed before the node hears others."""
         return Topology(self.exchanges, self.inboxes())
 
     def to_serve(self) -> Topology:
-        """What must be there before the node takes messages of apps, beside the exchanges."""
+        """Return the declarations, besides exchanges, needed before the node takes messages of apps."""
         return Topology((), self.queues_of_apps())
 
     def to_publish(self) -> Topology:
-        """What must be there before the node publishes: the rest is declared by its reader."""
+        """Return the declarations needed before the node publishes: readers declare the rest."""
         return Topology(self.exchanges, tuple(row for row in self.queues if row.kind == REJECTED_KIND))
 
 
@@ -168,19 +167,19 @@ EXCHANGES = (
     ExchangeRow(REJECTED_EXCHANGE, "fanout"),
     ExchangeRow(CHANGES_EXCHANGE, "topic"),
 )
-"""All exchanges that messages go through; every node declares all of them, whatever it publishes to."""
+"""All exchanges for messages; every node declares all of them, whichever it uses."""
 
 
 def exchanges_of(cluster: str) -> tuple[ExchangeRow, ...]:
-    """What every node of a cluster declares; the first is refused where another cluster has the virtual host, before anything is changed.
+    """Return the exchanges that every node of a cluster declares; the first is refused at another cluster's virtual host.
 
-    The alternate exchange is the one argument of an exchange that RabbitMQ compares. Nothing is published here, and there is none of this name.
+    RabbitMQ compares only this argument of an exchange. Nothing is published here, and no exchange has the alternate name.
     """
     return ExchangeRow(CLUSTER_EXCHANGE, "fanout", {"alternate-exchange": f"{CLUSTER_EXCHANGE}.{cluster}"}), *EXCHANGES
 
 
 def foreign_problem(refusal: str, place: str) -> str:
-    """What is wrong where the broker refused to declare something because the virtual host is another cluster's; empty where it was for something else.
+    """Return the problem when the broker refused a declaration because another cluster has the virtual host; else an empty string.
 
     >>> foreign_problem("received 'brokerha.cluster.shop' but current is 'brokerha.cluster.orders'", "the virtual host 'a'")
     "the virtual host 'a' belongs to the cluster orders, and this is shop"
@@ -190,60 +189,60 @@ def foreign_problem(refusal: str, place: str) -> str:
 
 
 def sync_queue(node: NodeId) -> str:
-    """Inbox of a node for the small messages of the protocol."""
+    """Return the name of a node's inbox for the small messages of the protocol."""
     return f"brokerha.{node}.sync"
 
 
 def data_queue(node: NodeId) -> str:
-    """Inbox of a node for bodies, effects and reads."""
+    """Return the name of a node's inbox for bodies, effects and reads."""
     return f"brokerha.{node}.data"
 
 
 def writes_queue(node: NodeId) -> str:
-    """Writes of apps that asked for this master."""
+    """Return the name of the queue of writes for this master."""
     return f"brokerha.{node}.writes"
 
 
 def reads_queue(node: NodeId) -> str:
-    """Reads of apps that asked for this master."""
+    """Return the name of the queue of reads for this master."""
     return f"brokerha.{node}.reads"
 
 
 def any_writes_queue() -> str:
-    """Writes of apps for whichever master is free first."""
+    """Return the name of the queue of writes for any master."""
     return "brokerha.writes.any"
 
 
 def any_reads_queue() -> str:
-    """Reads of apps for whichever master is free first."""
+    """Return the name of the queue of reads for any master."""
     return "brokerha.reads.any"
 
 
 def rejected_queue() -> str:
-    """Messages that no node could make sense of; people look into it, no program does."""
+    """Return the name of the queue of messages that no node could use; people look into it, no program does."""
     return "brokerha.rejected"
 
 
 def log_stream(node: NodeId) -> str:
-    """Stream of the effects that a master committed."""
+    """Return the name of the stream of the effects that a master committed."""
     return f"brokerha.{node}.log"
 
 
 def connection_name(node: NodeId, role: str, direction: str) -> str:
-    """Name of a connection in the dashboard; ``direction`` is ``in``, ``out`` or ``log``."""
+    """Return the name of a connection in the dashboard; ``direction`` is ``in``, ``out`` or ``log``."""
     return f"{node} {role} {direction}"
 
 
 def consumer_tag(node: NodeId, queue: str) -> str:
-    """Tag of a consumer in the dashboard."""
+    """Return the tag of a consumer in the dashboard."""
     return f"{node} reads {queue}"
 
 
 def consumer_arguments(row: QueueRow, now_s: float) -> dict[str, Any]:
-    """Arguments of a consumer that begins at this time, in seconds since 1970.
+    """Return the arguments of a consumer that begins at this time, in seconds since 1970.
 
-    The reader that began last comes first where a queue belongs to one master: only the process that acts for it reads there,
-    and one that is frozen, or cut off, and has not noticed that another acts in its stead.
+    At a queue of one master the newest reader has priority. Only the acting process reads there, and possibly a former one that is
+    frozen or cut off and does not know its successor.
     """
     if not row.is_of_apps or row.key == ANY_MASTER:
         return {}
@@ -251,9 +250,9 @@ def consumer_arguments(row: QueueRow, now_s: float) -> dict[str, Any]:
 
 
 def topology_of(node: NodeId, role: str, master: NodeId = "", queue_type: str = CLASSIC, cluster: str = "") -> Topology:
-    """What a node of this role declares; ``master`` is the one that a backup belongs to, ``queue_type`` that of what is not an inbox.
+    """Return the declarations of a node with this role; ``master`` is that of a backup, ``queue_type`` the type of all but inboxes.
 
-    Without ``cluster`` it does not say whose the virtual host is.
+    Without ``cluster`` they do not name the owner of the virtual host.
     """
     queues = [
         _inbox(sync_queue(node), SYNC_KIND, SYNC_EXCHANGE, node, SYNC_QUEUE_BYTES, SYNC_MESSAGE_TTL_MS),
@@ -281,9 +280,9 @@ def topology_of(node: NodeId, role: str, master: NodeId = "", queue_type: str = 
 
 
 def tx_queue_row(name: str, expires_ms: int = TX_QUEUE_EXPIRES_MS) -> QueueRow:
-    """The queue of a transaction, declared by the primary when the transaction opens."""
+    """Return the queue of a transaction, which the primary declares when the transaction opens."""
     arguments = {
-        # A virtual host may make quorum queues by default: they are not made for coming and going.
+        # The default of the virtual host can be quorum queues, which are slow to make and remove.
         "x-queue-type": "classic",
         "x-max-length-bytes": TX_QUEUE_BYTES,
         "x-overflow": "reject-publish",
@@ -293,7 +292,7 @@ def tx_queue_row(name: str, expires_ms: int = TX_QUEUE_EXPIRES_MS) -> QueueRow:
 
 
 def log_stream_row(node: NodeId) -> QueueRow:
-    """The stream of a master, declared by it alone, when its log_stream connects."""
+    """Return the stream of a master; only the master declares it, when its log_stream connects."""
     arguments = {
         "x-queue-type": "stream",
         "x-max-length-bytes": LOG_STREAM_BYTES,
@@ -304,7 +303,7 @@ def log_stream_row(node: NodeId) -> QueueRow:
 
 def _inbox(name: str, kind: str, exchange: str, key: str, limit_bytes: int, ttl_ms: int) -> QueueRow:
     arguments = {
-        # A virtual host may make quorum queues by default, which cannot be exclusive.
+        # The default of the virtual host can be quorum queues, which cannot be exclusive.
         "x-queue-type": "classic",
         "x-max-length-bytes": limit_bytes,
         "x-overflow": "drop-head",
@@ -316,6 +315,6 @@ def _inbox(name: str, kind: str, exchange: str, key: str, limit_bytes: int, ttl_
 def _bounded(queue_type: str, limit_bytes: int, overflow: str) -> dict[str, Any]:
     arguments: dict[str, Any] = {"x-max-length-bytes": limit_bytes, "x-overflow": overflow}
     if queue_type == QUORUM:
-        # A master that restarts often must not make the broker take a write for poison: RabbitMQ 4 gives up after 20 deliveries.
+        # A restarting master must not turn a write into a poison message: RabbitMQ 4 gives up after 20 deliveries.
         arguments |= {"x-queue-type": QUORUM, "x-delivery-limit": DELIVERY_LIMIT}
     return arguments

@@ -2,8 +2,8 @@
 
     keys.py                key-value tables and their snapshots
     key_forms.py           keys, values, ranges and operations as JSON and msgpack
-    queues.py              publish, take, look
-    transactions.py        transactions in one request, batches of them, outcomes; several reads of one moment
+    queues.py              publishing, taking and looking at messages
+    transactions.py        transactions in one request, batches of them, outcomes; several reads at one LSN
     open_transactions.py   transactions step by step
     stepping.py            one step on its way to the front; messages of queues as JSON or msgpack
     control.py             the control suite

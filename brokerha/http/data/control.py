@@ -1,8 +1,8 @@
-"""The control suite: which checks there are, and adding and removing one, as writes like any other.
+"""The control suite: list checks, add and remove them, as writes like any other.
 
     PUT /cluster/control/no-orphans      {"kind": "ask", "target": "main", "text": "ASK { ... }", "expected": true}
 
-``expected`` is the text of model/control.py; for a query it may also be what the text stands for, a truth value or a list of rows.
+``expected`` is the text of model/control.py; for a query also its plain form, a truth value or a list of rows.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _FIELDS: Final = ("kind", "target", "text", "expected")
 
 
 async def get(call: Call) -> Answer:
-    """All checks."""
+    """Return all checks."""
     return result(await read(call, "control", "", {}))
 
 
 async def put(call: Call) -> Answer:
-    """Add a check, or put another one in the place of that name. Rejected when it does not hold now."""
+    """Add a check, or replace that of the same name. Rejected when it does not hold now."""
     txid = begin_write(call)
     call.body_type(JSON, what="a check")
     kind, target, text, expected = _fields(await _json(call))
@@ -33,7 +33,7 @@ async def put(call: Call) -> Answer:
 
 
 async def delete(call: Call) -> Answer:
-    """Remove a check. Rejected when there is none of that name."""
+    """Remove a check. Rejected when none has this name."""
     txid = begin_write(call)
     return done(await write(call, [("control-remove", call.path_text("name"))], txid))
 

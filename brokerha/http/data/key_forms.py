@@ -1,12 +1,12 @@
-r"""Keys and values outside: groups of changes and operations on their way in, ranges on their way out, as JSON or msgpack.
+r"""Keys, values, ranges and operations as JSON and msgpack.
 
-Keys and values are bytes. In JSON a field ``key`` or ``value`` is text (its UTF-8 bytes), and ``key_base64`` or
-``value_base64`` any bytes; both are read, and text is written where the bytes are UTF-8. What a range gives can be
-sent back as it is, with an ``op`` beside it.
+Keys and values are bytes. In JSON a field ``key`` or ``value`` is text (its UTF-8 bytes), and ``key_base64`` or ``value_base64``
+any bytes. Both are read, and text is written when the bytes are UTF-8. A row of a range can be sent back unchanged, with an added
+``op``.
 
     range   [{"key": "sku-1", "value": "9.90"}, {"key_base64": "/w==", "value": ""}]
     group   [{"op": "put", "key": "sku-1", "value": "9.90"}, {"op": "delete", "key": "sku-2"}]
-            {"op": "expect", "key": "sku-1", "etag": ""} demands of the state before it: that ETag, or no such key
+            {"op": "expect", "key": "sku-1", "etag": ""} requires that ETag in the state before, or no such key
 
     msgpack, range   [[key, value], …]
     msgpack, group   [["put", key, value], ["delete", key], ["expect", key, etag], …]
@@ -33,17 +33,17 @@ from brokerha.model.outside.foreign_json import ITEMS_LIMIT, parse_foreign_json
 from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
 
 OPERATIONS_ITEMS_LIMIT = 8 * OPERATIONS_LIMIT
-"""Items in JSON of as many operations as a transaction may have: each is a list of four, and two of them may be objects."""
+"""Most items in JSON of a transaction with the most operations: each is a list of four, and two of them can be objects."""
 
 _FIELDS: dict[str, tuple[str, ...]] = {"put": ("key", "value"), "delete": ("key",), "expect": ("key",)}
 _OPERATIONS = {"put": "put", "delete": "delete", "expect": "expect-key"}
-"""Changes of a group, and the operations that they are."""
+"""Changes of a group, and their operations."""
 _BYTES_OF = {"put": (2, 3), "delete": (2,), "publish": (3,), "piece": (1,), "expect-key": (2,), "expect-range": (2, 3, 4)}
-"""Which items of an operation are bytes."""
+"""Indexes of the items of an operation that are bytes."""
 
 
 def group_of_json(body: bytes, table: str) -> list[Operation]:
-    """The operations of a group in JSON. Raises InvalidRequest, naming the change."""
+    """Parse the operations of a group in JSON. Raises InvalidRequest, which names the change."""
     changes = json_of(body, OPERATIONS_ITEMS_LIMIT)
     if not isinstance(changes, list):
         raise InvalidRequest('a group is a list such as [{"op": "put", "key": "a", "value": "1"}, {"op": "delete", "key": "b"}]')
@@ -51,7 +51,7 @@ def group_of_json(body: bytes, table: str) -> list[Operation]:
 
 
 def group_of_msgpack(body: bytes, table: str) -> list[Operation]:
-    """The operations of a group in msgpack; their shape is checked with the transaction. Raises InvalidRequest."""
+    """Parse the operations of a group in msgpack; the transaction checks their shape. Raises InvalidRequest."""
     changes = msgpack_of(body)
     if not isinstance(changes, tuple) or not all(isinstance(change, tuple) and change for change in changes):
         raise InvalidRequest('a group is a list such as [["put", key, value], ["delete", key]]')
@@ -61,7 +61,7 @@ def group_of_msgpack(body: bytes, table: str) -> list[Operation]:
 
 
 def operations_of_json(body: bytes) -> list[Operation]:
-    """Operations in JSON; their shape is checked with the transaction. Raises InvalidRequest."""
+    """Parse operations in JSON; the transaction checks their shape. Raises InvalidRequest."""
     found = json_of(body, OPERATIONS_ITEMS_LIMIT)
     if not isinstance(found, list) or not all(isinstance(operation, list) for operation in found):
         raise InvalidRequest('a transaction is a list of operations such as [["put", "table", "key", "value"]]')
@@ -73,18 +73,18 @@ def operations_of_json(body: bytes) -> list[Operation]:
 
 
 def row_as_json(key: bytes, value: bytes) -> dict[str, str]:
-    """One row of a range, as plain data for JSON."""
+    """Return one row of a range as plain data for JSON."""
     return {**_field("key", key), **_field("value", value)}
 
 
 def range_as_json(packed: bytes) -> bytes:
-    """A range as a worker packed it, in JSON."""
+    """Convert a worker's packed range to JSON."""
     rows = msgpack.unpackb(packed, use_list=False)
     return json.dumps([row_as_json(key, value) for key, value in rows], ensure_ascii=False).encode()
 
 
 def bytes_of_json(value: Any, what: str) -> bytes:
-    """Bytes from text, or from ``{"base64": …}``. Raises InvalidRequest."""
+    """Return the bytes of a text, or of ``{"base64": …}``. Raises InvalidRequest."""
     if isinstance(value, str):
         return _text_bytes(value, what)
     if isinstance(value, dict) and list(value) == ["base64"]:
@@ -93,12 +93,12 @@ def bytes_of_json(value: Any, what: str) -> bytes:
 
 
 def json_of(body: bytes, items_limit: int = ITEMS_LIMIT) -> Any:
-    """A JSON body. Raises InvalidRequest, TooLarge."""
+    """Parse a JSON body. Raises InvalidRequest, TooLarge."""
     return parse_foreign_json(utf8(body, "the body"), items_limit)
 
 
 def msgpack_of(body: bytes) -> Any:
-    """A msgpack body. Raises InvalidRequest."""
+    """Parse a msgpack body. Raises InvalidRequest."""
     try:
         return unpack_foreign(body)
     except BROKEN as error:

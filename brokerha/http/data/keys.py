@@ -1,9 +1,9 @@
-"""Key-value tables: ``/kv/{table}/{key}`` for one key, ``/kv/{table}`` for a range and for a group of changes; ``/kv`` lists them.
+"""Key-value tables: ``/kv/{table}/{key}`` for one key, ``/kv/{table}`` for a range and a group of changes; ``/kv`` lists them.
 
-A key is everything after the table, percent-encoding taken off once: it may hold ``/`` and any other byte. A value is
-the body as it is. ``ETag`` names a value by its content; it saves sending it again (``If-None-Match``), and keeps two writers from
-overwriting each other: with ``If-Match: <etag>`` a write takes place only if the key still has that value at the write's own
-place in the order, with ``If-None-Match: *`` only if there is no such key; else 412 and nothing is changed. ``/snapshots/{name}`` keeps what tables hold; ``/kv/...?snapshot=`` reads it.
+A key is everything after the table, percent-decoded once: it can hold any byte, also ``/``. A value is the unchanged body. ``ETag``
+names a value by its content; it saves a transfer (``If-None-Match``), and protects from overwriting. With ``If-Match: <etag>`` a
+write takes place only if the key still has that value at the write's place in the order, with ``If-None-Match: *`` only if there is
+no such key; otherwise 412. ``/snapshots/{name}`` keeps the content of tables; ``/kv/...?snapshot=`` reads it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OCTETS = "application/octet-stream"
 
 
 async def get(call: Call) -> Answer:
-    """The value of a key; 404 when there is none."""
+    """Return the value of a key; 404 when there is none."""
     outcome = await read(call, "get", call.path_text("table"), {"key": call.path_bytes("key"), **_past(call)})
     tag = etag_of(outcome.body)
     headers: dict[str, str | int] = {"ETag": tag, **age_of(outcome)}
@@ -58,14 +58,14 @@ async def put(call: Call) -> Answer:
 
 
 async def delete(call: Call) -> Answer:
-    """Delete a key; deleting one that is not there changes nothing and is no error."""
+    """Delete a key; a missing key is no error."""
     txid = _begin_write(call)
     table, key = call.path_text("table"), call.path_bytes("key")
     return await _write(call, [*_condition(call, table, key), ("delete", table, key)], txid)
 
 
 async def listed(call: Call) -> Answer:
-    """The names of all tables that the caller may read."""
+    """Return the names of all tables that the caller can read."""
     outcome = await read(call, "tables", "", {})
     if call.user is not None:
         outcome = outcome._replace(body=json.dumps(only_readable(call, TABLE, json.loads(outcome.body))).encode())
@@ -73,7 +73,7 @@ async def listed(call: Call) -> Answer:
 
 
 async def get_range(call: Call) -> Answer:
-    """Keys and values in key order."""
+    """Return keys and values in key order."""
     media_type = call.format_of("a range", (JSON, MSGPACK))
     parameters = call.parameters()
     arguments = {
@@ -92,7 +92,7 @@ async def get_range(call: Call) -> Answer:
 
 
 async def post_group(call: Call) -> Answer:
-    """Several changes of one table, as one transaction."""
+    """Apply several changes of one table as one transaction."""
     txid = _begin_write(call)
     readers = {JSON: group_of_json, MSGPACK: group_of_msgpack}
     media_type = call.body_type(*readers, what="a group")
@@ -106,7 +106,7 @@ async def post_group(call: Call) -> Answer:
 
 
 def is_failed_condition(error: Rejected) -> bool:
-    """Whether a transaction was rejected because a key had not the expected ETag."""
+    """Tell whether a transaction was rejected because a key did not have the expected ETag."""
     return str(error).startswith(CONFLICT)
 
 
@@ -121,7 +121,7 @@ async def _write(call: Call, operations: list[Operation], txid: TxId) -> Answer:
 
 
 def _condition(call: Call, table: str, key: bytes) -> list[Operation]:
-    """What the headers demand of the key. Raises InvalidRequest for what cannot be demanded."""
+    """Return the conditions of the headers on the key. Raises InvalidRequest for impossible ones."""
     match, none_match = call.header(b"if-match").strip(), call.header(b"if-none-match").strip()
     if match and none_match:
         raise InvalidRequest("If-Match and If-None-Match on one write: give one of them")
@@ -135,12 +135,12 @@ def _condition(call: Call, table: str, key: bytes) -> list[Operation]:
 
 
 async def put_snapshot(call: Call) -> Answer:
-    """Make a snapshot of each ``table`` that is named, or of all. Rejected when there is one of that name."""
+    """Make a snapshot of each given ``table``, or of all. Rejected when the name is taken."""
     return await _write_named(call, ("snapshot", call.path_text("name"), *call.parameters().all("table")))
 
 
 async def drop_snapshot(call: Call) -> Answer:
-    """Drop a snapshot. Rejected when there is none of that name."""
+    """Drop a snapshot. Rejected when none has this name."""
     return await _write_named(call, ("drop-snapshot", call.path_text("name")))
 
 
@@ -149,5 +149,5 @@ async def _write_named(call: Call, operation: Operation) -> Answer:
 
 
 async def listed_snapshots(call: Call) -> Answer:
-    """All snapshots."""
+    """Return all snapshots."""
     return result(await read(call, "snapshots", "", {}))

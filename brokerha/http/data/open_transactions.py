@@ -1,18 +1,18 @@
 """Transactions over several stores, step by step (the one-request form is in transactions.py).
 
     POST /tx                       {"xid", "timeout-s", "isolation"}, or nothing     201, Location: /tx/{id}
-    POST /tx/{id}/operations       a list of operations, JSON or msgpack; ?first=N makes it safe to send again
-    POST /tx/{id}/accept           ?queue=&count=&wait-s=&first=        takes messages; they are locked until the end
+    POST /tx/{id}/operations       a list of operations, JSON or msgpack; ?first=N makes a retry safe
+    POST /tx/{id}/accept           ?queue=&count=&wait-s=&first=        takes messages, and locks them until the end
     POST /tx/{id}/ping             keeps it open
     POST /tx/{id}/prepare          first phase, of one with an xid
     POST /tx/{id}/commit           ?one-phase=  ?by-hand=              by hand: for admins
     POST /tx/{id}/rollback         ?by-hand=
-    POST /tx/{id}/forget           what was decided by hand is not reported any more; for admins
-    GET  /tx/{id}                  what became of it
+    POST /tx/{id}/forget           ends the report of a decision by hand; for admins
+    GET  /tx/{id}                  the outcome
     GET  /tx                       all that are not over
-    GET  /cluster/staged           large transactions of which anything is staged (model/reserved/staging.py)
+    GET  /cluster/staged           large transactions with staged parts (model/reserved/staging.py)
 
-A read with the header ``Brokerha-Transaction: {id}`` shows the state with the operations so far. All of it happens at the master
+A read with the header ``Brokerha-Transaction: {id}`` shows the state with the operations so far. Everything happens at the master
 that began the transaction.
 """
 
@@ -55,7 +55,7 @@ async def begin(call: Call, body: bytes) -> Answer:
 
 
 async def post(call: Call) -> Answer:
-    """One step of an open transaction."""
+    """Take one step of an open transaction."""
     txid, action = call.path_text("id"), call.path_text("action")
     parameters = call.parameters()
     if action == "operations":
@@ -64,7 +64,7 @@ async def post(call: Call) -> Answer:
         return await _accept(call, txid, parameters)
     by_hand = parameters.flag("by-hand")
     if by_hand or action == "forget":
-        # What an operator decides may go against what the transaction's other stores have done.
+        # An operator's decision can contradict the transaction's other stores.
         call.demand(ADMIN, None)
     if action == "commit":
         given = parameters.one("one-phase")
@@ -81,13 +81,13 @@ async def post(call: Call) -> Answer:
 
 
 async def listed(call: Call) -> Answer:
-    """All that are not over."""
+    """Return the transactions that are not over."""
     call.demand(READ, None)
     return answer.as_json(await stepping.step(call, "list", "", {}))
 
 
 async def staged(call: Call) -> Answer:
-    """Large transactions of which anything is staged."""
+    """Return the large transactions with staged parts."""
     return result(await read(call, "staged", "", {}))
 
 

@@ -1,13 +1,13 @@
-"""Queues: ``/queues/{name}``. Reading one takes nothing; taking is a transaction of its own, or a part of one (open_transactions.py).
+"""Queues: ``/queues/{name}``. Reading takes nothing; taking is its own transaction, or a part of one (open_transactions.py).
 
-    POST /queues/{name}            publishes the body, with its content type: 201, {"txid", "id", "lsn"}; a long one in pieces (model/reserved/pieces.py)
+    POST /queues/{name}            publishes the body, with its content type: 201, {"txid", "id", "lsn"}; a long one in pieces
     POST /queues/{name}/accept     ?count=&wait-s=   takes messages for good: at most once
-    GET  /queues/{name}            ?limit=&after=    looks at the first ones, or at those after a message id
-    GET  /queues/{name}/{id}       ?piece=            the body of one, as it is; a piece of it as msgpack
+    GET  /queues/{name}            ?limit=&after=    shows the first messages, or those after a message id
+    GET  /queues/{name}/{id}       ?piece=            the unchanged body of one; a piece of it as msgpack
     GET  /queues                   {name: {"depth", "published", "accepted"}}
 
-What was taken is answered when that is committed. Messages that another master gave to somebody else a moment earlier are
-left to them, and the next ones are taken.
+Taken messages are answered after the commit. Messages that another master gave out a moment earlier are skipped. A long message is
+in pieces (model/reserved/pieces.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OCTETS: Final = "application/octet-stream"
 ABORTS_LIMIT: Final = 5
 PAUSE_S: Final = 0.05
 HARMLESS: Final = {"Content-Security-Policy": "sandbox", "X-Content-Type-Options": "nosniff"}
-"""A message can be a page, and whoever looks at it in a browser may have more rights here than who wrote it."""
+"""A message can be a page, and the person who opens it in a browser can have more rights here than its author."""
 
 
 async def post(call: Call) -> Answer:
@@ -71,8 +71,8 @@ async def _publish_long(call: Call, queue: str, content_type: str, txid: TxId) -
 
 
 async def accept(call: Call) -> Answer:
-    """Take messages in a transaction of its own."""
-    # What is wrong with these is told before anything is taken.
+    """Take messages in an own transaction."""
+    # Wrong arguments are reported before anything is taken.
     if call.header(b"idempotency-key"):
         raise InvalidRequest(
             "accept takes no Idempotency-Key, because sending it again takes other messages: take them in a transaction, POST /tx and /tx/{id}/accept?first=0"
@@ -98,7 +98,7 @@ async def accept(call: Call) -> Answer:
 
 
 async def _accept_once(call: Call, count: int, wait_ms: int) -> Answer:
-    """Begin, take, commit; what does not get to the commit is rolled back."""
+    """Begin, take, commit; roll back on any failure before the commit."""
     begun = await stepping.begin(call, timeout_ms=min(3_600_000, wait_ms + call.timeout_ms()))
     txid = str(begun["txid"])
     arguments = {"first": 0, "queue": call.path_text("name"), "count": count, "wait_ms": wait_ms}
@@ -112,7 +112,7 @@ async def _accept_once(call: Call, count: int, wait_ms: int) -> Answer:
         await _roll_back(call, txid)
         return stepping.messages(call, [], {})
     for row in taken["messages"]:
-        # Its body goes with it, so that it has to be read before the commit.
+        # Its body is removed with it, so it must be read before the commit.
         if (pieces := pieces_of(row[1], row[2])) is not None:
             await _roll_back(call, txid)
             raise WrongState(
@@ -125,7 +125,7 @@ async def _accept_once(call: Call, count: int, wait_ms: int) -> Answer:
 
 
 async def _roll_back(call: Call, txid: str) -> None:
-    """As far as that is possible: else the master ends it by itself when nothing comes any more."""
+    """Roll back as far as possible; otherwise the master ends the transaction by itself after a silence."""
     try:
         await stepping.step(call, "rollback", txid, {"session": stepping.session(call)})
     except BrokerhaError:
@@ -133,7 +133,7 @@ async def _roll_back(call: Call, txid: str) -> None:
 
 
 async def get(call: Call) -> Answer:
-    """The first messages, which stay where they are."""
+    """Return the first messages without taking them."""
     parameters = call.parameters()
     arguments = {"after": parameters.one("after"), "limit": parameters.number("limit", 100)}
     outcome = await read(call, "queue", call.path_text("name"), arguments)
@@ -142,7 +142,7 @@ async def get(call: Call) -> Answer:
 
 
 async def message(call: Call) -> Answer:
-    """The body of one message."""
+    """Return the body of one message."""
     queue, wanted, piece = call.path_text("name"), call.path_text("id"), call.parameters().one("piece")
     arguments = {"id": wanted, "number": 0 if piece is None else natural(piece, "piece")}
     outcome = await read(call, "message", queue, arguments)
@@ -154,7 +154,7 @@ async def message(call: Call) -> Answer:
         if call.method != "HEAD":
             yield data
             for number in range(1, count):
-                # Another worker may be asked, which is not as far yet.
+                # Another worker, which possibly lags, can get this read.
                 more = await read(call, "message", queue, {"id": wanted, "number": number}, min_lsn=outcome.lsn)
                 yield msgpack.unpackb(more.body)[3]
 
@@ -163,7 +163,7 @@ async def message(call: Call) -> Answer:
 
 
 async def listed(call: Call) -> Answer:
-    """All queues that the caller may read, with their numbers."""
+    """Return all queues that the caller can read, with their numbers."""
     outcome = await read(call, "queues", "", {})
     if call.user is None:
         return Answer(200, outcome.body + b"\n", JSON, age_of(outcome))

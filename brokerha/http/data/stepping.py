@@ -1,7 +1,7 @@
-"""One step of an open transaction on its way to the node, and what comes back (ports.Front.transact).
+"""One step of an open transaction on its way to the node, and its answer (ports.Front.transact).
 
-A step that is not answered in time is `OutcomeUnknown` with the transaction's id where it may end the transaction, else
-`TimedOut`: it may be sent again. The header ``Brokerha-Session`` names who uses a transaction; none is one for all who have none.
+A step without an answer in time is `OutcomeUnknown`, with the transaction's id, if it can end the transaction. Any other is
+`TimedOut` and can be sent again. The header ``Brokerha-Session`` names a transaction's user; requests without it share one session.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Arguments = dict[str, Any]
 
 
 async def step(call: Call, action: str, txid: TxId, arguments: Arguments, more_ms: int = 0) -> dict[str, Any]:
-    """Carry one step out; ``more_ms`` is what it may wait beyond the time of the request. Raises what the node raises."""
+    """Take one step; ``more_ms`` is its wait beyond the time of the request. Raises the errors of the node."""
     if call.front.role == "worker":
         raise ReadOnly(call.front.writable()[1])
     if txid and not is_tx_id(txid):
@@ -57,7 +57,7 @@ async def begin(call: Call, xid: str = "", timeout_ms: int = 0, txid: TxId = "",
 
 
 async def commit(call: Call, txid: TxId, *, one_phase: bool | None = None, by_hand: bool = False) -> dict[str, Any]:
-    """Have it take place, up to the level of ``Brokerha-Ack``."""
+    """Commit, up to the level of ``Brokerha-Ack``."""
     level, copies = call.ack()
     arguments = {"one_phase": one_phase, "level": level, "copies": copies, "session": session(call), "by_hand": by_hand}
     facts = await step(call, "commit", txid, arguments)
@@ -67,7 +67,7 @@ async def commit(call: Call, txid: TxId, *, one_phase: bool | None = None, by_ha
 
 
 def session(call: Call) -> str:
-    """Who uses the transaction: at a door with users nobody else ends it while it is open."""
+    """Return the session; at a door with users no other user can end an open transaction."""
     given = call.header(SESSION)
     if call.user is None:
         return given
@@ -75,7 +75,7 @@ def session(call: Call) -> str:
 
 
 def seconds(parameters: Parameters, name: str, most_s: float) -> int:
-    """A time of 0 seconds or more, in milliseconds; 0 when it is not given. Raises InvalidRequest."""
+    """Return a time of 0 seconds or more, in milliseconds; 0 by default. Raises InvalidRequest."""
     text = parameters.one(name)
     try:
         value = float(text or 0)
@@ -87,19 +87,19 @@ def seconds(parameters: Parameters, name: str, most_s: float) -> int:
 
 
 def location(txid: TxId) -> str:
-    """Where a transaction is."""
+    """Return the path of a transaction."""
     return f"/tx/{quote(txid, safe='')}"
 
 
 def committed(facts: dict[str, Any], txid: TxId, status: int = 200) -> Answer:
-    """The answer to a commit."""
+    """Return the answer to a commit."""
     lsn = int(facts.get("lsn") or 0)
     body = {"txid": txid, "state": facts.get("state", "committed"), "lsn": lsn or None}
     return answer.as_json(body, status, {"Brokerha-Tx": txid, "Brokerha-Lsn": lsn})
 
 
 def messages(call: Call, rows: Sequence[Sequence[Any]], headers: dict[str, str | int], **facts: Any) -> Answer:
-    """Messages of a queue as JSON or msgpack, with facts beside them. Raises NotAcceptable."""
+    """Return messages of a queue as JSON or msgpack, with further facts. Raises NotAcceptable."""
     if message_type(call) == MSGPACK:
         packed: bytes = msgpack.packb({**facts, "messages": [list(row) for row in rows]})
         return Answer(200, packed, MSGPACK, {**headers, "Vary": "Accept"})
@@ -108,7 +108,7 @@ def messages(call: Call, rows: Sequence[Sequence[Any]], headers: dict[str, str |
 
 
 def message_type(call: Call) -> str:
-    """In which format messages are wanted; to be asked before any is taken. Raises NotAcceptable."""
+    """Return the wanted format of messages; to be called before any is taken. Raises NotAcceptable."""
     return call.format_of("messages", (JSON, MSGPACK))
 
 

@@ -1,10 +1,10 @@
-"""Transactions over several stores in one request, batches of transactions, outcomes, and several reads of one moment.
+"""Transactions over several stores in one request, batches of transactions, outcomes, and several reads at one LSN.
 
     POST /tx            a list of operations, committed at once: 201, Location: /tx/{id}, the outcome as JSON;
-                        without a list: the beginning of a transaction that is filled step by step (open_transactions.py)
-    GET  /tx/{id}       what became of a transaction
-    POST /tx/batch      many transactions, each of its own; what the Python client sends
-    POST /together      several reads of one moment, over all stores at one LSN: a msgpack list of [kind, name, arguments],
+                        without a list: opens a transaction that is filled step by step (open_transactions.py)
+    GET  /tx/{id}       the outcome of a transaction
+    POST /tx/batch      many separate transactions; the Python client uses it
+    POST /together      several reads over all stores at one LSN: a msgpack list of [kind, name, arguments],
                         answered with one of [content type, body] in the same order
 
 Operations are those of model/operations.py, as msgpack, or as JSON with the same lists; there a key or a value is text, or
@@ -12,9 +12,9 @@ Operations are those of model/operations.py, as msgpack, or as JSON with the sam
 
     [["put", "prices", "sku-1", "9.90"], ["update", "main", "INSERT DATA { <urn:a> <urn:b> 1 }"]]
 
-A batch is answered in pieces: the head of the answer is sent when all of it was handed to the node, in its order, so a
-client may then send its next batch and order holds without waiting; replies follow as they come. While there are none an
-empty list is sent now and then, so that a client can tell a slow answer from a dead node.
+A batch is answered in pieces. The head of the answer is sent when the node has all of the batch, in order, so a client can then
+send its next batch without waiting, and order holds. Replies follow as they come. Meanwhile an empty list is sent at intervals, so
+that a client can tell a slow answer from a dead node.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ SIGN_OF_LIFE_S = 5.0
 
 
 async def post(call: Call) -> Answer:
-    """One transaction that is complete, or, without a list of operations, the beginning of one (open_transactions.py)."""
+    """Submit one complete transaction, or, without a list of operations, open one (open_transactions.py)."""
     media_type = call.body_type("", MSGPACK, JSON, what="operations")
     txid = begin_write(call)
     body = await call.body()
     if media_type != MSGPACK and not body.lstrip().startswith(b"["):
         return await open_transactions.begin(call, body)
     call.body_type(MSGPACK, JSON, what="operations")
-    # msgpack is handed on as it came: the node decodes and checks it.
+    # msgpack is passed on unchanged: the node decodes and checks it.
     operations: bytes | list[Operation] = body
     if media_type == JSON:
         operations = await call.door.by_size(len(body), operations_of_json, body)
@@ -68,7 +68,7 @@ async def post(call: Call) -> Answer:
 
 
 async def get(call: Call) -> Answer:
-    """The outcome of a transaction."""
+    """Return the outcome of a transaction."""
     txid = call.path_text("id")
     outcome = await call.door.in_thread(call.front.outcome, txid)
     if outcome is None:
@@ -77,7 +77,7 @@ async def get(call: Call) -> Answer:
 
 
 async def post_batch(call: Call) -> Answer:
-    """Many transactions in order, each of its own."""
+    """Submit many separate transactions, in order."""
     begin_write(call)
     if call.media_type() != WRITES_TYPE:
         raise UnsupportedType(f"send a batch as {WRITES_TYPE}: a msgpack list of [transaction id, body]")
@@ -107,7 +107,7 @@ def _submit(hand_in: Callable[[bytes, TxId], Future[Reply]], txid: TxId, packed:
 
 
 async def post_together(call: Call) -> Answer:
-    """Several reads of one moment: all of them, or the error of the first that fails."""
+    """Answer several reads at one LSN: all of them, or the error of the first that fails."""
     wanted = _reads_of(await call.body())
     demand_reads(call, wanted)
     outcome = await read(call, "together", "", {"reads": packed_reads(wanted)})
@@ -125,7 +125,7 @@ def _reads_of(body: bytes) -> list[Any]:
 
 
 class Replies:
-    """The replies to a batch, in pieces: whatever has come since the last piece."""
+    """The replies to a batch, in pieces: all that came since the last piece."""
 
     def __init__(self, submitted: list[Future[Reply] | Reply], txids: list[TxId]) -> None:
         self._open = dict.fromkeys(txids)
@@ -135,7 +135,7 @@ class Replies:
         self._is_woken = False
 
     async def pieces(self, deadline_s: float) -> AsyncIterator[bytes]:
-        """Pieces of replies; what has none at the deadline is answered as unknown."""
+        """Yield pieces of replies; at the deadline the rest is answered as unknown."""
         loop = asyncio.get_running_loop()
         count = len(self._submitted)
         for submitted in self._submitted:
@@ -150,7 +150,7 @@ class Replies:
         while count:
             await self._woken(min(SIGN_OF_LIFE_S, max(0.0, deadline - loop.time())))
             self._is_woken = False
-            # Taken one by one: the node's thread may append at any moment.
+            # Taken one by one: the node's thread can append at any moment.
             arrived = [self._arrived.popleft() for _ in range(len(self._arrived))]
             count -= len(arrived)
             for reply in arrived:
@@ -168,11 +168,11 @@ class Replies:
         self._wake_up.clear()
 
     def _arrive(self, loop: asyncio.AbstractEventLoop, done: Future[Reply]) -> None:
-        """Called in the node's thread, for each reply; wakes the event loop once for many."""
+        """Queue a reply, in the node's thread; wakes the event loop once for many."""
         self._arrived.append(done.result())
         if not self._is_woken:
             self._is_woken = True
-            # The server may have stopped meanwhile; then nobody waits any more.
+            # The server can have stopped meanwhile; then no client waits.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._wake_up.set)
 

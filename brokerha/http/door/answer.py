@@ -1,8 +1,8 @@
-"""One answer, and the one table from errors to status codes.
+"""One answer, and the only table from errors to status codes.
 
-Every error body is one sentence that says what is wrong and what to do, as text, or as JSON for a caller that asks for
-JSON. The header ``Brokerha-Error`` carries the name of the class in model/errors.py, so that a client program gets back
-the very error that was raised; ``Brokerha-Tx`` and ``Brokerha-Lsn`` name the transaction where there is one.
+Every error body is one sentence with the problem and the remedy, as text, or as JSON for a caller that asks for JSON. The header
+``Brokerha-Error`` has the name of the class in model/errors.py, so that a client program gets the same error. ``Brokerha-Tx`` and
+``Brokerha-Lsn`` name the transaction if there is one.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ STATUS_OF: dict[type[BrokerhaError], int] = {
     errors.StoreError: 503,
     BrokerhaError: 500,
 }
-"""Status by class; a class that is not named has the status of the nearest one above it."""
+"""Status by class; other classes have the status of their nearest base class."""
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 MSGPACK = "application/x-msgpack"
 RETRY_AFTER_S = 1
 TEXT_LIMIT = 4000
-"""Characters of the text of an error, which may repeat what was sent."""
+"""Most characters of an error's text, which can repeat client input."""
 _NOT_IN_HEADERS = re.compile(r"[^\t -~\xa0-\xff]")
 
 Send = Any
@@ -50,7 +50,7 @@ Send = Any
 
 
 class Answer:
-    """Status, headers and body; the body may come in pieces."""
+    """Status, headers and body; the body can come in pieces."""
 
     __slots__ = ("body", "content_type", "headers", "pieces", "status")
 
@@ -69,8 +69,8 @@ class Answer:
         self.pieces = pieces
 
     async def send(self, send: Send, stall_s: float | None = None) -> None:
-        """Write it out. Raises TimeoutError when nobody takes the next piece, and what the pieces raise."""
-        # A value may repeat what was sent, such as the id of a transaction that is none.
+        """Send the answer. Raises TimeoutError when the client does not take the next piece, and the errors of the pieces."""
+        # A value can repeat client input, such as an invalid transaction id.
         headers = [
             (name.lower().encode(), _NOT_IN_HEADERS.sub("?", str(value)).encode("latin-1")) for name, value in self.headers.items()
         ]
@@ -87,27 +87,27 @@ class Answer:
 
 
 def text(content: str, status: int = 200, headers: Mapping[str, str | int] | None = None) -> Answer:
-    """A text, which ends with a new line."""
+    """Return a text answer, with a new line at the end."""
     return Answer(status, (content.rstrip("\n") + "\n").encode("utf-8", "replace"), headers=headers)
 
 
 def as_json(content: object, status: int = 200, headers: Mapping[str, str | int] | None = None) -> Answer:
-    """JSON, with a new line at the end for people at a terminal."""
+    """Return a JSON answer, with a new line at the end for people at a terminal."""
     return Answer(status, json.dumps(content, ensure_ascii=False).encode() + b"\n", JSON, headers)
 
 
 def told(sentence: str, status: int, *, wants_json: bool) -> Answer:
-    """The answer that tells what is wrong where no error of model/errors.py says it."""
+    """Return the answer for a problem that is no error of model/errors.py."""
     return as_json({"error": "", "text": sentence}, status) if wants_json else text(sentence, status)
 
 
 def status_of(error: BrokerhaError) -> int:
-    """The status code of an error."""
+    """Return the status code of an error."""
     return next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
 
 
 def of_error(error: BrokerhaError, *, wants_json: bool) -> Answer:
-    """The answer that tells an error."""
+    """Return the answer for an error."""
     name, status = type(error).__name__, status_of(error)
     facts: dict[str, Any] = {"error": name, "text": str(error)[:TEXT_LIMIT] or name}
     headers: dict[str, str | int] = {"Brokerha-Error": name}
@@ -123,7 +123,7 @@ def of_error(error: BrokerhaError, *, wants_json: bool) -> Answer:
     if status == 503:
         headers["Retry-After"] = RETRY_AFTER_S
     if status == 413:
-        # The rest of the body is never read, so nothing else can be said on this connection.
+        # The rest of the body is never read, so the connection cannot be used again.
         headers["Connection"] = "close"
     if wants_json:
         return as_json(facts, status, headers)

@@ -1,9 +1,8 @@
-"""One request as a handler sees it: headers, parameters, path and body, each checked when it is asked for.
+"""One request for a handler: headers, parameters, path and body, each checked at its use.
 
-Whatever a client can get wrong raises an error of model/errors.py with one clear sentence. Percent-encoding is taken off
-exactly once, from the raw path, so that a key may hold any byte, ``/`` included. A body is refused by its announced
-length before a byte of it is read, and while it is read when it turns out longer; of one that is compressed
-(``Content-Encoding``) the decoded size counts.
+Each client mistake raises an error of model/errors.py with one clear sentence. Percent-encoding is decoded exactly once, from the
+raw path, so that a key can hold any byte, including ``/``. A body with a too large announced length is refused unread; a longer one
+is refused while it is read. Of a compressed body (``Content-Encoding``) the decoded size counts.
 """
 
 from __future__ import annotations
@@ -67,19 +66,19 @@ class Call:
         self.scope = scope
         self.method: str = scope["method"]
         self.held_bytes = 0
-        """How much of the door's limit of all bodies this request holds."""
+        """Share of this request in the door's limit of all bodies."""
         self.error_headers: dict[str, str | int] = {}
-        """Facts that go with an error, if one is answered."""
+        """Headers of an error answer."""
         self.error_status = 0
-        """Status of an error that means something else here than everywhere; 0 for the usual one."""
+        """Status of an error with a special meaning here; 0 for the usual one."""
         self.known_parameters: Sequence[str] = ()
-        """Names; one that ends in * stands for all that begin so."""
+        """Names; a name that ends in * stands for all with that prefix."""
         self.transaction: TxId = ""
-        """The open transaction that reads show, where the path names it."""
+        """The open transaction of the path, which reads show."""
         self.store: Store | None = None
-        """What the path is about, if that is one store; set at a door with users."""
+        """The store of the path, if it is only one; set at a door with users."""
         self.user: User | None = None
-        """Who sent it; None at a door without users."""
+        """The authenticated user; None at a door without users."""
         self.whole_body: bytes | None = None
         """The body, once it was read."""
         self._receive = receive
@@ -87,44 +86,44 @@ class Call:
         self._parameters: Parameters | None = None
 
     def user_name(self) -> str:
-        """Who sent it; empty at a door without users."""
+        """Return the name of the user; empty at a door without users."""
         return "" if self.user is None else self.user.name
 
     def address(self) -> str:
-        """Where it came from."""
+        """Return the address of the client."""
         return str((self.scope.get("client") or ("", 0))[0])
 
     def may(self, role: str, store: Store | None) -> bool:
-        """Whether the caller has this role in a store; None for everything else."""
+        """Tell whether the caller has this role in a store; None for everything else."""
         return self.user is None or self.user.may(role, store)
 
     def demand(self, role: str, store: Store | None) -> None:
-        """Refuse, with 403, a user who has not this role there."""
+        """Refuse, with 403, a user without this role there."""
         if self.user is not None and not self.may(role, store):
             raise NotAllowed(lacks(self.user, role, store))
 
     # ---- headers
 
     def header(self, name: bytes) -> str:
-        """A header by its name in lower case; empty when there is none."""
+        """Return a header by its name in lower case, or an empty string."""
         if self._headers is None:
             self._headers = dict(self.scope["headers"])
         return self._headers.get(name, b"").decode("latin-1")
 
     def headers(self, wanted: bytes) -> str:
-        """All headers of one name, in lower case, as one list."""
+        """Return all headers of one name, in lower case, as one list."""
         return headers_of(self.scope, wanted)
 
     def accept(self) -> str:
-        """All Accept headers as one."""
+        """Return all Accept headers as one."""
         return self.headers(b"accept")
 
     def wants_json(self) -> bool:
-        """Whether errors are told in JSON."""
+        """Tell whether the caller wants errors in JSON."""
         return wants_json(self.accept())
 
     def media_type(self) -> str:
-        """Content type of the body, in lower case and without parameters. Raises UnsupportedType for another charset."""
+        """Return the content type of the body, in lower case and without parameters. Raises UnsupportedType for another charset."""
         media, *rest = self.header(b"content-type").lower().split(";")
         for parameter in rest:
             name, _, value = parameter.strip().partition("=")
@@ -133,7 +132,7 @@ class Call:
         return media.strip()
 
     def body_type(self, *known: str, what: str = "") -> str:
-        """`media_type`, which is one of these; ``what`` the body is. Raises UnsupportedType."""
+        """Return the `media_type`, which must be one of these; ``what`` names the body. Raises UnsupportedType."""
         media_type = self.media_type()
         if media_type not in known:
             named = [each for each in known if each]
@@ -142,23 +141,23 @@ class Call:
         return media_type
 
     def format_of(self, what: str, offers: Sequence[str]) -> str:
-        """In which of several formats ``what`` is wanted. Raises NotAcceptable."""
+        """Choose the format of ``what`` that the caller prefers. Raises NotAcceptable."""
         media_type = preferred(self.accept(), offers)
         if media_type is None:
             raise NotAcceptable(f"{what} can be had as {', '.join(offers)}")
         return media_type
 
     def timeout_ms(self) -> int:
-        """How long this request may take: ``Brokerha-Timeout-Ms``, else the usual time."""
+        """Return the time limit of this request: ``Brokerha-Timeout-Ms``, or the usual one."""
         value = self.header(b"brokerha-timeout-ms")
         return self._timeout_ms("Brokerha-Timeout-Ms", value, 1) if value else self.door.limits.timeout_ms
 
     def timeout_of(self, name: str, seconds: str | None) -> int:
-        """How long it may take: the value of a parameter in seconds, else `timeout_ms`."""
+        """Return the time limit from a parameter in seconds, or `timeout_ms`."""
         return self._timeout_ms(name, seconds, 1000) if seconds else self.timeout_ms()
 
     def time_of_query(self, seconds: str | None) -> int:
-        """How long a query may take by RDF4J's parameter ``timeout``, where -1 and 0 mean as long as it takes: the longest time of this door."""
+        """Return the time limit from RDF4J's parameter ``timeout``; -1 and 0 mean the longest time of this door."""
         return self.door.limits.timeout_limit_ms if seconds in {"-1", "0"} else self.timeout_of("timeout", seconds)
 
     def _timeout_ms(self, name: str, value: str, unit_ms: int) -> int:
@@ -172,37 +171,37 @@ class Call:
         return timeout_ms
 
     def ack(self) -> tuple[str, int]:
-        """What a writer waits for: (level, copies)."""
+        """Return the level that a writer waits for: (level, copies)."""
         return parse_ack(self.header(b"brokerha-ack") or APPLIED_LEVEL)
 
     def apart(self) -> str:
-        """What a writer wants at a master that cannot agree with the others now."""
+        """Return what a writer wants at a master that is apart."""
         return parse_apart(self.header(b"brokerha-apart"))
 
     def key(self) -> TxId:
-        """The client's idempotency key; empty when it has none."""
+        """Return the client's idempotency key, or an empty string."""
         key = self.header(b"idempotency-key")
         if key and not is_tx_id(key):
             raise InvalidRequest("Idempotency-Key has 1 to 128 visible ASCII characters and no space")
         return key
 
     def min_lsn(self) -> Lsn:
-        """The least LSN that a reader asks for; 0 for any, `LATEST_LSN` for ``latest``."""
+        """Return the least LSN for a read; 0 for any, `LATEST_LSN` for ``latest``."""
         return parse_min_lsn(self.header(b"brokerha-min-lsn") or "0", "Brokerha-Min-Lsn")
 
     # ---- path and parameters
 
     def path_bytes(self, name: str) -> bytes:
-        """A segment of the path, percent-encoding taken off."""
+        """Return a segment of the path, percent-decoded."""
         segment: str = self.scope["path_params"][name]
         return unquote_to_bytes(segment)
 
     def path_text(self, name: str) -> str:
-        """A segment of the path as text. Raises InvalidRequest when it is not UTF-8."""
+        """Return a segment of the path as text. Raises InvalidRequest when it is not UTF-8."""
         return utf8(self.path_bytes(name), f"{name} in the path")
 
     def parameters(self) -> Parameters:
-        """What stands after the question mark. Raises InvalidRequest for what is not known here."""
+        """Return the query parameters. Raises InvalidRequest for unknown ones."""
         if self._parameters is None:
             self._parameters = self._known(Parameters(self.scope.get("query_string", b"")))
         return self._parameters
@@ -218,7 +217,7 @@ class Call:
     # ---- body
 
     async def body(self) -> bytes:
-        """The whole body, decoded. Raises TooLarge, NotReady (too many bodies under way), InvalidRequest (cut off), UnsupportedType."""
+        """Return the whole body, decoded. Raises TooLarge, NotReady (too many bodies), InvalidRequest (cut), UnsupportedType."""
         pieces: list[bytes] = []
         size = 0
         if (announced := self.header(b"content-length")).isdecimal():
@@ -232,7 +231,7 @@ class Call:
         return self.whole_body
 
     async def pieces(self, limit_bytes: int) -> AsyncIterator[bytes]:
-        """The body as it comes, decoded, and no more of it than so much: whoever takes them slowly, slows the sender down. Raises as `body`."""
+        """Yield the decoded body as it comes, up to a limit: a slow consumer slows the sender down. Raises as `body`."""
         try:
             inflater = inflater_of(self.headers(b"content-encoding"))
         except UnsupportedType:
@@ -283,7 +282,7 @@ class Call:
         return False
 
     def _check_room(self, size_bytes: int) -> int:
-        """How many bytes more than now are held are asked for. Raises TooLarge, NotReady."""
+        """Return how many more bytes to hold for this size. Raises TooLarge, NotReady."""
         check_size(size_bytes, self.door.limits.body_limit_bytes)
         more_bytes = size_bytes - self.held_bytes
         if self.door.bodies_bytes + more_bytes > self.door.limits.all_bodies_limit_bytes:
@@ -291,43 +290,43 @@ class Call:
         return more_bytes
 
     def _hold(self, size_bytes: int) -> None:
-        # What is announced and does not come takes no room from others.
+        # Announced but missing bytes must not take room from other requests.
         self.door.bodies_bytes += self._check_room(size_bytes)
         self.held_bytes = size_bytes
 
     def release_body(self) -> None:
-        """Give back what the body held of the limit."""
+        """Release the body's share of the limit."""
         self.door.bodies_bytes -= self.held_bytes
         self.held_bytes = 0
 
     async def text(self) -> str:
-        """The whole body as text. Raises InvalidRequest when it is not UTF-8."""
+        """Return the whole body as text. Raises InvalidRequest when it is not UTF-8."""
         return utf8(await self.body(), "the body")
 
     async def form(self) -> Parameters:
-        """The body as a form, with what stands in the URL beside it."""
+        """Return the body as a form, joined with the parameters of the URL."""
         return self._known(Parameters(await self.body())).joined(self.parameters())
 
 
 def headers_of(scope: dict[str, Any], wanted: bytes) -> str:
-    """All headers of one name, in lower case, as one list."""
+    """Return all headers of one name, in lower case, as one list."""
     return ", ".join(value.decode("latin-1") for name, value in scope["headers"] if name == wanted)
 
 
 def check_size(size_bytes: int, limit_bytes: int) -> None:
-    """Raise TooLarge for a body of so many bytes."""
+    """Raise TooLarge for a body above the limit."""
     if size_bytes > limit_bytes:
         raise TooLarge(f"the body has more than {limit_bytes} bytes: {TOO_LARGE}")
 
 
 def lacks(user: User, role: str, store: Store | None) -> str:
-    """Why a user is refused, in one sentence."""
+    """Explain in one sentence why a user is refused."""
     where = "" if store is None else f" in {'repository' if store[0] == GRAPH else store[0]} {store[1]}"
     return f"this needs the role {role}{where}: user {user.name} has {user.role_in(store)}"
 
 
 class Parameters:
-    """Parameters of a URL or of a form: names and values, percent-encoding taken off once."""
+    """Parameters of a URL or of a form: names and values, percent-decoded once."""
 
     __slots__ = ("pairs",)
 
@@ -341,28 +340,28 @@ class Parameters:
             self.pairs.append((utf8(_decoded(name), "the name of a parameter"), _decoded(value)))
 
     def raw(self, name: str) -> bytes | None:
-        """The one value of a parameter as bytes; None when it is not there. Raises InvalidRequest when it is repeated."""
+        """Return the value of a parameter as bytes, or None. Raises InvalidRequest when it is repeated."""
         values = [value for known, value in self.pairs if known == name]
         if len(values) > 1:
             raise InvalidRequest(f"the parameter {name!r} is given {len(values)} times: give it once")
         return values[0] if values else None
 
     def one(self, name: str) -> str | None:
-        """The one value of a parameter as text."""
+        """Return the value of a parameter as text, or None."""
         value = self.raw(name)
         return None if value is None else utf8(value, f"the parameter {name!r}")
 
     def all(self, name: str) -> tuple[str, ...]:
-        """All values of a parameter as text, in order."""
+        """Return all values of a parameter as text, in order."""
         return tuple(utf8(value, f"the parameter {name!r}") for known, value in self.pairs if known == name)
 
     def number(self, name: str, default: int) -> int:
-        """A number of 0 or more."""
+        """Return a number of 0 or more."""
         value = self.one(name)
         return default if value is None else natural(value, name)
 
     def flag(self, name: str) -> bool:
-        """Whether a parameter is there and does not say no. Raises InvalidRequest for anything but yes and no."""
+        """Tell whether a parameter is present and not a no. Raises InvalidRequest for anything but yes and no."""
         value = self.one(name)
         if value is None or value.lower() in {"false", "0", "no"}:
             return False
@@ -371,7 +370,7 @@ class Parameters:
         return True
 
     def joined(self, other: Parameters) -> Parameters:
-        """These and others: a form, and what stands in the URL beside it. What is the same in both is one, as some clients write it."""
+        """Join the parameters of a form with those of its URL. Equal pairs of both count once, because some clients repeat them."""
         here = Counter(self.pairs)
         found = Parameters(b"")
         found.pairs = [*self.pairs]
@@ -383,12 +382,12 @@ class Parameters:
         return found
 
     def names(self) -> set[str]:
-        """All names."""
+        """Return all names."""
         return {name for name, _ in self.pairs}
 
 
 def preferred(header: str, offers: Sequence[str]) -> str | None:
-    """The offer that an Accept header (RFC 9110, section 12.5.1) likes most, the first one among equals; None when it accepts none of them.
+    """Return the offer that an Accept header (RFC 9110, section 12.5.1) prefers, the first among equals; None when it accepts none.
 
     >>> preferred("text/html, application/json;q=0.8", ["application/json", "text/plain"]), preferred("", ["text/plain"])
     ('application/json', 'text/plain')
@@ -405,7 +404,7 @@ def preferred(header: str, offers: Sequence[str]) -> str | None:
 
 
 def wants_json(header: str) -> bool:
-    """Whether a caller would rather have JSON than text; who does not say gets text."""
+    """Tell whether a caller prefers JSON to text; text is the default."""
     return "json" in header and preferred(header, ("text/plain", "application/json")) == "application/json"
 
 
@@ -428,7 +427,7 @@ def _ranges(header: str) -> tuple[tuple[str, float], ...]:
 
 
 def _quality(ranges: Sequence[tuple[str, float]], offer: str) -> float:
-    """Quality of the most specific range that covers an offer; 0 when none does."""
+    """Return the quality of the most specific range that covers an offer; 0 for none."""
     kind = offer.partition("/")[0]
     for pattern in (offer, f"{kind}/*", "*/*"):
         for media, quality in ranges:
@@ -438,17 +437,17 @@ def _quality(ranges: Sequence[tuple[str, float]], offer: str) -> float:
 
 
 def origin(call: Call) -> str:
-    """Scheme and host that the caller used, as the beginning of an IRI."""
+    """Return scheme and host that the caller used, as the beginning of an IRI."""
     return f"{call.scope.get('scheme', 'http')}://{_checked_host(call.header(b'host'))}"
 
 
 def root_of(call: Call) -> str:
-    """What the addresses of all paths of this door begin with, for this caller."""
+    """Return the common prefix of all addresses of this door, for this caller."""
     return f"{origin(call)}{call.scope.get('root_path', '')}"
 
 
 def address_of(call: Call) -> str:
-    """The address of the request as the caller wrote it, without its parameters."""
+    """Return the address of the request as the caller wrote it, without parameters."""
     address = f"{origin(call)}{call.scope['path']}"
     try:
         return NamedNode(address).value
@@ -457,7 +456,7 @@ def address_of(call: Call) -> str:
 
 
 def _checked_host(host: str) -> str:
-    """What `Host` says, to be a part of an IRI. Raises InvalidRequest."""
+    """Return the header `Host` as a part of an IRI. Raises InvalidRequest."""
     address = _HOST.match(host or "localhost")
     try:
         if address is not None:
@@ -468,7 +467,7 @@ def _checked_host(host: str) -> str:
 
 
 def natural(value: str, name: str) -> int:
-    """A number of 0 or more that fits into 63 bits. Raises InvalidRequest."""
+    """Parse a number of 0 or more that fits into 63 bits. Raises InvalidRequest."""
     if not (value.isascii() and value.isdecimal() and len(value) <= 18):
         raise InvalidRequest(f"{name} is a whole number of 0 or more, not {value!r}")
     return int(value)

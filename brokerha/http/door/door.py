@@ -1,8 +1,8 @@
-"""What all requests of one HTTP door share: the node behind it, limits, threads for long work, counters.
+"""State shared by all requests of one HTTP door: the node behind it, limits, threads for long work, counters.
 
-Two rules of waiting live here. A future of the node is waited for without ever cancelling it: a client that hangs up, or
-a server that stops, must not reach into the node's loop. And what takes long runs in a pool that refuses work
-(`NotReady`, 503) instead of growing a queue.
+Two rules of waiting are implemented here. The door waits for a future of the node without ever cancelling it: a client that hangs
+up, or a server that stops, must not affect the node's loop. Long work runs in a pool that refuses work (`NotReady`, 503) instead of
+growing a queue.
 """
 
 from __future__ import annotations
@@ -31,39 +31,39 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """How much one door takes in at once; every number has a reaction when it is reached. The defaults suit a node with a gigabyte of memory."""
+    """Limits of one door, each with its reaction. The defaults suit a node with a gigabyte of memory."""
 
     body_limit_bytes: int = 2 * BODY_LIMIT_BYTES
-    """Largest request body, 413 beyond it. Above the limit of a transaction, because RDF/XML and base64 shrink when read."""
+    """Largest request body, else 413. Above the limit of a transaction, because RDF/XML and base64 shrink when parsed."""
     body_stall_s: float = 30.0
-    """How long nothing of a body may come, 400 beyond it."""
+    """Longest pause within a body, else 400."""
     answer_stall_s: float = 30.0
-    """How long a reader may take nothing of an answer that comes in pieces, cut off beyond it."""
+    """Longest time that a client takes no piece of an answer; then it is cut off."""
     all_bodies_limit_bytes: int = 256 * MIB
-    """All bodies that are being read or handled, 503 beyond it."""
+    """Size of all bodies that are read or handled, else 503."""
     requests_limit: int = 2048
-    """Requests under way, 503 beyond it; each waiting writer is one."""
+    """Requests under way, else 503; each waiting writer is one."""
     inline_limit_bytes: int = 32 * 1024
-    """Bodies up to this size are parsed in the event loop; a hop to a thread would cost more than they do."""
+    """Bodies up to this size are parsed in the event loop: a thread would cost more."""
     threads: int = 4
-    """Threads for what takes long: big bodies, the status of the cluster, pages of the log."""
+    """Threads for long work: large bodies, the status of the cluster, pages of the log."""
     thread_calls_limit: int = 64
-    """Calls that wait for a thread, 503 beyond it."""
+    """Calls that wait for a thread, else 503."""
     parsings_limit: int = 64
-    """Bodies that wait for a parser process, 503 beyond it."""
+    """Bodies that wait for a parser process, else 503."""
     timeout_ms: int = 30_000
-    """How long a request may take that does not say."""
+    """Default time limit of a request."""
     timeout_limit_ms: int = 3_600_000
-    """Longest time that a request may ask for, 400 beyond it."""
+    """Highest time limit that a request can ask for, else 400."""
     grace_ms: int = 5_000
-    """How much longer than its deadline the door waits for the node, which answers by itself when it is healthy."""
+    """Extra time that the door waits for the node, which answers by itself when it is healthy."""
     own_writes_s: float = 10.0
-    """How long after a write RDF reads that ask for no LSN wait for a worker that has applied it."""
+    """Time after a write during which RDF reads without an LSN wait for a worker that has applied it."""
     batch_limit: int = 10_000
-    """Transactions in one batch, 413 beyond it."""
+    """Transactions in one batch, else 413."""
 
     def check(self) -> None:
-        """Stop at once when the numbers do not fit together."""
+        """Check that the numbers are consistent."""
         invariant(0 < self.body_limit_bytes <= self.all_bodies_limit_bytes, "one body fits into the limit of all")
         invariant(0 < self.timeout_ms <= self.timeout_limit_ms, "the usual time is an allowed time")
         invariant(min(self.requests_limit, self.threads, self.thread_calls_limit, self.batch_limit) > 0, "limits let one in")
@@ -85,11 +85,11 @@ class Door:
         """Workers that are reached without the broker; None at a node that has none."""
         self.limits = limits
         self.origins = origins
-        """Of pages that may change something, besides those of the door itself."""
+        """Origins of pages that can change something, besides the door's own pages."""
         self.requests = 0
-        """Under way."""
+        """Requests under way."""
         self.bodies_bytes = 0
-        """Sizes of all bodies under way."""
+        """Size of all bodies under way."""
         self.answered: Counter[tuple[str, int]] = Counter()
         """Answers since the start, by method and status."""
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix=f"{front.node_id} http")
@@ -100,14 +100,14 @@ class Door:
         self._shared: dict[str, tuple[asyncio.Future[Any], float]] = {}
 
     def note_write(self, lsn: Lsn) -> None:
-        """A write was answered as applied at this LSN."""
+        """Note a write that was answered as applied at this LSN."""
         if lsn >= self._written[0] or self._now() > self._written[1]:
             self._written = lsn, self._now() + self.limits.own_writes_s
 
     def written_lsn(self) -> Lsn:
-        """The highest LSN of a write that was answered here as applied a short while ago; 0 without one.
+        """Return the highest LSN of a write that was recently answered here as applied; 0 for none.
 
-        After that while every worker has it, or is behind for a reason that a reader should not wait for.
+        After that time every worker has it, or lags for a reason that a reader should not wait for.
         """
         return self._written[0] if self._now() <= self._written[1] else 0
 
@@ -116,7 +116,7 @@ class Door:
         return asyncio.get_running_loop().time()
 
     async def in_thread(self, work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
-        """Run ``work`` in a thread of the pool. Raises NotReady when too many calls wait already."""
+        """Run ``work`` in a thread of the pool. Raises NotReady when too many calls wait."""
         if self._calls >= self.limits.thread_calls_limit:
             raise NotReady(f"{self._calls} long requests are under way at {self.front.node_id} already: try again")
         self._calls += 1
@@ -128,7 +128,7 @@ class Door:
     async def by_size(
         self, size_bytes: int, work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
     ) -> Result:
-        """Run ``work`` here when it has little to chew on, else in a thread."""
+        """Run ``work`` here for small input, otherwise in a thread."""
         if size_bytes <= self.limits.inline_limit_bytes:
             return work(*arguments, **named)
         return await self.in_thread(work, *arguments, **named)
@@ -136,13 +136,13 @@ class Door:
     async def parsed(
         self, is_plain: bool, work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
     ) -> Result:
-        """Run ``work``, which parses what a client sent: here when that is plain, else in a parser process (ingress/parsers.py)."""
+        """Run ``work``, which parses client input: here when that is plain, otherwise in a parser process (ingress/parsers.py)."""
         if is_plain:
             return work(*arguments, **named)
         return await self.parsing(False, partial(shared_parsers().run, work), *arguments, **named)
 
     async def parsing(self, is_plain: bool, work: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
-        """Run ``work``, which has a parser process do what is not plain, so that the loop does not wait for it. Raises NotReady."""
+        """Run ``work``, which uses a parser process for input that is not plain, without blocking the loop. Raises NotReady."""
         if is_plain:
             return work(*arguments, **named)
         if self._parsings >= self.limits.parsings_limit:
@@ -154,7 +154,7 @@ class Door:
             self._parsings -= 1
 
     async def shared(self, name: str, age_s: float, find: Callable[[], Awaitable[Result]]) -> Result:
-        """One answer for all who ask within a time, however many: who comes while it is looked for waits for it. Errors are not kept."""
+        """Return one answer for all callers within a time; callers during the search wait for it. Errors are not kept."""
         future, until = self._shared.get(name, (None, 0.0))
         if future is None or (future.done() and (future.exception() is not None or self._now() > until)):
 
@@ -165,18 +165,18 @@ class Door:
 
             future = asyncio.ensure_future(found())
             self._shared[name] = future, 0.0
-        # A caller that goes away must not take the answer from the others.
+        # A caller that goes away must not cancel the answer of the others.
         result: Result = await asyncio.shield(future)
         return result
 
     async def settled(self, future: Future[Result], timeout_ms: int) -> Result:
-        """The result of a future of the node. Raises what it raises, or TimeoutError long after its deadline."""
+        """Return the result of a future of the node. Raises its error, or TimeoutError a grace after its deadline."""
         if not future.done():
             loop = asyncio.get_running_loop()
             waiter: asyncio.Future[None] = loop.create_future()
 
             def wake(_: Any) -> None:
-                # The server may have stopped meanwhile; then nobody waits any more.
+                # The server can have stopped meanwhile; then no caller waits.
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(_release, waiter)
 
@@ -191,7 +191,7 @@ class Door:
         return future.result()
 
     def leave(self) -> None:
-        """Close what was connected to in the event loop, which is about to end."""
+        """Close the connections of the event loop before it ends."""
         if self.local_reads is not None:
             self.local_reads.close()
 

@@ -1,8 +1,8 @@
-"""From ASGI to `Call` and back: the net under every handler.
+"""From ASGI to `Call` and back; catches the errors of all handlers.
 
-Whatever a handler raises becomes one answer: an error of model/errors.py its status and its sentence, everything else 500
-and a line in the log of the node, because then it is a fault of brokerha. That line tells which request it was, by the template of
-its path and by size and digest of its body: nothing that a user sent. The number of requests under way is bounded here.
+Any exception of a handler becomes one answer. An error of model/errors.py gives its status and its sentence. Any other gives 500
+and a line in the log of the node, because it is a fault of brokerha. That line identifies the request by the template of its path
+and by size and digest of its body, without any user data. The number of requests under way is bounded here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from brokerha.model.faults import fault_fields
 log = structlog.get_logger()
 Handler = Callable[[Call], Awaitable[Answer]]
 Ways = dict[str, tuple[str, Handler] | tuple[str, Handler, str]]
-"""Method -> (role that it needs, handler, the parameters that it knows)."""
+"""Method -> (required role, handler, known parameters)."""
 
 
 class Endpoint:
@@ -55,7 +55,7 @@ class Endpoint:
                 answer.headers = {**answer.headers, "Location": f"{root}{location}"}
             await answer.send(send, door.limits.answer_stall_s)
         except (BrokerhaError, TimeoutError) as error:
-            # Its head is on its way: the server closes a connection on which an answer has no end, so that nobody takes it for whole.
+            # The head was sent: the server closes a connection with an unfinished answer, so that no client takes it as complete.
             log.warning("an answer was cut off", **self._digest(call), reason=str(error) or "nobody takes it")
         finally:
             door.requests -= 1
@@ -69,13 +69,13 @@ class Endpoint:
             answer.headers = {**call.error_headers, **answer.headers}
             answer.status = call.error_status or answer.status
             return answer
-        except Exception as error:  # noqa: BLE001  (the client is told, and the log has the details)
+        except Exception as error:  # noqa: BLE001  (the client gets an answer, and the log has the details)
             log.error("a request failed by a fault of brokerha", **self._digest(call), **fault_fields(error))
             sentence = "a fault in brokerha: the log of this node has the details"
             return answers.told(sentence, 500, wants_json=call.wants_json())
 
     def _digest(self, call: Call) -> dict[str, str | int]:
-        """What tells this request from others, without anything of its content."""
+        """Return facts that identify this request, without its content."""
         method = call.method if call.method in self._handlers else "other"
         facts: dict[str, str | int] = {"method": method, "path": self._path}
         if call.whole_body is not None:
@@ -110,12 +110,12 @@ class Endpoint:
             if refusal is not None:
                 return refusal
         call.known_parameters = self._parameters[method]
-        # Also where nobody reads them: what is misspelt would be left out of account.
+        # Checked even if the handler reads none: a misspelt parameter must not be ignored.
         call.parameters()
         return await handler(call)
 
 
 async def not_found(scope: Any, _receive: Any, send: Any) -> None:
-    """The answer to a path that nothing is at."""
+    """Answer for a path without a handler."""
     sentence = "there is nothing at this path: / shows the status, /repositories/{id} is RDF, /kv/{table}/{key} keys"
     await answers.told(sentence, 404, wants_json=wants_json(headers_of(scope, b"accept"))).send(send)

@@ -1,8 +1,8 @@
-"""What comes before routing: the path as it was sent, a prefix that some clients are given, and pages of other sites (CORS).
+"""Work before routing: the raw path, a prefix for some clients, and pages of other sites (CORS).
 
-Pages from the origins of ``http-origins`` may ask this door as its own pages do: a browser hears so in the answer to its question before
-(``OPTIONS`` with ``Access-Control-Request-Method``) and in every answer. Any other page hears nothing, and so its browser keeps the
-answer from it. Cookies do not exist here, and passwords that a browser knows by itself are not asked for.
+Pages from the origins of ``http-origins`` can use this door like its own pages. A browser learns that from the answer to its
+preflight (``OPTIONS`` with ``Access-Control-Request-Method``) and from every answer. For any other page the headers are missing, so
+that its browser withholds the answer. There are no cookies, and browsers are not asked for stored passwords.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)+\Z")
 
 
 class Outside:
-    """Around the application of one door."""
+    """A wrapper of the application of one door."""
 
     def __init__(self, app: Any, door: Door, prefix: str = "", origins: frozenset[str] = frozenset()) -> None:
         self.door = door
-        """What all its requests share; closed with the server."""
+        """State shared by all its requests; closed with the server."""
         self._app = app
         self._prefix = prefix
         self._origins = origins
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """Hand the request on."""
+        """Pass the request on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         path = scope["path"] = scope["raw_path"].decode("latin-1")
         if self._prefix and path.startswith(f"{self._prefix}/"):
-            # Routing takes it off; addresses in answers keep it.
+            # Routing removes it; addresses in answers keep it.
             scope["root_path"] = self._prefix
         if not self._origins:
             await self._app(scope, receive, send)
@@ -73,7 +73,7 @@ def _preflight(allowed: str) -> Answer:
 
 
 def _with(send: Any, allowed: str) -> Any:
-    """``send`` that adds to each answer who may read it; what is kept of an answer must be kept by origin."""
+    """Return a ``send`` that adds the allowed origin to each answer; caches must keep answers by origin."""
     more = [(b"vary", b"Origin")]
     if allowed:
         more += [
@@ -90,7 +90,7 @@ def _with(send: Any, allowed: str) -> Any:
 
 
 def parse_prefix(text: str, paths: Iterable[str]) -> str:
-    """The prefix of a cluster file, checked; empty for none. Raises ValueError with what to write.
+    """Check the prefix of a cluster file; empty for none. Raises ValueError with the remedy.
 
     >>> parse_prefix("/rdf4j-server", ["/repositories/{id}"])
     '/rdf4j-server'

@@ -1,7 +1,7 @@
-"""Reads and writes on their way to the node, and what comes back as an answer.
+"""Reads and writes on their way to the node, and their results on the way to an answer.
 
-A write gets its transaction id here, before anything is made from its body: blank nodes are named after it, and a deadline
-that passes can always say which transaction to ask for. The id is the client's idempotency key when there is one.
+A write gets its transaction id here, before its body is used: blank nodes are named after it, and a missed deadline can always name
+the transaction. The id is the client's idempotency key if there is one.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from brokerha.ports.front import ReadOutcome
 
 _APPLIED: Final = (APPLIED_LEVEL, 1)
 TRANSACTION: Final = b"brokerha-transaction"
-"""Header of a read inside of an open transaction, with its id."""
+"""Header of a read inside an open transaction, with its id."""
 _OF_REPOSITORIES: Final = frozenset({"query", "statements", "size", "contexts", "about", "repositories"})
 
 
 def begin_write(call: Call, *, takes_conditions: bool = False) -> TxId:
-    """The transaction id of this request. Raises ReadOnly at a worker, before a body is read; InvalidRequest for conditions that nobody would look at."""
+    """Return the transaction id of this request. Raises ReadOnly at a worker, InvalidRequest for conditions that do not apply."""
     if call.front.role == "worker":
         raise ReadOnly(call.front.writable()[1])
     for header in () if takes_conditions else ("If-Match", "If-None-Match"):
@@ -62,7 +62,7 @@ async def write(
     *,
     ack: tuple[str, int] | None = None,
 ) -> Reply:
-    """Hand one transaction in and wait for its level, that of the request if none is given. Raises what it was refused or rejected with."""
+    """Submit one transaction and wait for its level, by default that of the request. Raises its refusal or rejection."""
     level, copies = ack or call.ack()
     timeout_ms = timeout_ms or call.timeout_ms()
     future = await call.door.parsing(
@@ -95,17 +95,17 @@ async def write_to_repository(
     txid: TxId,
     timeout_ms: int = 0,
 ) -> Reply:
-    """As `write`, `naming_repository`."""
+    """Write as `write`, `naming_repository`."""
     async with naming_repository(call, repository):
         return await write(call, operations, txid, timeout_ms)
 
 
 @asynccontextmanager
 async def naming_repository(call: Call, repository: str) -> AsyncIterator[None]:
-    """Around a write: a rejection because there is no such repository becomes UnknownRepository.
+    """Turn a rejection of a write for a missing repository into UnknownRepository.
 
-    Whether a repository exists is decided by the order of transactions, so only a worker can say it, at the LSN of
-    the rejection. That read happens on this way only.
+    The order of transactions decides whether a repository exists, so only a worker can tell, at the LSN of the rejection. Only this
+    case needs that read.
     """
     try:
         yield
@@ -117,7 +117,7 @@ async def naming_repository(call: Call, repository: str) -> AsyncIterator[None]:
 
 
 async def repository_names(call: Call, min_lsn: Lsn | None = None) -> list[str]:
-    """Repositories that exist, at this LSN or as any read of this request sees them."""
+    """Return the names of the repositories, at this LSN or as any read of this request sees them."""
     outcome = await read(call, "repositories", "", {}, min_lsn=min_lsn)
     names: list[str] = json.loads(outcome.body)
     return names
@@ -126,13 +126,13 @@ async def repository_names(call: Call, min_lsn: Lsn | None = None) -> list[str]:
 async def read(
     call: Call, kind: str, name: str, arguments: dict[str, Any], *, min_lsn: Lsn | None = None, timeout_ms: int = 0
 ) -> ReadOutcome:
-    """Ask for one read. Raises what the worker raised, TimedOut when nobody answers."""
+    """Send one read. Raises the error of the worker, or TimedOut without an answer."""
     inside = call.transaction or call.header(TRANSACTION)
     if inside:
         arguments = {**arguments, "tx": inside}
     least = call.min_lsn() if min_lsn is None else min_lsn
     if min_lsn is None and kind in _OF_REPOSITORIES and not call.header(b"brokerha-min-lsn"):
-        # Clients of RDF protocols know nothing of LSNs and expect to read what they have written.
+        # Clients of RDF protocols do not know LSNs and expect to read their own writes.
         least = call.door.written_lsn()
     timeout_ms = timeout_ms or call.timeout_ms()
     if call.door.local_reads is not None and not inside:
@@ -151,7 +151,7 @@ async def read(
 async def _read_near(
     call: Call, local_reads: LocalReads, kind: str, name: str, arguments: dict[str, Any], least: Lsn, timeout_ms: int
 ) -> ReadOutcome | None:
-    """Ask a worker of this machine; None when none answers. Raises what makes the request wrong."""
+    """Ask a worker of this machine; return None when none answers. Raises the errors of a wrong request."""
     front = call.front
     readers = front.readers(least)
     try:
@@ -167,7 +167,7 @@ async def _read_near(
 
 
 async def command(call: Call, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Have the master carry out an operator's command. Raises what it was refused with, TimedOut when nobody answers."""
+    """Have the master carry out an operator's command. Raises its refusal, or TimedOut without an answer."""
     timeout_ms = call.timeout_ms()
     future = call.front.command(name, arguments, timeout_ms)
     note_command(future, call.front.node_id, name, arguments, call.user_name(), call.address())
@@ -178,17 +178,17 @@ async def command(call: Call, name: str, arguments: dict[str, Any]) -> dict[str,
 
 
 def done(reply: Reply, status: int = 204) -> Answer:
-    """The answer to a write that reached its level."""
+    """Return the answer to a write that reached its level."""
     return Answer(status, headers=facts_of(reply))
 
 
 def facts_of(reply: Reply) -> dict[str, str | int]:
-    """The headers that every write answers with."""
+    """Return the headers of every answer to a write."""
     return {"Brokerha-Tx": reply.txid, "Brokerha-Lsn": reply.lsn, "Brokerha-Ack": reply.status}
 
 
 def result(outcome: ReadOutcome) -> Answer:
-    """The answer to a read."""
+    """Return the answer to a read."""
     content_type = outcome.content_type
     if content_type.startswith("text/") and ";" not in content_type:
         # Without it some clients take text for Latin-1.
@@ -197,7 +197,7 @@ def result(outcome: ReadOutcome) -> Answer:
 
 
 def age_of(outcome: ReadOutcome) -> dict[str, str | int]:
-    """The headers that every read answers with: its LSN, and how old it may be while the master is apart."""
+    """Return the headers of every answer to a read: its LSN, and its possible age while the master is apart."""
     headers: dict[str, str | int] = {"Brokerha-Lsn": outcome.lsn}
     if outcome.apart:
         headers["Brokerha-Apart"] = outcome.apart
@@ -210,43 +210,43 @@ def age_of(outcome: ReadOutcome) -> dict[str, str | int]:
 
 
 def is_long(call: Call) -> bool:
-    """Whether the body is longer than a transaction, by what the request announces."""
+    """Tell whether the announced body is longer than a transaction."""
     announced = call.header(b"content-length")
     return announced.isdecimal() and int(announced) > BODY_LIMIT_BYTES
 
 
 class Parts:
-    """A large transaction that a request hands over in parts, as its body comes (model/reserved/staging.py).
+    """A large transaction in parts, submitted while the body of a request comes (model/reserved/staging.py).
 
     parts = Parts(call, txid)
-    async with parts:              what fails is dropped; with an Idempotency-Key it stays for an hour, so that the same request goes on where it was
-        await parts.stage(operations)         answered when a worker has it: so the sender is as fast as the workers
+    async with parts:              parts of a failed request are dropped; with an Idempotency-Key they stay for an hour for a retry
+        await parts.stage(operations)         answered when a worker has the part, so that workers set the pace
         reply = await parts.commit()
     """
 
     def __init__(self, call: Call, txid: TxId) -> None:
-        """Raises InvalidRequest for a level that does not exist: at the commit it would come too late."""
+        """Raises InvalidRequest for an unknown level: at the commit it would be too late."""
         ack = call.ack()
-        # Whether it takes place is known when a worker has judged it.
+        # The outcome is known only when a worker has judged it.
         self._ack = ack if ack[0] == APPLIED_LEVEL else _APPLIED
         self._call = call
         self._txid = txid
         self.number = 0
-        """Of the last part that was staged."""
+        """Number of the last staged part."""
         self._is_kept = bool(call.key())
-        """Whether the same request may go on with them."""
+        """Whether the same request can continue with the staged parts."""
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        # A commit without an answer may take place yet: the id that the answer names tells.
+        # A commit without an answer can still take place: its id in the answer leads to the outcome.
         if isinstance(error, BrokerhaError) and not isinstance(error, OutcomeUnknown) and self.number and not self._is_kept:
             with contextlib.suppress(BrokerhaError):
                 await write(self._call, [(DROP, self._txid)], f"{self._txid}.drop")
 
     async def stage(self, operations: Sequence[Operation]) -> None:
-        """Hand over one part, and leave the cluster to others for a while."""
+        """Submit one part, then pause to leave the cluster to other writers."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         self.number += 1
@@ -255,7 +255,7 @@ class Parts:
         await asyncio.sleep(pause_s(loop.time() - began_s))
 
     async def commit(self) -> Reply:
-        """Have them take place, within the longest time of the door."""
+        """Commit all parts, within the longest time of the door."""
         if not self.number:
             raise InvalidRequest("the body holds nothing")
         timeout_ms = self._call.door.limits.timeout_limit_ms

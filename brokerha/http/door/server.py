@@ -1,8 +1,7 @@
-"""uvicorn in a thread of its own: listens before `start` returns, stops within a time.
+"""HttpServer: uvicorn in its own thread. It listens before `start` returns, and stops within a time.
 
-The port is taken by `start` itself, in the caller's thread, so that a port that is not free is an error at once and not a
-line in a log. An idle server sleeps: uvicorn's own loop would wake up ten times a second, for each node of an embedded
-cluster.
+`start` itself takes the port, in the caller's thread, so that a taken port is an error at once and not a line in a log. An idle
+server sleeps: uvicorn's own loop would wake up ten times a second, for each node of an embedded cluster.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from brokerha.model.errors import ConfigurationError
 from brokerha.model.faults import fault_fields
 
 LINGER_S: Final = 2.0
-"""How long what a refused client still sends is dropped: a connection closed at once would take the answer from it."""
+"""Time during which the data of a refused client is dropped: closing at once would lose the answer."""
 _FIELD_BYTES: Final = 4
 """Colon, space and end of the line."""
 log = structlog.get_logger()
 START_LIMIT_S = 10.0
 KEEP_ALIVE_S = 75
-"""How long an idle connection is kept open; longer than common proxies keep theirs."""
+"""Longest time of an idle connection; longer than that of common proxies."""
 BACKLOG = 1024
 
 
@@ -41,27 +40,25 @@ class HeadLimits:
     """Limits of one head."""
 
     size_bytes: int = 64 * 1024
-    """Request line, headers and trailers; a query in the URL may be long."""
+    """Request line, headers and trailers; a query in the URL can be long."""
     fields: int = 256
     time_s: float = 30.0
 
 
 class _Refused(Exception):
-    """Raised through the parser, which tells it as an error of its own."""
+    """Raised through the parser, which reports its own error."""
 
 
 class BoundedHeads(HttpToolsProtocol):
-    """One connection.
-
-    What may come before and between bodies on one connection: uvicorn's protocol with limits on heads.
+    """uvicorn's protocol with limits on heads: one connection, and the bytes before and between bodies.
 
         request line and headers   64 KiB and 256 headers in all        431, and the connection ends
         trailers                   the same, with the head; dropped
-        nothing but framing        64 KiB of chunk sizes and extensions without a byte of a body: 400, and the connection ends
-        a head that does not end   30 s after its first byte            408, and the connection ends
+        framing only               64 KiB of chunk sizes and extensions without a byte of a body: 400, and the connection ends
+        unfinished head            30 s after its first byte            408, and the connection ends
         Host                       once; may be missing before HTTP/1.1, else 400
 
-    Memory that one connection takes for a head is bounded by the limit and by what one read of the socket gives.
+    The memory of one connection's head is bounded by the limit and by one read of the socket.
     """
 
     def __init__(self, limits: HeadLimits, *arguments: Any, **named: Any) -> None:
@@ -69,30 +66,30 @@ class BoundedHeads(HttpToolsProtocol):
         self._limits = limits
         self._refusal: tuple[int, str] | None = None
         self._is_over = False
-        """It was refused, and what still comes is dropped."""
+        """The connection was refused; further data is dropped."""
         self._in_head = True
         self._is_begun = False
-        """The first byte of a head was there, and not the last one."""
+        """A head has begun and is not complete."""
         self._head_bytes = self._head_fields = 0
         self._barren_bytes = 0
-        """Read since something whole came of it."""
+        """Bytes read since the last complete element."""
         self._came_of_it = False
         self._deadline: asyncio.TimerHandle | None = None
 
     # ---- the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin; who never says anything is not kept for ever."""
+        """Start; a silent connection is closed after a time."""
         super().connection_made(transport)
         self._keep_alive()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Stop the timer."""
         self._disarm()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, as far as the limits allow."""
+        """Parse the data, within the limits."""
         if self._is_over:
             return
         self._came_of_it = False
@@ -111,7 +108,7 @@ class BoundedHeads(HttpToolsProtocol):
             self._keep_alive()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what cannot be parsed, or what this class refuses, and end the connection."""
+        """Refuse unparsable data, or data that this class refuses, and end the connection."""
         status, text = self._refusal or (400, "this is no HTTP request")
         self._is_over = True
         self._disarm()
@@ -127,7 +124,7 @@ class BoundedHeads(HttpToolsProtocol):
                 self.transport.write_eof()
             self.loop.call_later(LINGER_S, self.transport.close)
             return
-        # The request under way gets nothing more, and may not answer after this.
+        # The request under way gets no more data, and must not answer after this.
         self.cycle.disconnected = True
         self.cycle.message_event.set()
         self.transport.close()
@@ -135,25 +132,25 @@ class BoundedHeads(HttpToolsProtocol):
     # ---- what the parser calls
 
     def on_message_begin(self) -> None:
-        """The first byte of a head."""
+        """Note the first byte of a head."""
         super().on_message_begin()
         self._head_bytes = self._head_fields = 0
         self._is_begun = self._came_of_it = True
 
     def on_url(self, url: bytes) -> None:
-        """A part of the address."""
+        """Count a part of the address."""
         self._count(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer, which nobody here wants."""
+        """Count a header or a trailer; trailers are ignored."""
         self._head_fields += 1
         self._count(len(name) + len(value) + _FIELD_BYTES)
         if self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The end of a head."""
+        """Check a complete head."""
         hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
             self._refusal = 400, f"a request has one Host header, and this one has {hosts or 'none'}"
@@ -164,12 +161,12 @@ class BoundedHeads(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of a body."""
+        """Pass a piece of a body on."""
         self._came_of_it = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The end of a request."""
+        """Note the end of a request."""
         self._in_head = self._came_of_it = True
         super().on_message_complete()
 
@@ -190,7 +187,7 @@ class BoundedHeads(HttpToolsProtocol):
         )
 
     def _is_idle(self) -> bool:
-        # uvicorn says that there always is one, and begins with none.
+        # uvicorn types it as always present, but starts without one.
         return self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]
 
     def _has_ended(self) -> bool:
@@ -205,7 +202,7 @@ class BoundedHeads(HttpToolsProtocol):
         if self._is_over or self.transport.is_closing():
             return
         if not self._is_idle():
-            # The next request has begun while this one is answered.
+            # The next request has begun during the answer to this one.
             self._deadline = self.loop.call_later(self._limits.time_s, self._late)
             return
         self._refusal = 408, f"the head of the request was not there after {self._limits.time_s:g} s"
@@ -221,24 +218,24 @@ class HttpServer:
     """One listening address."""
 
     def __init__(self, app: Any, host: str, port: int, tls: Certificate | None = None, heads: HeadLimits | None = None) -> None:
-        """Without ``tls`` the server speaks plain HTTP."""
+        """Set up the server; without ``tls`` it speaks plain HTTP."""
         self.host = host
         self._heads = heads or HeadLimits()
         self._tls = tls
         self.port = port
-        """The port it listens on; that of the configuration until `start`, which replaces 0 by a free one."""
+        """The listening port; `start` replaces a configured 0 by a free one."""
         self._app = app
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
 
     @property
     def url(self) -> str:
-        """Where it can be reached."""
+        """URL of this server."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
 
     def start(self) -> None:
-        """Listen, and serve in a thread. Raises ConfigurationError when the address cannot be had."""
+        """Listen, and serve in a thread. Raises ConfigurationError when the address is not available."""
         listening, tls = self._listen(), self._tls
         config = uvicorn.Config(
             self._app,
@@ -250,7 +247,7 @@ class HttpServer:
             server_header=False,
             date_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,
-            # uvicorn takes what makes a protocol; its type says a class.
+            # uvicorn calls it as a factory; its type wants a class.
             http=cast("type[asyncio.Protocol]", partial(BoundedHeads, self._heads)),
             backlog=BACKLOG,
             ssl_context_factory=None if tls is None else lambda _config, _default: tls.context(),
@@ -262,8 +259,8 @@ class HttpServer:
             raise ConfigurationError(f"the HTTP server at {self.url} did not start: {self._server.fault or 'timed out'}")
 
     def _listen(self) -> socket.socket:
-        # The protocol is named, because asyncio switches Nagle's algorithm off only where it is: without it each answer
-        # whose head and body are two writes takes 40 ms.
+        # The protocol must be named: otherwise asyncio does not disable Nagle's algorithm, and each answer whose head and body are
+        # two writes takes 40 ms.
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -282,11 +279,11 @@ class HttpServer:
         return listening
 
     def stop(self, timeout_s: float = 5.0) -> bool:
-        """Finish requests under way as far as the time allows, then close; whether it ended in time. Idempotent."""
+        """Finish requests under way as far as time allows, then close; return whether it ended in time. Idempotent."""
         if self._server is None or self._thread is None:
             return True
         self._server.ask_to_stop(timeout_s)
-        # The server gives up by itself at the time-out; the rest is for closing.
+        # The server stops by itself at the timeout; the rest is for closing.
         self._thread.join(timeout_s + 1.0)
         if (door := getattr(self._app, "door", None)) is not None:
             door.close()
@@ -306,7 +303,7 @@ class _Server(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def serve_until_stopped(self) -> None:
-        """Body of the thread."""
+        """Run the server; the body of the thread."""
         try:
             self.run([self._listening])
         except BaseException as error:  # noqa: BLE001  (the thread must not die silently)
@@ -317,7 +314,7 @@ class _Server(uvicorn.Server):
             self.is_up.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and say so."""
+        """Start to listen, and signal it."""
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         await super().startup(sockets)
         self.is_up.set()
@@ -328,15 +325,15 @@ class _Server(uvicorn.Server):
             await self._stopping.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Finish what is under way, then leave what the door has connected to in this loop."""
+        """Finish requests under way, then close the door's connections of this loop."""
         await super().shutdown(sockets)
         if self._door is not None:
             self._door.leave()
             await asyncio.sleep(0)
 
     def ask_to_stop(self, timeout_s: float) -> None:
-        """End within about this time; callable from any thread."""
-        # uvicorn reads it when the shutdown begins; it takes whole seconds or fractions alike.
+        """End within about this time; any thread can call it."""
+        # uvicorn reads it at the begin of the shutdown; fractions of seconds work as well.
         self.config.timeout_graceful_shutdown = timeout_s  # type: ignore[assignment]
         if self._loop is not None and self._stopping is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stopping.set)

@@ -1,6 +1,6 @@
-"""Who stands at the door, and what each may do.
+"""Users, and the rights of each.
 
-    guard.py        who stands at the door: finds the user of a request, and refuses who is nobody or may not at a path
-    users.py        who may come through an HTTP door, and the file that says so
-    rights.py       what a transaction or several reads need, by the stores that they name
+    guard.py        authentication and roles: finds the user of a request, and refuses strangers and users without the role
+    users.py        users of an HTTP door, and the file that lists them
+    rights.py       the rights that a transaction or several reads need, by the stores that they name
 """

@@ -1,12 +1,11 @@
-"""Who stands at the door: finds the user of a request, and refuses who is nobody or may not.
+"""Authentication and roles: finds the user of a request, and refuses strangers and users without the role.
 
-Without users every request is allowed, which is for loopback. A page of another site never changes anything, with users or
-without: browsers say where a request comes from, and send along what they know.
+Without users every request is allowed, which is for loopback. A page of another site never changes anything, with or without users:
+browsers send credentials and tell where a request comes from.
 
-The role itself stands beside each method of each path (app.py); what the path is about (`Place`) says whose role counts there. Probes are
-open. Reading needs ``read``; so does what is sent with POST because it is long and changes nothing. What changes content needs
-``write``, what changes repositories or the cluster ``admin``. A handler that finds out from the request that it changes more
-asks for more (`Call.demand`, rights.py).
+Each method of each path has its role (app.py); the path's subject (`Place`) decides where the role must hold. Probes are open.
+Reading needs ``read``, also a long read that is sent with POST. Changing content needs ``write``; changing repositories or the
+cluster needs ``admin``. A handler that learns from the request that it changes more asks for more (`Call.demand`, rights.py).
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE
 
 SAFE = frozenset({"GET", "HEAD"})
 OPEN = ""
-"""For everybody."""
+"""For everyone."""
 _CHALLENGE = 'Basic realm="brokerha", charset="UTF-8", Bearer realm="brokerha"'
 
 
 class Place(Enum):
-    """What a path is about."""
+    """The subject of a path."""
 
     ALL = "all"
-    """The cluster: the role for everything counts."""
+    """The cluster: the general role counts."""
     STORE = "store"
     """The repository, table or queue in the path: the role there counts."""
     NAMED = "named"
-    """Stores that the request names: who has the role anywhere may come in, and is asked for each of them (rights.py)."""
+    """Stores named by the request: any user with the role somewhere can come in; each store is then checked (rights.py)."""
 
 
 _NAMED = frozenset(
@@ -59,14 +58,14 @@ _STORES = {"/repositories/{id}": GRAPH, "/kv/{table}": TABLE, "/queues/{name}": 
 
 
 def place_of(path: str) -> Place:
-    """What a path is about."""
+    """Return the subject of a path."""
     if path in _NAMED:
         return Place.NAMED
     return Place.ALL if store_of(path) is None else Place.STORE
 
 
 def store_of(path: str) -> tuple[str, str] | None:
-    """The kind of the store that a path is about, and which of its parameters names it; None if it is about no single one."""
+    """Return the kind of a path's store, and the path parameter with its name; None for a path without a single store."""
     for beginning, kind in _STORES.items():
         if path.startswith(beginning):
             return kind, beginning[beginning.index("{") + 1 : -1]
@@ -74,7 +73,7 @@ def store_of(path: str) -> tuple[str, str] | None:
 
 
 class Guard:
-    """The guard of one door: ``users`` gives those of now, ``wall_s`` the seconds of the wall clock."""
+    """The guard of one door: ``users`` returns the present users, ``wall_s`` the seconds of the wall clock."""
 
     def __init__(self, users: Callable[[], Users], wall_s: Callable[[], float]) -> None:
         self._users = users
@@ -82,7 +81,7 @@ class Guard:
         self._failures = Failures()
 
     async def refusal(self, call: Call, role: str, place: Place) -> Answer | None:
-        """Why this request may not pass; None when it may. Notes in the call who sent it."""
+        """Return the refusal of this request, or None; note the user in the call."""
         if not role:
             return None
         address, now_s = call.address(), self._wall_s()
@@ -94,13 +93,13 @@ class Guard:
             wait_s = self._failures.wait_s(address, now_s)
             if wait_s:
                 return _refusal(call, f"too many failed logins from {address}", 429, {"Retry-After": wait_s})
-            # Counted before scrypt runs, so that many at once do not all get through.
+            # Counted before scrypt runs, so that parallel requests do not all get through.
             self._failures.failed(address, now_s)
             name, password = _basic(given) if scheme.lower() == "basic" else ("", "")
             try:
                 known = await call.door.in_thread(self._users().by_password, name, password) if name else None
             except NotReady:
-                # Nobody looked at it.
+                # The password was not checked.
                 self._failures.take_back(address)
                 raise
             if known is None:
@@ -137,7 +136,7 @@ def _refusal(call: Call, text: str, status: int, headers: dict[str, str | int]) 
 
 
 def is_foreign(call: Call) -> bool:
-    """Whether a page of another site sends this to change something."""
+    """Tell whether a page of another site sends this request to change something."""
     origin = call.header(b"origin").lower()
     if not origin or call.method in SAFE or origin in call.door.origins:
         return False
@@ -148,7 +147,7 @@ def is_foreign(call: Call) -> bool:
 
 
 def parse_origins(text: str) -> frozenset[str]:
-    """Origins as a cluster file lists them. Raises ValueError with the one that is none.
+    """Parse the origins of a cluster file. Raises ValueError with the wrong one.
 
     >>> sorted(parse_origins("https://a.example, http://b:8080"))
     ['http://b:8080', 'https://a.example']

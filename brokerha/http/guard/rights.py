@@ -1,20 +1,20 @@
-"""What a transaction or several reads need, by the stores that they name: for users who may not everything.
+"""The rights that a transaction or several reads need, by the stores that they name: for users without all rights.
 
-A path like ``/tx`` is about many stores at once, so its role says little: who may write there must not create a repository by an operation,
-nor change one that he may only read. Each operation and each read is asked here what it needs:
+A path like ``/tx`` is about many stores, so its role is not enough: a user with write there must not create a repository by an
+operation, nor change a read-only one. Each operation and each read is checked here:
 
     update, add, remove, clear                 write in its repository
     create-repository, remove-repository       admin in it
     control-add, control-remove                admin
-    put, delete                                write in the table; of what is kept about a repository (about.py): as its own path
+    put, delete                                write in the table; for data about a repository (about.py): as its own path
     publish, accept                            write in the queue
     snapshot                                   write in each table that it names; of all tables: write
     drop-snapshot, drop-staged                 write
-    stage, commit-staged                       nothing beside what is staged with it; only who staged a large transaction commits it
+    stage, commit-staged                       only the rights of the staged operations; only its author commits a large transaction
     expectations                               read in that repository, table or queue; of all content: read
     a read of a repository, table or queue     read in it; of settings: admin; every other read: read
 
-What has not the right shape needs nothing: the node refuses it, and says why.
+An operation of a wrong shape needs nothing: the node refuses it with the reason.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _OF_ADMINS = (b"-repository", b"control-", about.TABLE.encode())
 
 
 def demand_operations(call: Call, operations: Iterable[Operation]) -> None:
-    """Refuse, with 403, what this user may not do in one transaction."""
+    """Refuse, with 403, operations of a transaction that this user has no right to."""
     if _may_everything(call):
         return
     for operation in operations:
@@ -80,7 +80,7 @@ def _demand_about(call: Call, key: Any) -> None:
 
 
 def demand_packed(call: Call, body: bytes) -> None:
-    """The same of a transaction as the node gets it, which is looked at only as far as it must be."""
+    """Refuse the same for a packed transaction, which is unpacked only if needed."""
     if _may_everything(call) or (_may_write_all(call) and not any(part in body for part in _OF_ADMINS)):
         return
     try:
@@ -91,7 +91,7 @@ def demand_packed(call: Call, body: bytes) -> None:
 
 
 def demand_reads(call: Call, wanted: Iterable[Any]) -> None:
-    """The same of several reads, each a list that begins with kind and name."""
+    """Refuse the same for several reads, each a list that begins with kind and name."""
     if call.user is None:
         return
     for each in wanted:
@@ -103,7 +103,7 @@ def demand_reads(call: Call, wanted: Iterable[Any]) -> None:
 
 
 def only_readable(call: Call, kind: str, names: Iterable[str]) -> list[str]:
-    """Those of the stores of a kind that the caller may read."""
+    """Return the stores of a kind that the caller can read."""
     return [name for name in names if call.may(READ, (kind, name))]
 
 

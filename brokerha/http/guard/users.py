@@ -1,4 +1,4 @@
-"""Who may come through an HTTP door: users, their roles, passwords and tokens, and who failed too often.
+"""Users of an HTTP door, their roles, passwords and tokens, and addresses that failed too often.
 
 A users file is TOML, one table for each user:
 
@@ -6,12 +6,12 @@ A users file is TOML, one table for each user:
     role = "write"                            # none < read < write < admin
     repositories = { books = "read" }         # in these repositories this role instead
     tables = { prices = "write" }             # the same of key-value tables
-    queues = { jobs = "none" }                # and of queues
+    queues = { jobs = "none" }                # the same of queues
     password = "scrypt$<salt>$<hash>"         # for Basic; both in hexadecimal digits
     tokens = [{ sha256 = "<digest>", expires = 1790000000 }]   # for Bearer; expires in seconds of the wall clock
 
-Nothing here but `UsersFile` reads a clock or a file: text and time are given. Must never keep or tell a password or token as it was sent:
-of a verified password an HMAC under a key of this process is remembered, so that scrypt runs once and not for each request.
+Only `UsersFile` reads a clock and a file; the rest gets text and time. Must never keep or log a password or token as it was sent.
+Of a verified password it remembers an HMAC under a key of this process, so that scrypt runs once and not for each request.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from brokerha.model.operation_checks import GRAPH, QUEUE, TABLE, USER_LIMIT_BYTE
 
 NONE, READ, WRITE, ADMIN = "none", "read", "write", "admin"
 ROLES = (NONE, READ, WRITE, ADMIN)
-"""Each role includes the ones before it; the first is for users who only have roles in single stores."""
+"""Each role includes the ones before it; the first is for users with roles only in single stores."""
 Store = tuple[str, str]
 """A kind (`GRAPH`, `TABLE`, `QUEUE`) and a name; the graph of that kind is a repository."""
 STORES: Final = {"repositories": GRAPH, "tables": TABLE, "queues": QUEUE}
-"""Words of the file, and what kind of store each is about."""
+"""Words of the file, and the kind of store of each."""
 STORES_LIMIT = 1000
-"""Of each kind."""
+"""Most stores of each kind."""
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**14, 8, 1
 SCRYPT_MEMORY_BYTES = 32 * 1024 * 1024
 SECRET_LIMIT = 1024
-"""Characters of a password or token; longer ones are wrong without being looked at."""
+"""Most characters of a password or token; longer ones are wrong without a check."""
 VERIFIED_LIMIT = 1024
 FAILURES_LIMIT = 10
 FAILURES_WINDOW_S = 60.0
@@ -66,33 +66,33 @@ class User:
 
     name: str
     role: str
-    """For everything but the stores that are named."""
+    """For everything but the named stores."""
     password: str = ""
     tokens: tuple[Token, ...] = ()
     stores: dict[Store, str] = field(default_factory=dict)
-    """The role in each store that is named."""
+    """The role in each named store."""
 
     def role_in(self, store: Store | None) -> str:
-        """The role in a store; None for everything else."""
+        """Return the role in a store; None for everything else."""
         return self.role if store is None else self.stores.get(store, self.role)
 
     def may(self, role: str, store: Store | None = None) -> bool:
-        """Whether this user may what a role may, there."""
+        """Tell whether this user has this role, or a higher one, there."""
         return ROLES.index(self.role_in(store)) >= ROLES.index(role)
 
     def may_somewhere(self, role: str) -> bool:
-        """Whether there is anything where this user may what a role may."""
+        """Tell whether this user has this role, or a higher one, anywhere."""
         return any(ROLES.index(held) >= ROLES.index(role) for held in (self.role, *self.stores.values()))
 
 
 def hash_password(password: str, salt: bytes | None = None) -> str:
-    """A password as the users file holds it."""
+    """Return a password in the form of the users file."""
     salt = secrets.token_bytes(16) if salt is None else salt
     return f"scrypt${salt.hex()}${_scrypt(password, salt).hex()}"
 
 
 def hash_token(token: str) -> str:
-    """A token as the users file holds it."""
+    """Return a token in the form of the users file."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -101,7 +101,7 @@ def _scrypt(password: str, salt: bytes) -> bytes:
 
 
 def parse_users(text: str, path: str) -> dict[str, User]:
-    """The users of a file, by name. Raises ConfigurationError with what is wrong, never with a value of the file."""
+    """Parse the users of a file, by name. Raises ConfigurationError with the problem, never with a value of the file."""
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -139,7 +139,7 @@ def _user(name: str, table: object, path: str) -> User:
 
 
 def is_right(kind: str, name: str, role: object) -> bool:
-    """Whether a role in a store of that name can be given."""
+    """Tell whether this role can be given for a store of that name."""
     return role in ROLES and (is_repository_id(name) if kind == GRAPH else not name_problem(kind, name))
 
 
@@ -164,7 +164,7 @@ def _is_token(token: object) -> bool:
 
 
 class Users:
-    """The users of one file as it was read; a changed file makes a new one, and so forgets what was verified."""
+    """The users of one version of the file; a changed file makes a new object, and so forgets verified passwords."""
 
     def __init__(self, users: dict[str, User]) -> None:
         self._users = users
@@ -173,18 +173,18 @@ class Users:
         self._key = secrets.token_bytes(32)
 
     def by_token(self, token: str, now_s: float) -> User | None:
-        """Who has this token, unless it has expired. Looked up by its digest, which an attacker cannot steer."""
+        """Return the owner of an unexpired token. The lookup is by its digest, which an attacker cannot steer."""
         if len(token) > SECRET_LIMIT:
             return None
         user, found = self._tokens.get(hash_token(token), (None, None))
         return user if found is not None and now_s < found.expires_s else None
 
     def is_verified(self, name: str, password: str) -> User | None:
-        """Who this is when the password was verified before: costs next to nothing."""
+        """Return the user if the password was verified before; costs next to nothing."""
         return self._users.get(name) if self._mark(name, password) in self._verified else None
 
     def by_password(self, name: str, password: str) -> User | None:
-        """Who this is; takes scrypt's time, for a name that is not known as well. Raises nothing."""
+        """Return the user of a password; takes scrypt's time, even for an unknown name. Raises nothing."""
         if len(password) > SECRET_LIMIT:
             return None
         user = self._users.get(name)
@@ -202,19 +202,19 @@ class Users:
 
 
 class Failures:
-    """How often each address failed to log in lately; bounded, the oldest is forgotten first."""
+    """Recent failed logins of each address; bounded, the oldest is forgotten first."""
 
     def __init__(self) -> None:
         self._by_address: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def wait_s(self, address: str, now_s: float) -> int:
-        """Seconds after which this address may try again; 0 for now."""
+        """Return the seconds until this address can try again; 0 for now."""
         since_s, count = self._by_address.get(address, (now_s, 0))
         left_s = since_s + FAILURES_WINDOW_S - now_s
         return max(1, round(left_s)) if count >= FAILURES_LIMIT and left_s > 0 else 0
 
     def failed(self, address: str, now_s: float) -> None:
-        """One more failure."""
+        """Count one more failure."""
         since_s, count = self._by_address.pop(address, (now_s, 0))
         if now_s >= since_s + FAILURES_WINDOW_S:
             since_s, count = now_s, 0
@@ -223,22 +223,22 @@ class Failures:
             self._by_address.popitem(last=False)
 
     def take_back(self, address: str) -> None:
-        """One that was none after all; the failures before it stay."""
+        """Take one failure back; the failures before it stay."""
         since_s, count = self._by_address.get(address, (0.0, 0))
         if count:
             self._by_address[address] = since_s, count - 1
 
 
 class UsersFile:
-    """The users file of a door as it is now; calling it gives the users."""
+    """The users file of a door; calling it returns the present users."""
 
     def __init__(self, path: Path, mono_s: Callable[[], float] = time.monotonic) -> None:
-        """Read it. Raises ConfigurationError."""
+        """Read the file. Raises ConfigurationError."""
         self._path = path
         self._current = Replaced("users", (path,), self._read, mono_s)
 
     def __call__(self) -> Users:
-        """The users of now."""
+        """Return the present users."""
         return self._current()
 
     def _read(self) -> Users:

@@ -1,7 +1,7 @@
 """Questions about the cluster: status, log, fingerprints, waiting for an LSN, and digests.
 
-Digests tell what one copy holds bucket by bucket, so that two copies are compared without sending them whole. A worker answers for its own
-copy, a master has one of its workers answer.
+Digests describe one copy bucket by bucket, so that two copies can be compared without sending them whole. A worker answers for its
+own copy; a master passes the question to one of its workers.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
 
 LINES = "application/x-ndjson"
 LOG_LIMIT = 10_000
-"""Lines of one answer."""
+"""Most lines of one answer."""
 _OF_ITEMS: Final = frozenset({"bits", "buckets", "limit"})
 STATUS_TIMEOUT_MS = 2000
-"""How long the status waits for silent masters at most."""
+"""Longest wait of the status for silent masters."""
 
 
 async def status(call: Call) -> Answer:
-    """The contract of ``status -o json``."""
-    # Half of a short time, so that the answer, with silent masters named in it, still comes in time.
+    """Return the status: the contract of ``status -o json``."""
+    # Half of a short time, so that the answer, which names silent masters, still comes in time.
     timeout_ms = max(1, min(call.timeout_ms() // 2, STATUS_TIMEOUT_MS))
     return answer.as_json(await call.door.in_thread(call.front.status, timeout_ms))
 
 
 async def log(call: Call) -> Answer:
-    """Lines of the synchronised queue, ``from`` to ``to`` (both included), at most 10,000 at a time.
+    """Return lines of the synchronised queue, ``from`` to ``to`` (both included), at most 10,000 at a time.
 
-    With ``effects`` they are what a store can apply (ports.Front.logged), with ``entries`` also what masters know beside it and
-    what can be read now (ports.Front.entries), as msgpack only. With ``lineage``, the lineage with which the line before ``from`` was
-    read, 409 when that line is void.
+    With ``effects`` they have the form for a store (ports.Front.logged). With ``entries`` they also have the masters' columns and
+    the readable range (ports.Front.entries). Both are msgpack only. ``lineage`` is that of the line before ``from`` when it was
+    read: 409 when that line is void.
     """
     await _check_lineage(call)
     if call.parameters().flag("entries"):
@@ -76,7 +76,7 @@ async def _packed(call: Call, found: Callable[[Lsn, Lsn], Any], least: Lsn) -> A
 
 
 async def _check_lineage(call: Call) -> None:
-    """Raise WentBack when what the caller has read is not what the log holds there now."""
+    """Raise WentBack when the log no longer holds the lines that the caller has read."""
     parameters = call.parameters()
     if parameters.one("lineage") is None:
         return
@@ -96,7 +96,7 @@ def _range(call: Call, least: Lsn = 1) -> tuple[Lsn, Lsn]:
 
 
 async def fingerprints(call: Call) -> Answer:
-    """The fingerprint of one copy at ``lsn`` or later, and beside it what each node of the cluster says of itself."""
+    """Return the fingerprint of one copy at ``lsn`` or later, and the one that each node of the cluster reports."""
     timeout_ms = call.timeout_of("timeout-s", call.parameters().one("timeout-s"))
     outcome = await read(call, "fingerprint", "", {}, min_lsn=call.parameters().number("lsn", 0), timeout_ms=timeout_ms)
     everything = await call.door.in_thread(call.front.status, STATUS_TIMEOUT_MS)
@@ -106,7 +106,7 @@ async def fingerprints(call: Call) -> Answer:
 
 
 async def wait(call: Call) -> Answer:
-    """Answer when ``lsn`` is applied by ``workers`` workers of this site (a number, ``all`` or ``quorum``)."""
+    """Answer when ``workers`` workers of this site have applied ``lsn`` (a number, ``all`` or ``quorum``)."""
     parameters = call.parameters()
     if parameters.one("lsn") is None:
         raise InvalidRequest("the parameter 'lsn' is missing")
@@ -125,7 +125,7 @@ async def wait(call: Call) -> Answer:
 
 
 async def digests(call: Call) -> Answer:
-    """What one copy holds (stores/comparing/digests.py): of each bucket that is not empty the number of items and the XOR of their digests."""
+    """Return, for each non-empty bucket of one copy, the number of items and the XOR of digests (stores/comparing/digests.py)."""
     parameters = call.parameters()
     bits = None if parameters.one("bits") is None else parameters.number("bits", 0)
     outcome = await read(call, "digests", "", {"bits": bits})
@@ -133,7 +133,7 @@ async def digests(call: Call) -> Answer:
 
 
 async def digest_items(call: Call) -> Answer:
-    """The items of some buckets: ``{"bits": 10, "buckets": [[store, name, bucket], ...], "limit": 1000}``. Body and answer are msgpack."""
+    """Return the items of some buckets: ``{"bits": 10, "buckets": [[store, name, bucket], ...], "limit": 1000}``, in msgpack."""
     outcome = await read(call, "items", "", _items_asked(await call.body()))
     return Answer(200, outcome.body, MSGPACK, age_of(outcome))
 

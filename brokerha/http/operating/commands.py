@@ -1,4 +1,4 @@
-"""Commands of operators: each request is one command of the master that is asked, and its report comes back as JSON.
+"""Commands of operators: each request is one command of the asked master, and its report comes back as JSON.
 
     "/cluster/pins/{name}": {"PUT": (ADMIN, Command("pin", {"lsn": int, "for_s": int}, needed=("lsn", "for_s")))}
 
@@ -6,31 +6,32 @@
     PUT    /cluster/workers/{worker}             {"readable": true}     adds one, or changes it
     DELETE /cluster/workers/{worker}?force=true  removes one
     POST   /cluster/workers/{worker}/off         {"force": true}        on, off, trust, copy, scrub
-    POST   /cluster/repair                       {"from": ["w2"]}       the site takes the content of another one
+    POST   /cluster/repair                       {"from": ["w2"]}       replaces the content of the site by another one's
     POST   /cluster/promote                      {"node": "m1-b", "force": false}     that process becomes primary
     POST   /cluster/nodes/{node}/{command}       {"force": true}        pause, coin, continue
     GET    /cluster/pins                         {"master", "first_lsn", "last_lsn", "hard_limit", "pins": [...]}   of this master only
     PUT    /cluster/pins/{name}                  {"lsn": 4711, "for_s": 86400}     sets one, moves it, or prolongs it
     DELETE /cluster/pins/{name}                  takes it back; one that is not there is no error
     GET    /cluster/peers                        {"master", "epoch", "masters", "members", "retired", "change", "peers": [...]}
-    PUT    /cluster/peers/{node}                 wish that a node becomes a master
-    DELETE /cluster/peers/{node}?force=true      wish that a master is none any more
+    PUT    /cluster/peers/{node}                 requests that a node becomes a master
+    DELETE /cluster/peers/{node}?force=true      requests that a master stops being one
     GET    /cluster/split-recovery               {"master", "mode", "source", "epoch", "files", "differing", "change"}
     POST   /cluster/split-recovery               {"mode": "simple"}     puts another strategy in force at all masters
     GET    /cluster/splits                       {"master", "splits": [...]}          the newest first
     GET    /cluster/splits/{number}?from=&limit= {"master", ..., "effects", "entries": [...], "next"}       at most 1,000 of its transactions
     GET    /cluster/settings                     {"master", "lsn", "problem", "settings": [{"name", "value", "source", "file", "in_force", "live", ...}]}
     GET    /cluster/settings/{name}              one of them
-    PUT    /cluster/settings/{name}              {"value": "5000"}      for all nodes; a number or true and false may stand without quotes
-    DELETE /cluster/settings/{name}              takes it back: what the cluster files say counts again
+    PUT    /cluster/settings/{name}              {"value": "5000"}      for all nodes; quotes are optional except for words
+    DELETE /cluster/settings/{name}              unsets it: the value of the cluster files counts again
     POST   /cluster/backup                       {"name": "monday", "incremental": false, "replace": false, "worker": "w2"}
-    GET    /cluster/tasks                        all that this master remembers, the oldest first
+    GET    /cluster/tasks                        all tasks that this master remembers, the oldest first
     GET    /cluster/tasks/{request}              {"request", "kind", "worker", "state", "done", "total", "per_s", "left_s", "reason", "answer"}
 
-What a path names is an argument of that name. A command is answered when what it changes is durable; a wish and long work only begin: 202,
-with the address that tells what became of it, or 200 where nothing has to change. What cannot be done now is 503 with the reason
-and what to do first, what is wrong is 400. A body may be left out where every field may. A change of a setting is answered when the site of this
-master has applied it and the master has put it into force, if it is live; it is kept with who asked for it, when, and from where.
+A name in the path is an argument of that name. A command is answered when its change is durable. A request about masters and long
+work only begin: 202, with the address of their progress, or 200 when nothing has to change. A command that is impossible now gets
+503 with the reason and the first step to take; a wrong one gets 400. A body can be left out when all its fields are optional. A
+change of a setting is answered when the site of this master has applied it and, for a live setting, the master has put it into
+force. It is kept with its author, time and origin.
 """
 
 from __future__ import annotations
@@ -55,21 +56,21 @@ _WORDS: Final[Mapping[type, str]] = {bool: "true or false", str: "text", list: "
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command of the master as a handler."""
+    """One command of the master, as a handler."""
 
     name: str
-    """As the master has it (nodes/master/orders.py, master/site_commands.py)."""
+    """Name at the master (nodes/master/orders.py, master/site_commands.py)."""
     fields: Mapping[str, type] | None = None
-    """Of the body, with their types; None when there is no body."""
+    """Fields of the body with their types; None for no body."""
     needed: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     """Parameters that are true or false."""
     begins: str = ""
-    """Where to ask what became of it, for what only begins."""
+    """Address of the progress, for a command that only begins."""
 
     async def __call__(self, call: Call) -> Answer:
-        """Have it carried out."""
+        """Carry out the command."""
         arguments = {**self.defaults, **await self._arguments(call)}
         report = await command(call, self.name, arguments)
         if not (self.begins and report.get("changed", True)):
@@ -88,13 +89,13 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Several commands of which the last part of the path names one."""
+    """Several commands; the last part of the path names one."""
 
     of: str
     commands: Mapping[str, Command]
 
     async def __call__(self, call: Call) -> Answer:
-        """Have that one carried out. Raises NotFound."""
+        """Carry out the named command. Raises NotFound."""
         what = call.path_text("command")
         if what not in self.commands:
             raise NotFound(f"there is no {what!r} of a {self.of}; there are {', '.join(self.commands)}")
@@ -122,7 +123,7 @@ SPLIT_RECOVERY = Command("split-recovery", {"mode": str}, needed=("mode",), begi
 
 
 async def repair(call: Call) -> Answer:
-    """Have the whole site take the content of workers of another site."""
+    """Replace the content of the whole site by that of workers of another site."""
     sources = (await fields_of(call, {"from": list})).get("from")
     if not sources or not all(isinstance(source, str) for source in sources):
         raise InvalidRequest('name the workers of another site to take the content from: {"from": ["w2"]}')
@@ -130,7 +131,7 @@ async def repair(call: Call) -> Answer:
 
 
 async def split(call: Call) -> Answer:
-    """One split of the past, with a page of its transactions."""
+    """Return one past split, with a page of its transactions."""
     text = call.path_text("number")
     if not text.isascii() or not text.isdigit():
         raise InvalidRequest(f"{text!r} is no number of a split: GET /cluster/splits lists them")
@@ -140,7 +141,7 @@ async def split(call: Call) -> Answer:
 
 
 async def get_setting(call: Call) -> Answer:
-    """One setting. Raises NotFound."""
+    """Return one setting. Raises NotFound."""
     name = call.path_text("name")
     if problem := name_problem(name):
         raise NotFound(problem)
@@ -150,7 +151,7 @@ async def get_setting(call: Call) -> Answer:
 
 
 async def put_setting(call: Call) -> Answer:
-    """Set one of them. Raises InvalidRequest, UnsupportedType, and what a write may end in."""
+    """Set one setting. Raises InvalidRequest, UnsupportedType, and the errors of a write."""
     call.body_type(JSON, "")
     fields = await _json_of(call)
     if not isinstance(fields, dict) or set(fields) != {"value"} or not isinstance(fields["value"], (str, int, float)):
@@ -160,7 +161,7 @@ async def put_setting(call: Call) -> Answer:
 
 
 async def delete_setting(call: Call) -> Answer:
-    """Take a setting back."""
+    """Unset a setting."""
     return await _setting_changed(call, "setting-unset", {})
 
 
@@ -170,7 +171,7 @@ async def _setting_changed(call: Call, name: str, arguments: dict[str, Any]) -> 
 
 
 async def fields_of(call: Call, known: Mapping[str, type], needed: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The fields of a JSON object that were sent, of those that are ``known``; a body that says nothing is an empty one. Raises InvalidRequest, UnsupportedType."""
+    """Return the ``known`` fields of a JSON object; an empty body has none. Raises InvalidRequest, UnsupportedType."""
     fields = await _json_of(call)
     if not isinstance(fields, dict):
         raise InvalidRequest(f"the body is a JSON object with {', '.join(known)}")
@@ -189,7 +190,7 @@ async def fields_of(call: Call, known: Mapping[str, type], needed: tuple[str, ..
 
 
 async def _json_of(call: Call) -> Any:
-    """The body; one that says nothing is an empty object. Raises InvalidRequest, UnsupportedType."""
+    """Parse the body; an empty one is an empty object. Raises InvalidRequest, UnsupportedType."""
     body = await call.body()
     if not body.strip():
         return {}

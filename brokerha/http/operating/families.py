@@ -1,8 +1,8 @@
-"""Every metric that a node tells: its type, its labels, and what it means; for Prometheus, and for docs/reference/metrics.md:
+"""Every metric of a node: its type, its labels, and its meaning; for Prometheus, and for docs/reference/metrics.md:
 
     python -m brokerha.http.operating.families > docs/reference/metrics.md
 
-A number that a node tells and that is not here is still shown, as a gauge without a meaning; the tests refuse it.
+A number of a node that is missing here is still shown, as a gauge without a meaning; the tests refuse it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Family(NamedTuple):
     labels: tuple[str, ...]
     meaning: str
     alarm: str = ""
-    """What should make a person look; empty where nothing should."""
+    """Values that need a person's attention; empty for none."""
     type: str = "gauge"
 
 
@@ -213,13 +213,13 @@ Written from the code: `python -m brokerha.http.operating.families`. How to have
 
 
 class NodeCollector(Collector):
-    """Numbers of a node as `prometheus_client` takes them: each family once, its samples together."""
+    """Numbers of a node for `prometheus_client`: each family once, with all its samples."""
 
     def __init__(self, numbers: Numbers) -> None:
         self._numbers = numbers
 
     def collect(self) -> Iterator[Metric]:
-        """Families by name, samples by their labels; the buckets of a histogram stay in the order of their bounds."""
+        """Yield families by name, samples by their labels; the buckets of a histogram stay in the order of their bounds."""
         found: dict[str, Metric] = {}
         for key, value in self._numbers.items():
             sample, *values = (key,) if isinstance(key, str) else key
@@ -242,19 +242,19 @@ def _family_of(sample: str) -> str:
 
 
 def exposition(numbers: Numbers) -> bytes:
-    """Prometheus' text format 0.0.4."""
+    """Return the numbers in Prometheus' text format 0.0.4."""
     return generate_latest(NodeCollector(numbers))
 
 
 def numbers_of(text: str) -> Numbers:
-    """What a page of /metrics was made from: the inverse of `exposition`. Raises ValueError for what is no such page."""
+    """Parse a page of /metrics: the inverse of `exposition`. Raises ValueError for any other text."""
     samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
     named = ((each.name.removeprefix(PREFIX), each) for each in samples)
     return {(name, *each.labels.values()) if each.labels else name: each.value for name, each in named}
 
 
 def page() -> str:
-    """docs/reference/metrics.md."""
+    """Return the text of docs/reference/metrics.md."""
     parts = [_PAGE]
     for title, section in SECTIONS.items():
         lines = ["| metric | type | labels | meaning | worth a look when |", "|---|---|---|---|---|"]

@@ -1,8 +1,8 @@
 """Probes for supervisors and load balancers, and metrics for Prometheus.
 
-    /livez      the process works: its loop turns        restart it when not
-    /readyz     reads can be served, at most so far behind  leave it out when not; ?max-lag-s= &max-lag= &sync &timeout=
-    /writable   writes are taken in now                   send them elsewhere when not
+    /livez      the process works: its loop turns        otherwise restart it
+    /readyz     reads can be served, within a lag           otherwise send no reads; ?max-lag-s= &max-lag= &sync &timeout=
+    /writable   writes are taken now                      otherwise send them elsewhere
 
 Each line of an answer is one check: ``[+]journal ok`` or ``[-]broker …``.
 """
@@ -26,7 +26,7 @@ from brokerha.nodes.observing.cpu_times import cpu_metrics
 
 
 async def livez(call: Call) -> Answer:
-    """Whether the process works at all; a node that waits for its broker does. Date is this machine's clock, for `brokerha doctor`."""
+    """Tell whether the process works, also without its broker. Date is this machine's clock, for `brokerha doctor`."""
     _, lines = await call.door.in_thread(call.front.ready)
     is_alive = not any(line.startswith("[-]loop") for line in lines)
     said = "[+]loop ok" if is_alive else "[-]loop has ended: restart the node"
@@ -34,7 +34,7 @@ async def livez(call: Call) -> Answer:
 
 
 async def readyz(call: Call) -> Answer:
-    """Whether reads can be served; ``sync`` first waits until all that is known now is applied."""
+    """Tell whether reads can be served; ``sync`` first waits until all that is known now is applied."""
     parameters = call.parameters()
     max_lag_s = _seconds(parameters.one("max-lag-s"), "max-lag-s")
     max_lag = parameters.number("max-lag", 0) if parameters.one("max-lag") is not None else None
@@ -55,13 +55,13 @@ async def _caught_up(call: Call, timeout_ms: int) -> None:
 
 
 async def writable(call: Call) -> Answer:
-    """Whether writes are taken in."""
+    """Tell whether writes are taken."""
     is_writable, reason = await call.door.in_thread(call.front.writable)
     return answer.text("[+]writable ok" if is_writable else f"[-]writable {reason}", 200 if is_writable else 503)
 
 
 async def metrics(call: Call) -> Answer:
-    """Everything that the node and its door count, in Prometheus' text format."""
+    """Return all numbers of the node and its door, in Prometheus' text format."""
     numbers = dict(await call.door.in_thread(call.front.metrics))
     for (method, status), count in call.door.answered.items():
         numbers["http_requests_total", method, str(status)] = count

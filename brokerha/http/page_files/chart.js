@@ -19,7 +19,7 @@ function drawn(name, attributes) {
   return made;
 }
 
-// Pieces without holes: where a sample has no value the line is broken, and so is it over a pause.
+// Pieces without gaps: a sample without a value, or a pause, interrupts the line.
 function pieces(points, gapMs) {
   const found = [];
   let last = null;
@@ -39,7 +39,7 @@ export class Charts {
   }
 
   draw(rates, nowMs) {
-    // As wide as what there is, so that a master that was just started shows more than a stroke.
+    // As wide as the samples, so that a newly started master shows more than a stroke.
     const span = rates.samples.length ? Math.min(HOUR_MS, Math.max(LEAST_MS, nowMs - rates.samples[0][1])) : HOUR_MS;
     rates.names.forEach((name, column) => {
       const about = SHOWN[name];

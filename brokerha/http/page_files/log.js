@@ -33,7 +33,7 @@ export class LogBrowser {
     document.getElementById("log-newest").addEventListener("click", () => this.show(this.newest - PAGE + 1));
   }
 
-  // The end of the order as the status tells it; the first time it is known, the newest page is shown.
+  // Takes the end of the order from the status; the first time shows the newest page.
   know(newest) {
     const isFirst = this.newest === 0 && newest > 0;
     this.newest = newest;

@@ -1,4 +1,4 @@
-// The status page: asks the node it came from every few seconds, and shows what it says. Nothing here changes anything.
+// The status page: asks its node every few seconds, and shows the answers. It changes nothing.
 
 import { Charts } from "./chart.js";
 import { LogBrowser } from "./log.js";
@@ -31,7 +31,7 @@ function state(row) {
   ];
 }
 
-// Copies at one LSN are compared, wherever they are.
+// Compares copies at one LSN, of all sites.
 function compared(rows) {
   const found = new Map();
   for (const row of rows) {
@@ -120,7 +120,7 @@ const log = new LogBrowser(ask);
 const splits = new Splits(ask);
 const settings = new Settings(ask);
 
-// ---- what has changed, told once
+// ---- changes, each shown once
 
 const before = new Map();
 
@@ -131,7 +131,7 @@ function tell(text) {
   by("changes-none").hidden = true;
 }
 
-// A worker goes from one healthy word to another all the time: that is no news.
+// A change between two healthy states is frequent, and not shown.
 function compare(name, word, kind, reason) {
   const was = before.get(name);
   before.set(name, { word, kind });
@@ -223,7 +223,7 @@ async function rates() {
   try {
     const after = samples.length ? samples[samples.length - 1][0] : 0;
     let answer = await ask(`page/rates?after=${after}`);
-    // A node that was started again counts from the beginning.
+    // A restarted node counts from the beginning.
     if (answer.last < after) { samples = []; answer = await ask("page/rates?after=0"); }
     samples = [...samples, ...answer.samples].slice(-SAMPLES);
     setText(by("rates-note"), `One sample every ${answer.every_s} seconds, kept in memory by ${answer.master} since it was started.`);
@@ -233,7 +233,7 @@ async function rates() {
   }
 }
 
-// A page that nobody looks at asks nothing, and asks at once when somebody looks again.
+// A hidden page asks nothing, and asks at once when it is visible again.
 const wakers = new Set();
 document.addEventListener("visibilitychange", () => { for (const wake of wakers) wake(); });
 

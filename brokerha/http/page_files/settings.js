@@ -1,4 +1,4 @@
-// Settings at run time: shown to who may change them, with who did last. They are changed by brokerha settings, or over HTTP.
+// Run-time settings with their last authors, for users who may change them. They are changed by brokerha settings, or over HTTP.
 
 import { Table, setText, utc } from "./table.js";
 
@@ -18,7 +18,7 @@ export class Settings {
     ]);
   }
 
-  // Who may not change them, or looks at a node that does not know them, sees nothing of them.
+  // Shows nothing to a user without the right, or of a node that does not know the settings.
   async read() {
     const places = [by("settings"), by("to-settings")];
     try {

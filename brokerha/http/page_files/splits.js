@@ -1,4 +1,4 @@
-// Splits: which strategy each master follows, how often its log went back, and what became of each transaction that it gave up.
+// Splits: the strategy of each master, how often its log went back, and the outcome of each transaction that it gave up.
 
 import { Table, isNarrow, number, setText, utc } from "./table.js";
 
@@ -49,7 +49,7 @@ export class Splits {
     by("given-up-close").addEventListener("click", () => this.close());
   }
 
-  // What the status says of it; the book is asked again when another split is told.
+  // Takes the status; reads the split book again after another split.
   fill(masters, { node, role }) {
     const telling = masters.filter((row) => row.split_recovery);
     by("splits").hidden = by("to-splits").hidden = telling.length === 0;
@@ -81,7 +81,7 @@ export class Splits {
     }
   }
 
-  // One split with its transactions; the heading takes the focus, so that keys and screen readers go on from there.
+  // Shows one split with its transactions; the heading takes the focus, for keys and screen readers.
   async open(split) {
     this.shown = { split, next: 0 };
     this.rows = [];

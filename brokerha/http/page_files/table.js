@@ -1,7 +1,7 @@
-// Tables that are filled again and again: rows keep their elements, and a cell is touched only when its text changes, so that the
-// focus, a selection and what a screen reader stands on stay where they are. Whatever comes from data goes in as text, never as markup.
+// Tables that are filled repeatedly: rows keep their elements, and a cell changes only with its text, so that the focus, a selection
+// and the place of a screen reader stay. All data are inserted as text, never as markup.
 
-// Where each row is a card, a page of rows is shorter.
+// With a card for each row, a page has fewer rows.
 export const isNarrow = matchMedia("(max-width: 64rem)").matches;
 
 export function element(name, text, attributes = {}) {
@@ -71,7 +71,7 @@ export class Table {
       if (this.body.children[place] !== made) this.body.insertBefore(made, this.body.children[place] ?? null);
       this.columns.forEach((column, at) => show(made.children[at], column.of(row)));
     });
-    // A column in which no row has anything is not shown.
+    // Hides empty columns.
     this.columns.forEach((column, at) => {
       const isEmpty = rows.length > 0 && [...this.body.children].every((row) => row.children[at].classList.contains("empty"));
       for (const row of [this.head, ...this.body.children]) row.children[at].classList.toggle("unused", isEmpty);

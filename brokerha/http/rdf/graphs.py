@@ -8,9 +8,9 @@
     POST without a graph  a new graph, 201 with its Location    400
     DELETE                204; 404 when it was not there        204
 
-The two contradict each other, so each has a path of its own. A graph with a name in the path is named by the address of the request.
-A graph is there while it holds statements; the default graph always is. Whether it was there is read just before the
-write, and another writer may come in between; the write itself is one transaction.
+The two contradict each other, so each has its own path. A graph with a name in the path is named by the address of the request. A
+graph exists while it holds statements; the default graph always does. Its existence is read just before the write, and another
+writer can come in between; the write itself is one transaction.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ StoreGraph = NamedNode | DefaultGraph
 
 
 class Graphs:
-    """The verbs of one of the two protocols."""
+    """The methods of one of the two protocols."""
 
     def __init__(self, *, is_w3c: bool) -> None:
-        """``is_w3c``: it tells whether a graph was there, and names new ones."""
+        """``is_w3c``: the protocol reports whether a graph existed, and names new ones."""
         self._is_w3c = is_w3c
 
     async def get(self, call: Call) -> Answer:
-        """The triples of a graph."""
+        """Return the triples of a graph."""
         graph = _asked(call)
         await self._expect(call, graph)
         arguments = {"context": (context_text(graph),), "accept": call.format_of("a graph", OFFERS)}
         return result(await read(call, "statements", call.path_text("id"), arguments))
 
     async def put(self, call: Call) -> Answer:
-        """Make a graph hold just these triples."""
+        """Replace the triples of a graph."""
         txid, graph, repository = begin_write(call), _asked(call), call.path_text("id")
         status = await self._status(call, graph)
         cleared = statements.clearing(repository, [graph])
@@ -65,7 +65,7 @@ class Graphs:
         return done(await write_to_repository(call, repository, operations, txid), status)
 
     async def post(self, call: Call) -> Answer:
-        """Add triples to a graph; in W3C's protocol to a new one where none is named."""
+        """Add triples to a graph; in W3C's protocol without a named graph, to a new one."""
         txid = begin_write(call)
         if self._is_w3c and not call.parameters().pairs and "graph" not in call.scope["path_params"]:
             new = NamedNode(f"{address_of(call)}/{hashlib.blake2b(txid.encode(), digest_size=12).hexdigest()}")
@@ -76,14 +76,14 @@ class Graphs:
         return await _add(call, graph, txid, await self._status(call, graph))
 
     async def delete(self, call: Call) -> Answer:
-        """Empty a graph, with which it is gone."""
+        """Empty a graph, which ends its existence."""
         txid, graph, repository = begin_write(call), _asked(call), call.path_text("id")
         await self._expect(call, graph)
         operation = statements.clearing(repository, [graph])
         return done(await write_to_repository(call, repository, [operation], txid))
 
     async def _expect(self, call: Call, graph: StoreGraph) -> None:
-        """Raise NotFound for a graph that is not there, where the protocol tells so."""
+        """Raise NotFound for a missing graph, if the protocol reports that."""
         if self._is_w3c:
             outcome, is_there = await _is_there(call, graph)
             if not is_there:
@@ -99,7 +99,7 @@ RDF4J = Graphs(is_w3c=False)
 
 
 def _asked(call: Call) -> StoreGraph:
-    """The graph that a request names. Raises InvalidRequest."""
+    """Return the graph of a request. Raises InvalidRequest."""
     if "graph" in call.scope["path_params"]:
         return _named(address_of(call))
     parameters = call.parameters()
@@ -120,7 +120,7 @@ def _named(iri: str) -> NamedNode:
 
 
 async def _is_there(call: Call, graph: StoreGraph) -> tuple[ReadOutcome, bool]:
-    """Whether a graph holds anything; the default graph always counts. Raises UnknownRepository."""
+    """Return whether a graph holds anything; the default graph always counts. Raises UnknownRepository."""
     pattern = f"GRAPH {graph} {{ ?s ?p ?o }}" if isinstance(graph, NamedNode) else ""
     outcome = await read(call, "query", call.path_text("id"), {**_ASK, "query": f"ASK {{ {pattern} }}"})
     return outcome, b"true" in outcome.body
@@ -141,7 +141,7 @@ async def _nquads(call: Call, graph: StoreGraph, txid: TxId) -> str:
     base_iri = graph.value if isinstance(graph, NamedNode) else address_of(call)
     return "".join(
         [
-            # Blank nodes of two documents are not the same.
+            # Blank nodes of two documents must stay different.
             await statements.nquads_of(call, part_type, part, [graph], f"{txid}/{number}" if number else txid, base_iri=base_iri)
             for number, (part_type, part) in enumerate(parts)
         ]
@@ -149,7 +149,7 @@ async def _nquads(call: Call, graph: StoreGraph, txid: TxId) -> str:
 
 
 def parts_of(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
-    """The documents of a ``multipart/form-data`` body, each with its content type. Raises InvalidRequest, UnsupportedType."""
+    """Return the documents of a ``multipart/form-data`` body, with content types. Raises InvalidRequest, UnsupportedType."""
     message: Message = BytesParser(policy=HTTP).parsebytes(b"Content-Type: %b\r\n\r\n%b" % (content_type.encode(), body))
     if not message.is_multipart():
         raise InvalidRequest("MALFORMED DATA: the body has no parts of the boundary that its content type names")

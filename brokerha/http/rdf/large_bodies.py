@@ -1,9 +1,9 @@
-"""Bodies that are longer than a transaction: taken in as they come, and all of them or nothing.
+"""Bodies that are longer than a transaction: taken as they come, and applied as a whole or not at all.
 
     POST, PUT …/statements                 N-Triples, N-Quads ─┬─> parts of about 64 KiB, each staged ──> one commit (door/passing.py)
     POST an update                         one INSERT DATA ────┘
 
-Nothing of it is held for longer than its part takes, and a part is answered before the next one is read.
+Each part is held only while it is staged, and answered before the next one is read.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _TRIG: Final = "application/trig"
 
 
 def is_large(call: Call, media_type: str) -> bool:
-    """Whether a body is longer than a transaction, and can be cut into lines."""
+    """Tell whether a body is longer than a transaction, and can be cut into lines."""
     return rdf_bodies.is_of_lines(media_type) and is_long(call)
 
 
 async def add(
     call: Call, repository: str, media_type: str, contexts: Sequence[Graph], txid: TxId, *, is_cleared: bool = False
 ) -> Reply:
-    """Add what the body says, as one transaction, in place of everything if the repository is to be cleared first.
+    """Add the statements of a body as one transaction; ``is_cleared``: in place of everything.
 
-    Raises InvalidRequest, TooLarge, and what writes raise.
+    Raises InvalidRequest, TooLarge, and the errors of writes.
     """
     options = {
         "contexts": [context_text(graph) for graph in contexts],
@@ -46,7 +46,7 @@ async def add(
 
 
 async def insert(call: Call, repository: str, base_iri: str, txid: TxId) -> Reply:
-    """Run the update that is the body, one INSERT DATA, as one transaction. Raises as `add`."""
+    """Run an update of one INSERT DATA as one transaction. Raises as `add`."""
     return await _stage_all(call, repository, txid, _statements(call), _TRIG, {"base_iri": base_iri})
 
 
@@ -76,7 +76,7 @@ async def _stage_all(
 
 
 async def _lines(call: Call) -> AsyncIterator[tuple[int, bytes]]:
-    """Whole lines of the body, each time with the number of the first."""
+    """Yield whole lines of the body, each time with the number of the first."""
     rest, line = b"", 1
     async for piece in call.pieces(SIZE_LIMIT_BYTES):
         rest += piece
@@ -89,7 +89,7 @@ async def _lines(call: Call) -> AsyncIterator[tuple[int, bytes]]:
 
 
 async def _statements(call: Call) -> AsyncIterator[tuple[int, bytes]]:
-    """The statements of an update, as TriG."""
+    """Yield the statements of an update, as TriG."""
     scanner = InsertData()
     async for piece in call.pieces(SIZE_LIMIT_BYTES):
         for document in scanner.feed(piece):
@@ -99,7 +99,7 @@ async def _statements(call: Call) -> AsyncIterator[tuple[int, bytes]]:
 
 
 def _cut(data: bytes) -> int:
-    """Where the next part ends; 0 when more has to come."""
+    """Return the end of the next part; 0 when more must come."""
     if len(data) <= PART_BYTES:
         return 0
     cut = data.rfind(b"\n", 0, PART_BYTES) + 1 or data.find(b"\n") + 1

@@ -1,10 +1,10 @@
 """RDF4J namespaces at ``/repositories/{id}/namespaces``: short names of IRIs that clients share; they change no query.
 
-    GET     …/namespaces            all of them, as a result table        DELETE    none is left, 204
-    GET     …/namespaces/{prefix}   the IRI as text, 404 without it       PUT       the body is the IRI, 204
-                                                                          DELETE    204, also when it was not there
+    GET     …/namespaces            all of them, as a result table        DELETE    removes all, 204
+    GET     …/namespaces/{prefix}   the IRI as text, or 404               PUT       the body is the IRI, 204
+                                                                          DELETE    204, even when it was missing
 
-They are keys of a reserved table (model/reserved/about.py), so they go through the log and belong to every copy. The prefix may be empty.
+They are keys of a reserved table (model/reserved/about.py), so they are in the log and in every copy. The prefix can be empty.
 """
 
 from __future__ import annotations
@@ -37,12 +37,11 @@ FORMATS = {
 
 
 def table(call: Call, variables: Sequence[str], rows: Sequence[Sequence[Target]], outcome: ReadOutcome) -> Answer:
-    """A result table with these rows, in their order. Raises NotAcceptable.
+    """Return a result table with these rows, in order. Raises NotAcceptable.
 
-    Small SPARQL result tables: what RDF4J answers as a list of repositories or contexts.
-
-    The engine writes them, so that they look like every other result in each of the formats. The rows go through a store in
-    memory, because that is the only way to hand it terms of every kind, blank nodes included.
+    These are small SPARQL result tables, RDF4J's form of a list of repositories or contexts. The engine writes them, so that they
+    look like other results in each format. The rows go through a store in memory, because only that way takes terms of every kind,
+    including blank nodes.
     """
     media_type = call.format_of("a table", list(FORMATS))
     store = Store()
@@ -61,14 +60,14 @@ def table(call: Call, variables: Sequence[str], rows: Sequence[Sequence[Target]]
 
 
 async def listed(call: Call) -> Answer:
-    """All namespaces, as a result table."""
+    """Return all namespaces, as a result table."""
     namespaces, outcome = await _known(call)
     rows = [(Literal(prefix), Literal(iri)) for prefix, iri in sorted(namespaces.items())]
     return table(call, ("prefix", "namespace"), rows, outcome)
 
 
 async def clear(call: Call) -> Answer:
-    """Delete all namespaces that there are now."""
+    """Delete all present namespaces."""
     txid = begin_write(call)
     repository = call.path_text("id")
     namespaces, outcome = await _known(call, LATEST_LSN)
@@ -81,12 +80,12 @@ async def clear(call: Call) -> Answer:
 
 
 async def get(call: Call) -> Answer:
-    """The IRI of one prefix."""
+    """Return the IRI of one prefix."""
     namespaces, outcome = await _known(call)
     prefix = call.path_text("prefix")
     if prefix not in namespaces:
         raise NotFound(f"repository {call.path_text('id')!r} has no namespace with the prefix {prefix!r}")
-    # Without a new line at the end: clients take the whole body for the IRI.
+    # Without a new line at the end: clients take the whole body as the IRI.
     return Answer(200, namespaces[prefix].encode(), TEXT, age_of(outcome))
 
 

@@ -1,19 +1,18 @@
-"""RDF4J transactions at ``/repositories/{id}/transactions``, on the same machinery as `/tx`: only the words and codes are RDF4J's.
+"""RDF4J transactions at ``/repositories/{id}/transactions``, with the implementation of `/tx`: only words and codes are RDF4J's.
 
     POST   …/transactions                    201, Location with the address of the transaction
     PUT    …/transactions/{tx}?action=ADD    RDF in the body, context, baseURI        200
-           DELETE                            RDF in the body: these statements go     200
+           DELETE                            RDF in the body: removes these statements  200
            UPDATE                            SPARQL Update                            200
-           QUERY, GET, SIZE                  reads, which see what was done so far    200
+           QUERY, GET, SIZE                  reads, which see the changes so far      200
            PING                              keeps it open; its idle time in ms       200
            PREPARE                           checks that it is still open             200
            COMMIT                            200; ROLLBACK and the method DELETE: 204
-    The action may stand in the path as well: …/transactions/{tx}/commit.
+    The action can also be in the path: …/transactions/{tx}/commit.
 
-A read shows the state of one moment with the transaction's own operations; two reads may show two moments. That is
-``SNAPSHOT_READ`` and everything below it, and what a transaction has that names no level. Under ``SNAPSHOT`` and ``SERIALIZABLE``
-(model/outside/isolation.py) a read or the commit may answer 409, because the repository was changed meanwhile. RDF4J's wild card in
-statements to remove stands for any term.
+A read shows the state at one LSN with the transaction's own operations; two reads can show two LSNs. That is ``SNAPSHOT_READ`` and
+everything below it, and the default. Under ``SNAPSHOT`` and ``SERIALIZABLE`` (model/outside/isolation.py) a read or the commit can
+answer 409, because the repository was changed meanwhile. RDF4J's wild card in statements to remove stands for any term.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ LEVELS: Final = {
     "SNAPSHOT": SNAPSHOT,
     "SERIALIZABLE": SERIALIZABLE,
 }
-"""RDF4J's names -> ours, which promise that or more."""
+"""RDF4J's names -> own levels, which promise that or more."""
 _LEVEL: Final = "isolation-level"
 _SETTING: Final = "transaction-setting__"
 _SETTING_OF_LEVEL: Final = "IsolationLevel"
@@ -67,14 +66,14 @@ async def begin(call: Call) -> Answer:
 
 
 async def act(call: Call) -> Answer:
-    """One action; RDF4J sends its name as a parameter, newer versions in the path."""
+    """Take one action; RDF4J sends its name as a parameter, newer versions in the path."""
     in_path = "action" in call.scope["path_params"]
     name = call.path_text("action") if in_path else call.parameters().one("action") or ""
     action = _ACTIONS.get(name.upper())
     if action is None:
         raise InvalidRequest(f"there is no action {name!r} of a transaction; there are {', '.join(_ACTIONS)}")
     if call.method in SAFE and name.upper() not in _READS:
-        # A link may be followed by anybody's browser, and by who may only read.
+        # Any browser can follow a link, and so can a user who has only the right to read.
         call.error_status = 405
         call.error_headers = {"Allow": "POST, PUT"}
         raise InvalidRequest(f"{name.upper()} is not possible with {call.method}: use PUT")
@@ -82,7 +81,7 @@ async def act(call: Call) -> Answer:
 
 
 async def delete(call: Call) -> Answer:
-    """Roll back; one that left nothing, as a failed commit does, is what was wanted."""
+    """Roll back; an ended transaction without effect, as after a failed commit, counts as rolled back."""
     txid = call.path_text("tx")
     try:
         await stepping.step(call, "rollback", txid, {"session": stepping.session(call)})
@@ -94,7 +93,7 @@ async def delete(call: Call) -> Answer:
 
 
 def _isolation_of(parameters: Parameters) -> str:
-    """The level that is asked for. Raises InvalidRequest for one that is not known, and for any other setting."""
+    """Return the requested level. Raises InvalidRequest for an unknown level or another setting."""
     isolation = READ_COMMITTED
     for name in sorted(parameters.names()):
         value = parameters.one(name) or ""
@@ -120,7 +119,7 @@ async def _add(call: Call) -> Answer:
 
 
 async def _remove(call: Call) -> Answer:
-    # A blank node of the store can only be meant by its own label.
+    # A blank node of the store can only be addressed by its own label.
     nquads = await _nquads(call, keep_labels=True)
     return await _write(call, await call.door.by_size(len(nquads), statements.removals_of, call.path_text("id"), nquads))
 
@@ -173,7 +172,7 @@ async def _ping(call: Call) -> Answer:
 
 
 async def _prepare(call: Call) -> Answer:
-    """A transaction without an xid has one phase: what it would promise here, the commit does."""
+    """Check that the transaction is open: without an xid it has one phase, and the commit does the rest."""
     await stepping.step(call, "ping", call.path_text("tx"), {})
     return Answer(200)
 
@@ -185,7 +184,7 @@ async def _commit(call: Call) -> Answer:
 
 
 def _inside(call: Call) -> None:
-    """Have the read see this transaction."""
+    """Make the read see this transaction."""
     call.transaction = call.path_text("tx")
 
 

@@ -50,7 +50,7 @@ _KNOWN_TYPES: Final = frozenset(
 )
 _RULES: Final = frozenset({"http://www.ontotext.com/config/graphdb#ruleset", "http://www.ontotext.com/trree/owlim#ruleset"})
 PROTOCOL_VERSION = 12
-"""Of RDF4J's REST protocol; what is missing of it is refused, never ignored."""
+"""Version of RDF4J's REST protocol; missing parts are refused, never ignored."""
 CONFIG_TYPES = (
     "text/turtle",
     "application/n-triples",
@@ -61,7 +61,7 @@ CONFIG_TYPES = (
 
 
 def settings_of(body: bytes, media_type: str, repository: str) -> dict[str, bytes]:
-    """The settings of a configuration. Raises InvalidRequest: no RDF, of another repository, or of a kind that does not exist here."""
+    """Parse the settings of a configuration. Raises InvalidRequest: no RDF, another repository, or an unsupported kind."""
     try:
         quads: list[Quad] = list(quads_of(body, media_type, f"urn:repository:{repository}"))
     except (SyntaxError, ValueError) as error:
@@ -77,7 +77,7 @@ def settings_of(body: bytes, media_type: str, repository: str) -> dict[str, byte
     [subject] = subjects
     for quad in quads:
         _check(quad, repository)
-    # Who sends such a type expects that store's default graph, which is the union of all graphs.
+    # A client that sends such a type expects that store's default graph, which is the union of all graphs.
     is_union = any(quad.predicate.value in _TYPES and getattr(quad.object, "value", "") != _OWN_TYPE for quad in quads)
     return _settings_of((quad for quad in quads if quad.subject == subject), is_union=is_union)
 
@@ -109,16 +109,17 @@ def _settings_of(quads: Iterable[Quad], *, is_union: bool) -> dict[str, bytes]:
 
 
 def operations_of(repository: str, settings: Mapping[str, bytes], *, is_new: bool) -> list[Operation]:
-    """What gives a repository exactly these settings.
+    """Return the operations that give a repository exactly these settings.
 
-    The configuration of a repository as RDF, as RDF4J clients send and read it: there is one kind, with a title and one setting.
+    The configuration of a repository is RDF, as RDF4J clients send and read it: one kind, with a title and one setting.
 
         [] a rep:Repository ; rep:repositoryID "r" ; rdfs:label "Orders" ;
            rep:repositoryImpl [ rep:repositoryType "openrdf:SailRepository" ; sr:sailImpl [ sail:sailType "openrdf:MemoryStore" ] ] ;
            <urn:brokerha:config#union-default-graph> true .
 
-    Both vocabularies of RDF4J are read, and the old one is written. Types that only say where the quads lie are all the same here, and
-    mean the default graph of RDF4J and GraphDB, the union of all graphs, unless the setting says otherwise; what would change the answers (inference, SHACL, federation, a remote endpoint) is refused and never ignored.
+    Both vocabularies of RDF4J are read, and the old one is written. Types that only tell where quads are stored are equal here.
+    They mean the default graph of RDF4J and GraphDB, the union of all graphs, unless the setting says otherwise. Features that
+    would change the answers (inference, SHACL, federation, a remote endpoint) are refused, never ignored.
     """
     return [
         ("put", about.TABLE, about.setting_key(repository, name), settings[name])
@@ -130,7 +131,7 @@ def operations_of(repository: str, settings: Mapping[str, bytes], *, is_new: boo
 
 
 def configuration(repository: str, settings: Mapping[str, str], syntax: RdfFormat) -> bytes:
-    """The configuration of a repository with these settings."""
+    """Return the configuration of a repository with these settings, as RDF."""
     subject, implementation, sail = BlankNode("repository"), BlankNode("implementation"), BlankNode("sail")
     rows: list[tuple[BlankNode, str, NamedNode | BlankNode | Literal]] = [
         (subject, _TYPE, NamedNode(f"{_REP}Repository")),
@@ -148,17 +149,17 @@ def configuration(repository: str, settings: Mapping[str, str], syntax: RdfForma
 
 
 def title_of(repository: str, settings: Mapping[str, str]) -> str:
-    """What people call a repository."""
+    """Return the title of a repository, or a default."""
     return settings.get(about.TITLE) or f"repository {repository}"
 
 
 async def protocol(_call: Call) -> Answer:
-    """The version of the protocol."""
+    """Return the version of the protocol."""
     return answer.text(str(PROTOCOL_VERSION))
 
 
 async def listed(call: Call) -> Answer:
-    """All repositories that the caller may read, as a result table."""
+    """Return all repositories that the caller can read, as a result table."""
     outcome = await read(call, "about", "", {})
     address = f"{root_of(call)}/repositories/"
     is_master = call.front.role == "master"
@@ -174,14 +175,14 @@ async def listed(call: Call) -> Answer:
 
 
 async def get(call: Call) -> Answer:
-    """A query in the URL."""
+    """Evaluate a query in the URL."""
     if call.parameters().one("query") is None:
         raise InvalidRequest("the parameter 'query' is missing")
     return await sparql.get(call)
 
 
 async def post(call: Call) -> Answer:
-    """A query as a form or as the body itself."""
+    """Evaluate a query in a form or in the body."""
     return await sparql.post_query(call)
 
 
@@ -195,7 +196,7 @@ async def put(call: Call) -> Answer:
 
 
 async def get_config(call: Call) -> Answer:
-    """The configuration, as RDF."""
+    """Return the configuration, as RDF."""
     name = call.path_text("id")
     media_type = call.format_of("a configuration", CONFIG_TYPES)
     outcome = await read(call, "about", name, {})
@@ -205,7 +206,7 @@ async def get_config(call: Call) -> Answer:
 
 
 async def put_config(call: Call) -> Answer:
-    """Give a repository the settings of another configuration."""
+    """Replace the settings of a repository by another configuration."""
     txid = begin_write(call)
     name = call.path_text("id")
     operations = operations_of(name, await _settings(call, name), is_new=False)
@@ -223,21 +224,21 @@ async def _settings(call: Call, name: str) -> dict[str, bytes]:
 
 
 async def delete(call: Call) -> Answer:
-    """Remove a repository with all that is in it."""
+    """Remove a repository with all its content."""
     txid = begin_write(call)
     name = call.path_text("id")
     return done(await write_to_repository(call, name, [("remove-repository", name)], txid))
 
 
 async def size(call: Call) -> Answer:
-    """Number of quads, in all graphs or in the contexts."""
+    """Return the number of quads, in all graphs or in the contexts."""
     contexts = tuple(context_text(graph) for graph in contexts_of(call.parameters().all("context")))
     return result(await read(call, "size", call.path_text("id"), {"context": contexts}))
 
 
 async def contexts(call: Call) -> Answer:
-    """Graphs that hold statements, as a result table."""
+    """Return the graphs that hold statements, as a result table."""
     outcome = await read(call, "contexts", call.path_text("id"), {})
-    # None of them is the default graph, which has no name.
+    # The default graph has no name, so it is left out.
     rows = [[graph for graph in contexts_of([name]) if not isinstance(graph, DefaultGraph)] for name in json.loads(outcome.body)]
     return table(call, ("contextID",), rows, outcome)

@@ -1,11 +1,11 @@
-"""SPARQL 1.1 Protocol at ``/repositories/{id}/sparql``, and the parts of it that RDF4J's paths share.
+"""SPARQL 1.1 Protocol at ``/repositories/{id}/sparql``, and the parts that RDF4J's paths share.
 
     query    GET ?query=…      POST form query=…     POST application/sparql-query
     update                     POST form update=…    POST application/sparql-update
 
-``default-graph-uri`` and ``named-graph-uri`` choose the dataset of a query, ``using-graph-uri`` and ``using-named-graph-uri`` that of an
-update: together with USING or WITH in the text they are an error, as W3C has it. RDF4J's ``insert-graph-uri`` and
-``remove-graph-uri``, bindings (``$name``), ``limit``, ``offset`` and ``distinct`` are written into the text, too.
+``default-graph-uri`` and ``named-graph-uri`` choose the dataset of a query, ``using-graph-uri`` and ``using-named-graph-uri`` that
+of an update; together with USING or WITH in the text they are an error, as W3C requires. RDF4J's ``insert-graph-uri`` and
+``remove-graph-uri``, bindings (``$name``), ``limit``, ``offset`` and ``distinct`` are also written into the text.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ DESCRIPTIONS = ("text/turtle", "application/n-triples", "application/rdf+xml", "
 
 
 async def get(call: Call) -> Answer:
-    """Query in the URL, an update may not stand there; asked nothing, the endpoint describes itself."""
+    """Evaluate a query in the URL; refuse an update there; without parameters return the service description."""
     parameters = call.parameters()
     if not parameters.pairs:
         return await _described(call)
@@ -78,7 +78,7 @@ async def _described(call: Call) -> Answer:
 
 
 def service_description(endpoint: str, syntax: RdfFormat, *, union: bool, writable: bool) -> bytes:
-    """The description of the service at an address, as W3C defines it; ``union``: its default graph is the union of all."""
+    """Return the description of the service at an address, by W3C; ``union``: its default graph is the union of all."""
     service, dataset, graph = BlankNode("service"), BlankNode("dataset"), BlankNode("graph")
 
     def sd(name: str) -> NamedNode:
@@ -102,7 +102,7 @@ def service_description(endpoint: str, syntax: RdfFormat, *, union: bool, writab
 
 
 async def post(call: Call) -> Answer:
-    """Query or update, as a form or as the body itself."""
+    """Evaluate a query or update, in a form or in the body."""
     media_type = call.body_type(QUERY_TYPE, UPDATE_TYPE, FORM)
     if media_type == QUERY_TYPE:
         return await post_query(call)
@@ -119,7 +119,7 @@ async def post(call: Call) -> Answer:
 
 
 async def post_query(call: Call) -> Answer:
-    """Query as a form or as the body itself."""
+    """Evaluate a query in a form or in the body."""
     if call.body_type(QUERY_TYPE, FORM) == QUERY_TYPE:
         if call.parameters().one("query") is not None:
             raise InvalidRequest("the query is given twice, in the URL and in the body: give it once")
@@ -157,18 +157,18 @@ async def query(call: Call, text: str, parameters: Parameters) -> Answer:
 
 
 def sliced_triples(body: bytes, media_type: str, limit: int | None, offset: int, distinct: bool) -> bytes:
-    """Some of the triples of a result. Raises NotAcceptable."""
+    """Return some of the triples of a result. Raises NotAcceptable."""
     syntax = FORMATS[media_type]
     triples: list[Triple] = [quad.triple for quad in parse(body, format=syntax)]
     if distinct:
         triples = list(dict.fromkeys(triples))
     part = triples[offset : None if limit is None else offset + limit]
-    # What stands first says it otherwise than what stood before it.
+    # Another triple of a subject can now be its first, which RDF/XML writes in another form: so all are checked again.
     return serialize(writable_triples(part) if syntax == RdfFormat.RDF_XML else part, format=syntax) or b""
 
 
 def bindings_of(parameters: Parameters) -> dict[str, str]:
-    """Terms of variables, from ``$name``. Raises InvalidRequest."""
+    """Return the terms of variables, from ``$name``. Raises InvalidRequest."""
     bindings: dict[str, str] = {}
     for name in sorted(parameters.names()):
         if name.startswith("$"):
@@ -179,12 +179,12 @@ def bindings_of(parameters: Parameters) -> dict[str, str]:
 
 
 def base_of(call: Call, parameters: Parameters) -> str:
-    """What relative IRIs of a text are relative to: ``baseURI``, else the address of the request."""
+    """Return the base of relative IRIs in a text: ``baseURI``, or the address of the request."""
     return base_iri_of(parameters.one("baseURI")) or address_of(call)
 
 
 def _check_common(parameters: Parameters, others: frozenset[str], what: str) -> None:
-    """Raise InvalidRequest for ``others``, which would change ``what`` if it were of the other kind, and for another language."""
+    """Raise InvalidRequest for ``others``, which belong to the other kind of request, and for another language."""
     if found := sorted(parameters.names() & others):
         means = ", ".join(sorted((_OF_QUERIES | _OF_UPDATES) - others))
         raise InvalidRequest(f"{what} takes no {found[0]}, but {means}")
@@ -196,7 +196,7 @@ def _check_common(parameters: Parameters, others: frozenset[str], what: str) -> 
 
 
 async def update_of_body(call: Call) -> Answer:
-    """An update that is the body itself."""
+    """Run an update in the body."""
     txid = begin_write(call)
     if call.parameters().one("update") is not None:
         raise InvalidRequest("the update is given twice, in the URL and in the body: give it once")
@@ -207,7 +207,7 @@ async def update_of_body(call: Call) -> Answer:
 
 
 async def _insert(call: Call, txid: TxId) -> Reply:
-    """An update that is longer than a transaction."""
+    """Run an update that is longer than a transaction."""
     parameters = call.parameters()
     _check_common(parameters, _OF_QUERIES, "an update")
     if words := [name for name in parameters.names() if name in _OF_UPDATES or name.startswith("$")]:
@@ -216,14 +216,14 @@ async def _insert(call: Call, txid: TxId) -> Reply:
 
 
 async def update_of_form(call: Call, form: Parameters) -> Answer:
-    """An update in a form."""
+    """Run an update in a form."""
     txid = begin_write(call)
     text = utf8(form.raw("update") or b"", "the update")
     return await _update(call, await update_text(call, text, form), txid, form)
 
 
 async def update_text(call: Call, text: str, parameters: Parameters) -> str:
-    """An update with what its parameters say written into it. Raises InvalidRequest."""
+    """Write the parameters of an update into its text. Raises InvalidRequest."""
     _check_common(parameters, _OF_QUERIES, "an update")
     text = await call.door.parsed(is_plain_request(text), with_base, text, base_of(call, parameters))
     bindings = bindings_of(parameters)

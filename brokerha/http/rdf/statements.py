@@ -1,11 +1,11 @@
 """RDF4J statements at ``/repositories/{id}/statements``: read, add, replace, delete by pattern, update.
 
-Each writing request is one transaction. ``context`` chooses graphs (``null`` is the default graph) and, where data are sent,
-goes before what the data themselves say, as in RDF4J.
+Each writing request is one transaction. ``context`` chooses graphs (``null`` is the default graph), and for sent data overrides the
+graphs in the data, as in RDF4J.
 
-    POST    RDF                       add                                 [add]; long lines of N-Triples and N-Quads in parts (large_bodies.py)
-    PUT     RDF                       clear all, or the contexts; add     [clear, or update CLEAR …, add]; long lines as with POST, if all goes
-    DELETE  ?subj&pred&obj&context    remove what matches                 [update DELETE WHERE …] or [remove]
+    POST    RDF                       add                                 [add]; large N-Triples, N-Quads in parts (large_bodies.py)
+    PUT     RDF                       clear all, or the contexts; add     [clear, or update CLEAR …, add]; parts without context
+    DELETE  ?subj&pred&obj&context    remove matching quads               [update DELETE WHERE …] or [remove]
     POST    update                    SPARQL Update                       [update]
 """
 
@@ -27,12 +27,12 @@ from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation
 
 WILD_CARD: Final = "<http://www.openrdf.org/schema/sesame#wildcard>"
-"""What RDF4J writes where any term is meant, the graph included."""
+"""RDF4J's term for any term, also as a graph."""
 _ANY = {"subj": "?s", "pred": "?p", "obj": "?o"}
 
 
 async def get(call: Call) -> Answer:
-    """Quads that match, in the RDF syntax that the caller accepts."""
+    """Return the matching quads, in the RDF syntax that the caller accepts."""
     pattern, contexts = pattern_of(call)
     arguments = {
         **pattern,
@@ -60,7 +60,7 @@ async def post(call: Call) -> Answer:
 
 
 async def put(call: Call) -> Answer:
-    """Replace everything, or what is in the contexts, by RDF."""
+    """Replace everything, or the content of the contexts, by RDF."""
     txid = begin_write(call)
     contexts = contexts_of(call.parameters().all("context"))
     repository, media_type = call.path_text("id"), call.media_type()
@@ -73,7 +73,7 @@ async def put(call: Call) -> Answer:
 
 
 async def delete(call: Call) -> Answer:
-    """Remove what matches; everything when nothing is asked for."""
+    """Remove the matching quads; all quads without a pattern."""
     txid = begin_write(call)
     pattern, contexts = pattern_of(call)
     return await _write(call, [removal(call.path_text("id"), pattern, contexts)], txid)
@@ -99,7 +99,7 @@ async def nquads_of(
     base_iri: str | None = None,
     keep_labels: bool = False,
 ) -> str:
-    """A document in RDF as N-Quads, by the parameters of the request; blank nodes are named after ``txid``. Raises InvalidRequest."""
+    """Convert an RDF document to N-Quads, by the parameters of the request; ``txid`` names blank nodes. Raises InvalidRequest."""
     parameters = call.parameters()
     return await call.door.parsed(
         rdf_bodies.is_plain(body, media_type),
@@ -114,14 +114,14 @@ async def nquads_of(
 
 
 def pattern_of(call: Call) -> tuple[dict[str, str | None], list[Graph]]:
-    """Terms that are asked for by name (None for any), and contexts. Raises InvalidRequest."""
+    """Return the terms of the pattern by name (None for any), and the contexts. Raises InvalidRequest."""
     parameters = call.parameters()
     pattern = {name: term_of(name, parameters.one(name)) for name in _ANY}
     return pattern, contexts_of(parameters.all("context"))
 
 
 def clearing(repository: str, contexts: Sequence[Graph]) -> Operation:
-    """The operation that empties these graphs; all of them when none is named. Raises InvalidRequest."""
+    """Return the operation that empties these graphs, or all without any. Raises InvalidRequest."""
     if not contexts:
         return ("clear", repository)
     updates = ("CLEAR DEFAULT" if isinstance(graph, DefaultGraph) else f"CLEAR SILENT GRAPH {_named(graph)}" for graph in contexts)
@@ -129,7 +129,7 @@ def clearing(repository: str, contexts: Sequence[Graph]) -> Operation:
 
 
 def removal(repository: str, pattern: dict[str, str | None], contexts: Sequence[Graph]) -> Operation:
-    """The operation that removes what matches, in all graphs or in some. Raises InvalidRequest."""
+    """Return the operation that removes the matching quads, in all graphs or in some. Raises InvalidRequest."""
     terms = [term for term in pattern.values() if term is not None]
     if not terms and not any(isinstance(graph, BlankNode) for graph in contexts):
         return clearing(repository, contexts)
@@ -155,7 +155,7 @@ def _named(graph: Graph) -> str:
 
 
 def removals_of(repository: str, nquads: str) -> list[Operation]:
-    r"""The operations that remove what these lines say: those without RDF4J's wild card one by one, the others as patterns.
+    r"""Return the operations that remove the quads of these lines: exact lines together, lines with RDF4J's wild card as patterns.
 
     >>> removals_of("main", "<urn:a> <urn:b> <http://www.openrdf.org/schema/sesame#wildcard> .\n")
     [('update', 'main', 'DELETE WHERE { <urn:a> <urn:b> ?o }')]

@@ -8,7 +8,7 @@
       <sparql baseURI="…"><updateString>…</updateString><dataset>…</dataset><bindings>…</bindings></sparql>
     </transaction>
 
-They become the operations of one transaction, in order. A document type is refused, so that no entity is ever expanded.
+They become the operations of one transaction, in order. A document type is refused, so that no entity is expanded.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PATTERN: Final = ("subj", "pred", "obj")
 
 
 async def post(call: Call) -> Answer:
-    """RDF4J statements: a document of changes, or whatever else may be posted there."""
+    """Handle POST of RDF4J statements: a document of changes, or any other body."""
     if call.media_type() != MEDIA_TYPE:
         return await statements.post(call)
     txid = begin_write(call)
@@ -70,14 +70,14 @@ async def post(call: Call) -> Answer:
 def operations_of(
     body: bytes, repository: str, txid: TxId, base: str, *, keep_labels: bool, namespaces: Sequence[str]
 ) -> list[Operation]:
-    """The operations of a document. Raises InvalidRequest."""
+    """Return the operations of a document. Raises InvalidRequest."""
     document = Document(repository, txid, base, keep_labels=keep_labels, namespaces=namespaces)
     document.read(body)
     return document.operations
 
 
 class Document:
-    """One document, read; ``namespaces`` are those that there are, for clearNamespaces."""
+    """One document; ``namespaces`` are the present ones, for clearNamespaces."""
 
     def __init__(self, repository: str, txid: TxId, base: str, *, keep_labels: bool, namespaces: Sequence[str]) -> None:
         self.operations: list[Operation] = []
@@ -97,7 +97,7 @@ class Document:
         self._graphs: dict[str, list[str]] = {}
 
     def read(self, body: bytes) -> None:
-        """Read all of it. Raises InvalidRequest."""
+        """Read the whole document. Raises InvalidRequest."""
         parser = expat.ParserCreate("UTF-8")
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
@@ -167,7 +167,7 @@ class Document:
             self._added.append(f"{' '.join(terms).removesuffix(' null')} .\n")
 
     def _renamed(self, term: str) -> str:
-        """A blank node that is added is another one than those that are there; within the document its label is its name."""
+        """Rename an added blank node: it differs from those of the store; within the document its label identifies it."""
         if self._keep_labels or not term.startswith("_:"):
             return term
         return self._labels.setdefault(term, f"_:{self._prefix}b{len(self._labels) + 1}")
@@ -199,7 +199,7 @@ def _contexts(values: Sequence[str | None]) -> list[str]:
 
 
 def _term(tag: str, text: str, attributes: dict[str, str]) -> str | None:
-    """A term in N-Triples. Raises InvalidRequest."""
+    """Return a term in N-Triples. Raises InvalidRequest."""
     try:
         if tag == "null":
             return None

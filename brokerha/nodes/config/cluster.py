@@ -1,15 +1,16 @@
-"""The cluster file: one TOML file that says who takes part, the same for every node and every command.
+"""The cluster file: one TOML file that lists the nodes, the same for every node and every command.
 
     [cluster]                              [[master]]                    [[worker]]
     name = "orders"                        id = "m1"                     id = "w1"
     broker = "amqp://guest:guest@h/orders" http = "127.0.0.1:7201"       master = "m1"
 
-`load_config` reads it, lays the environment over it and checks it; whatever is wrong is one ConfigurationError that says
-where and what to write instead. `ClusterConfig` is frozen: its first part is the table of the settings of ``[cluster]`` (settings.py says
-what a setting is, nodes.py has those of nodes; bounds of what can be changed at run time stand in model/reserved/settings.py), its second part makes the settings of each part of a node from them.
+`load_config` reads it, applies the environment and checks it. Any problem is one ConfigurationError with the place and the remedy.
+`ClusterConfig` is frozen. Its first part is the table of the settings of ``[cluster]``; its second part makes the configuration of
+each part of a node from them. settings.py defines a setting, nodes.py has the settings of nodes. Bounds of settings that can
+change at run time are in model/reserved/settings.py.
 
-Invariants: a relative ``data`` counts from the folder of the file, so that every command finds the same data wherever it
-is started; the broker's URL is never shown (``repr``, errors), as it may hold a password.
+Invariants: a relative ``data`` counts from the folder of the file, so that every command finds the same data from any
+directory; the broker's URL is never shown (``repr``, errors), because it can hold a password.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from brokerha.transactions.config import TxConfig
 from brokerha.transports.rabbitmq.addresses import is_embedded, parse_addresses
 from brokerha.transports.topology import CLASSIC, QUORUM
 
-# Where a part of a node has defaults of its own, they are taken from there.
+# Parts of a node with their own defaults give them here.
 _SYNC = SyncConfig("m", ("m",))
 _FEED = FeedConfig()
 _WORKER = WorkerConfig("w", "m")
@@ -54,7 +55,7 @@ _ROUTING = RoutingLimits()
 class ClusterConfig:
     """The section ``[cluster]``, and all nodes in the order of the file."""
 
-    # ---- who takes part, and where
+    # ---- nodes and places
 
     name: str = required("Name of the cluster. 1 to 32 of a-z, 0-9 and -.", '"orders"')
     broker: str = required(
@@ -227,7 +228,7 @@ class ClusterConfig:
     # fmt: on
 
     path: Path = Path("cluster.toml")
-    """The file itself."""
+    """Path of the file itself."""
     masters: tuple[MasterEntry, ...] = ()
     backups: tuple[BackupEntry, ...] = ()
     workers: tuple[WorkerEntry, ...] = ()
@@ -241,12 +242,12 @@ class ClusterConfig:
 
     @property
     def masters_to_ask(self) -> tuple[MasterEntry, ...]:
-        """Masters as clients try them: those first that have workers, because the others read and apply nothing."""
+        """Masters in the order in which clients try them: those with workers first, because the others neither read nor apply."""
         return tuple(sorted(self.masters, key=lambda master: not self.workers_of(master.id)))
 
     @property
     def roles(self) -> dict[NodeId, str]:
-        """``master``, ``backup`` or ``worker`` of each node."""
+        """Role of each node: ``master``, ``backup`` or ``worker``."""
         return {node.id: node.role for node in self.nodes}
 
     @property
@@ -255,7 +256,7 @@ class ClusterConfig:
         return is_embedded(self.broker)
 
     def node(self, node_id: NodeId) -> NodeEntry:
-        """The entry of a node. Raises ConfigurationError when the file has none of this id."""
+        """Return the entry of a node. Raises ConfigurationError when the file has no node with this id."""
         found = {node.id: node for node in self.nodes}.get(node_id)
         if found is None:
             ids = [node.id for node in self.nodes]
@@ -263,41 +264,41 @@ class ClusterConfig:
         return found
 
     def master_of(self, node_id: NodeId) -> NodeId:
-        """The master that a node belongs to; a master belongs to itself."""
+        """Return the master of a node; a master belongs to itself."""
         node = self.node(node_id)
         return node.id if isinstance(node, MasterEntry) else node.master
 
     def workers_of(self, master_id: NodeId) -> tuple[NodeId, ...]:
-        """Workers of a master, in the order of the file."""
+        """Return the workers of a master, in the order of the file."""
         return tuple(worker.id for worker in self.workers if worker.master == master_id)
 
     def processes_of(self, master_id: NodeId) -> tuple[NodeId, ...]:
-        """Processes that may be primary of a master: its own, then its backups in the order of the file."""
+        """Return the processes that can be primary of a master: its own, then its backups in the order of the file."""
         return (master_id, *(backup.id for backup in self.backups if backup.master == master_id))
 
     def sync_n_of(self, master_id: NodeId) -> int:
-        """How many backups of a master must hold a write."""
+        """Return the number of backups of a master that must hold a write."""
         backups = len(self.processes_of(master_id)) - 1
         return min(1, backups) if self.sync_n < 0 else self.sync_n
 
-    # ---- where things are
+    # ---- places
 
     def data_directory(self, node_id: NodeId) -> Path:
-        """Folder of a node's data; it need not exist yet."""
+        """Return the folder of a node's data, which possibly does not exist yet."""
         return self.data / self.node(node_id).id
 
     @property
     def backups_directory(self) -> Path:
-        """Folder of backups; it need not exist yet."""
+        """Folder of backups, which possibly does not exist yet."""
         return self.path.parent / self.backup_folder if self.backup_folder.parts else self.data / "backups"
 
     def broker_of(self, node_id: NodeId) -> str:
-        """URL of the broker where the inbox of a node lives: its master's, else the cluster's."""
+        """Return the URL of the broker with the inbox of a node: its master's, or else the cluster's."""
         master = next(each for each in self.masters if each.id == self.master_of(node_id))
         return master.broker or self.broker
 
     def http_urls(self) -> dict[NodeId, str]:
-        """URL of each node that has a door for HTTP, masters first (`masters_to_ask`); a wildcard address becomes loopback."""
+        """Return the URL of each node with an HTTP door, masters first (`masters_to_ask`); a wildcard address becomes loopback."""
         scheme = "https" if self.http_certificate else "http"
         nodes: tuple[NodeEntry, ...] = (*self.masters_to_ask, *self.backups, *self.workers)
         return {node.id: _url(scheme, node.http) for node in nodes if node.http}
@@ -305,31 +306,31 @@ class ClusterConfig:
     # ---- settings of the parts
 
     def queue_type_at(self, broker: str) -> str:
-        """Type of the queues of apps at a broker."""
+        """Return the type of the queues of apps at a broker."""
         if self.app_queues == "auto":
             return QUORUM if not is_embedded(broker) and len(parse_addresses(broker)) > 1 else CLASSIC
         return self.app_queues
 
     def shares_broker(self, master_id: NodeId) -> bool:
-        """Whether another master takes from the same queues of writes as this one."""
+        """Tell whether another master takes writes from the same queues."""
         broker = self.broker_of(master_id)
         return any(self.broker_of(master.id) == broker for master in self.masters if master.id != master_id)
 
     def leaves_writes(self, master_id: NodeId) -> bool:
-        """Whether a master that can apply nothing leaves those queues to another one, which has workers."""
+        """Tell whether a master without workers leaves the shared queues of writes to a master that has workers."""
         broker = self.broker_of(master_id)
         others = (master.id for master in self.masters if self.broker_of(master.id) == broker)
         return not self.workers_of(master_id) and any(self.workers_of(other) for other in others)
 
     def publishes_changes(self, master_id: NodeId) -> bool:
-        """Whether a master publishes changes: the first of those that share its broker does."""
+        """Tell whether a master publishes changes: only the first one at its broker does."""
         broker = self.broker_of(master_id)
         first = next(master.id for master in self.masters_to_ask if self.broker_of(master.id) == broker)
         return self.publish_changes and self.log_stream and master_id == first
 
     def sync_config(self, master_id: NodeId) -> SyncConfig:
-        """How a master takes part in the sync protocol."""
-        # Where a backup may take over it has twice the time that it waits before it does.
+        """Return the configuration of a master for the sync protocol."""
+        # Where a backup can take over, it has twice its waiting time for that.
         fails_over_ms = 2 * self.fail_over_after_ms if self.backups and self.fail_over == "automatic" else 0
         return SyncConfig(
             node=master_id,
@@ -348,7 +349,7 @@ class ClusterConfig:
         )
 
     def feed_config(self, master_id: NodeId) -> FeedConfig:
-        """How a master brings its workers along."""
+        """Return the configuration of a master for its workers."""
         master = next(each for each in self.masters if each.id == master_id)
         return FeedConfig(
             workers=self.workers_of(master_id),
@@ -367,7 +368,7 @@ class ClusterConfig:
         )
 
     def master_config(self, master_id: NodeId) -> MasterConfig:
-        """Everything a master's core is told."""
+        """Return the configuration of a master's core."""
         retention = RetentionConfig(
             self.tx_log_max_size, round(self.tx_log_max_depth_h * HOUR_US), self.tx_log_hard_limit
         )
@@ -387,13 +388,13 @@ class ClusterConfig:
         )
 
     def worker_config(self, worker_id: NodeId) -> WorkerConfig:
-        """How a worker takes part."""
+        """Return the configuration of a worker."""
         return WorkerConfig(node=worker_id, master=self.master_of(worker_id), heartbeat_ms=self.heartbeat_ms)
 
     def read_limits(self, place: int) -> ReadLimits:
-        """Bounds of the reads of a worker, by its place among those of its master.
+        """Return the bounds of a worker's reads, by its place among those of its master.
 
-        Reads are spread evenly, so the same bound would be reached by all workers of a site in the same moment.
+        Reads are spread evenly, so with equal bounds all workers of a site would reach them at the same moment.
         """
         stuck = self.read_stuck_limit or 2 * self.read_threads
         return ReadLimits(
@@ -404,11 +405,11 @@ class ClusterConfig:
         )
 
     def routing_limits(self, dead_after_ms: int) -> RoutingLimits:
-        """Bounds of a master's reads. A third of the time after which a worker is dead is more than a heartbeat."""
+        """Return the bounds of a master's reads. A third of the time after which a worker is dead is more than a heartbeat."""
         return RoutingLimits(patience_ms=self.read_patience_ms, silent_ms=max(1, dead_after_ms // 3))
 
     def guard_limits(self, workers: int, machine_bytes: int) -> GuardLimits:
-        """What one of so many workers of a master may take on a machine with so much memory (0 for unknown)."""
+        """Return the limits of one of so many workers of a master, on a machine with so much memory (0 for unknown)."""
         share_bytes = int(machine_bytes * MACHINE_SHARE) // max(workers, 1)
         memory_bytes = share_bytes if self.memory_limit_mb < 0 else self.memory_limit_mb * MIB
         return GuardLimits(memory_bytes, self.store_patience_s)
@@ -420,18 +421,18 @@ SECTIONS: dict[str, type] = {
     "backup": BackupEntry,
     "worker": WorkerEntry,
 }
-"""The dataclass of each section."""
+"""Dataclass of each section."""
 
 
 def sections() -> dict[str, dict[str, Setting]]:
-    """The table of settings of each section."""
+    """Return the table of settings of each section."""
     return {name: settings_of(section) for name, section in SECTIONS.items()}
 
 
 def load_config(path: Path, environ: Mapping[str, str]) -> ClusterConfig:
-    """Read the cluster file with the environment laid over it.
+    """Read the cluster file and apply the environment.
 
-    Raises ConfigurationError: one text with file, line and what to write instead.
+    Raises ConfigurationError: one text with file, line and remedy.
     """
     document = read_document(path, sections())
     lay_over(document, environ)
@@ -452,11 +453,11 @@ def load_config(path: Path, environ: Mapping[str, str]) -> ClusterConfig:
 
 
 def with_worker(config: ClusterConfig, node_id: str, master: str, http: str = "") -> ClusterConfig:
-    """The configuration with one worker more, which was added while the cluster runs (``brokerha worker add``). Raises ConfigurationError when the
-    entry cannot be.
+    """Return the configuration with one more worker, added while the cluster runs (``brokerha worker add``).
 
-    Only the process of the new worker needs to know its entry: its master has it in its journal, and the file stays as it is.
-    A worker that the file has already, at this master, needs no entry: the configuration comes back as it is.
+    Only the process of the new worker needs its entry: its master has it in its journal, and the file stays unchanged. When the
+    file already has the worker at this master, the configuration stays unchanged. Raises ConfigurationError for an impossible
+    entry.
     """
     if not is_node_id(node_id):
         raise ConfigurationError(f"{node_id!r} is no node id: write 1 to 32 of a-z, 0-9 and -")
@@ -485,6 +486,6 @@ def _fields(table: Table) -> dict[str, Any]:
 
 
 def _url(scheme: str, address: str) -> str:
-    """The URL under which this machine reaches an address; the addresses that mean *all* become loopback."""
+    """Return the URL that reaches an address from this machine; wildcard addresses become loopback."""
     host, _, port = address.rpartition(":")
     return f"{scheme}://{'127.0.0.1' if host in {'', '0.0.0.0', '[::]'} else host}:{port}"  # noqa: S104  (compared only)

@@ -2,11 +2,11 @@
 
     BROKERHA_CLUSTER_ROUND_TIMEOUT_MS=800            the key round-timeout-ms of [cluster]
     BROKERHA_MASTER_M1_HTTP=0.0.0.0:7201             the key http of the master m1
-    BROKERHA_CLUSTER_BROKER_FILE=/run/secrets/url    the value stands in a file (its last line break does not count)
+    BROKERHA_CLUSTER_BROKER_FILE=/run/secrets/url    the value is in a file (its last line break does not count)
 
-A variable of this form that names no key is an error, as a misspelt key of the file is; other variables that begin with
-``BROKERHA_`` are not for the cluster file (``BROKERHA_URL``) and are left alone. The ids of nodes cannot be changed from
-outside: a reader of the file must see who takes part.
+A variable of this form that names no key is an error, like a misspelt key of the file. Other variables that begin with
+``BROKERHA_`` are not for the cluster file (``BROKERHA_URL``) and are ignored. The environment cannot change the ids of nodes: a
+reader of the file must see which nodes take part.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT)(_.*)?\Z|_PORT(_\d+_(TCP|UDP)(_.*
 
 
 def variable(section: str, key: str, node: str = "") -> str:
-    """Name of the variable of a key; nodes are named by their id.
+    """Return the name of the variable of a key; for nodes it includes their id.
 
     >>> variable("master", "http", "m-1")
     'BROKERHA_MASTER_M_1_HTTP'
@@ -40,7 +40,7 @@ def variable(section: str, key: str, node: str = "") -> str:
 
 
 def lay_over(document: Document, environ: Mapping[str, str]) -> None:
-    """Replace the settings that the environment names. Raises ConfigurationError."""
+    """Replace the settings that the environment sets. Raises ConfigurationError."""
     places = _places(document)
     prefixes = tuple(f"{PREFIX}_{section.upper()}_" for section in (CLUSTER, *NODE_SECTIONS))
     used: dict[tuple[int, str], str] = {}
@@ -65,7 +65,7 @@ def lay_over(document: Document, environ: Mapping[str, str]) -> None:
 
 
 def _places(document: Document) -> dict[str, tuple[Table, Setting]]:
-    """Which variable stands for which setting of which section."""
+    """Return the setting and the section of each variable."""
     cluster = document.cluster
     places = {variable(CLUSTER, row.name): (cluster, row) for row in cluster.known.values()}
     for table in document.nodes:
@@ -76,7 +76,7 @@ def _places(document: Document) -> dict[str, tuple[Table, Setting]]:
 
 
 def _refuse(name: str, places: Mapping[str, Any], document: Document) -> None:
-    """Say which name was probably meant; the common prefix does not count, it would make all names look alike."""
+    """Refuse a variable with the name that was probably meant, compared without the common prefix, which makes all names alike."""
     where = f"environment variable {name}"
     section = name.split("_")[1]
     start = len(f"{PREFIX}_{section}_")
@@ -89,7 +89,7 @@ def _refuse(name: str, places: Mapping[str, Any], document: Document) -> None:
 
 
 def _as_key(text: str) -> str:
-    """Part of the name of a variable, written as in the file."""
+    """Return a part of the name of a variable, spelt as in the file."""
     return text.lower().replace("_", "-")
 
 

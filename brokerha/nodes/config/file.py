@@ -1,16 +1,16 @@
-"""The cluster file as text: sections, values, and the place where each of them stands.
+"""The cluster file as text: sections, values, and the place of each value.
 
     document = read_document(Path("cluster.toml"), sections)
     document.cluster["broker"]          "amqp://…"
     document.cluster.where("broker")    "cluster.toml:3"
 
-Whatever is wrong is one ConfigurationError whose text begins with the place (``file:line``, or the environment variable)
-and ends with what to write instead. The parser of the standard library gives no line numbers, so the lines are found by
-looking for section heads and ``key =``; a file that uses the odder forms of TOML (inline tables, dotted keys) is read all
-the same, and an error then names the line of the section or the first line.
+Any problem is one ConfigurationError whose text begins with the place (``file:line``, or the environment variable) and ends with
+the remedy. The parser of the standard library gives no line numbers, so this module looks for section heads and ``key =``. A file
+with unusual forms of TOML (inline tables, dotted keys) is read as well; an error then names the line of the section or the first
+line.
 
-Only single settings are checked here: known name, type, bounds, choices. What must hold between values is in
-rules.py. Text of an error never shows the value of ``broker``, which may hold a password.
+Only single settings are checked here: known name, type, bounds, choices. Rules between values are in rules.py. The text of an
+error never shows the value of ``broker``, which can hold a password.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Sections = Mapping[str, Mapping[str, Setting]]
 
 
 class Written(NamedTuple):
-    """A value and where it stands."""
+    """A value and its place."""
 
     value: Any
     where: str
@@ -49,16 +49,16 @@ class Table:
 
     section: str
     head: str
-    """Where the section begins."""
+    """Place where the section begins."""
     known: Mapping[str, Setting]
     written: dict[str, Written] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:
-        """The value of a setting, its default where it is not written."""
+        """Return the value of a setting, or its default when it is not written."""
         return self.written[name].value if name in self.written else self.known[name].default
 
     def where(self, *names: str) -> str:
-        """Place of the first of these settings that is written, else of the section."""
+        """Return the place of the first of these settings that is written, or else that of the section."""
         return next((self.written[name].where for name in names if name in self.written), self.head)
 
 
@@ -72,7 +72,7 @@ class Document:
     """In the order of the file: masters, backups, workers."""
 
     def of(self, section: str) -> list[Table]:
-        """The nodes of a section."""
+        """Return the nodes of a section."""
         return [table for table in self.nodes if table.section == section]
 
 
@@ -139,7 +139,7 @@ def _parse(text: str, name: str) -> dict[str, Any]:
 
 
 def _check_sections(content: dict[str, Any], sections: Sections, places: _Places) -> None:
-    """Only known sections, each in its form: ``[cluster]`` once, ``[[node]]`` as often as there are nodes."""
+    """Refuse unknown sections and wrong forms: ``[cluster]`` is written once, ``[[node]]`` as often as there are nodes."""
     for section, value in content.items():
         is_section = isinstance(value, dict | list)
         where = places.of_section(section) if is_section else places.of_key("", 0, section)
@@ -158,7 +158,7 @@ def _check_sections(content: dict[str, Any], sections: Sections, places: _Places
 
 
 def _table(section: str, number: int, values: dict[str, Any], sections: Sections, places: _Places) -> Table:
-    """A section from the file: known names, and values that are right by themselves."""
+    """Return a section from the file after a check of its names and of each value."""
     table = Table(section, places.of_section(section, number), sections[section])
     for name, value in values.items():
         where = places.of_key(section, number, name)
@@ -170,7 +170,7 @@ def _table(section: str, number: int, values: dict[str, Any], sections: Sections
 
 
 def check_required(document: Document) -> None:
-    """Raise unless every section has what must be written, in the file or in the environment."""
+    """Raise unless every section has its required settings, in the file or in the environment."""
     for table in (document.cluster, *document.nodes):
         for row in table.known.values():
             if row.is_required and row.name not in table.written:

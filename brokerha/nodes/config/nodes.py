@@ -38,7 +38,7 @@ class MasterEntry:
 
 @dataclass(frozen=True, slots=True)
 class BackupEntry:
-    """One ``[[backup]]``: a standby process of a master, which holds its journal and takes over when its primary is lost."""
+    """One ``[[backup]]``: a standby process of a master. It holds the journal and takes over when its primary is lost."""
 
     id: str = required(*_ID)
     master: str = required(*_MASTER)
@@ -49,7 +49,7 @@ class BackupEntry:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEntry:
-    """One ``[[worker]]``: a full copy of the data. One worker of a master executes, the others apply what it did."""
+    """One ``[[worker]]``: a full copy of the data. One worker of a master executes, the others apply its effects."""
 
     id: str = required(*_ID)
     master: str = required(*_MASTER)

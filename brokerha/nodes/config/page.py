@@ -19,7 +19,7 @@ _PAGE = Path(__file__).with_name("page.template")
 
 
 def page() -> str:
-    """The whole page as Markdown."""
+    """Return the whole page as Markdown."""
     tables = {section: _table(settings.values()) for section, settings in sections().items()}
     return Template(_PAGE.read_text(encoding="utf-8")).substitute(tables)
 

@@ -1,7 +1,7 @@
-"""What must hold between the values of a cluster file; each rule is one function, and the first that fails speaks.
+"""Rules between the values of a cluster file; each rule is one function, and the first that fails gives the error.
 
-Rules see the document, with places, and raise one ConfigurationError that begins with the place of the value that is most
-likely wrong and ends with what to write instead. Values alone (names, types, bounds) were checked before.
+Rules see the document, with places. They raise one ConfigurationError that begins with the place of the value that is most
+likely wrong and ends with the remedy. Values alone (names, types, bounds) are checked before.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from brokerha.nodes.config.settings import fail, nearest
 from brokerha.transports.rabbitmq.addresses import is_embedded, parse_addresses
 
 RESERVED_IDS = frozenset({"any"})
-"""Names that the broker gives another meaning: the routing key of writes that any master may take."""
+"""Reserved by the broker: the routing key of writes that any master can take."""
 PROCESSES_LIMIT = 10
-"""Processes of one master: the last digit of a view says which of them is primary."""
+"""Most processes of one master: the last digit of a view tells which of them is primary."""
 ANY_HOSTS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  (compared, never bound)
 LOOPBACK_NAMES = {"localhost": "127.0.0.1", "::1": "127.0.0.1"}
 _URL = "write amqp://user:password@host:5672/vhost, or embedded://"
@@ -99,7 +99,7 @@ def _check_url(table: Table) -> None:
 
 
 def http_address(text: str) -> tuple[str, int]:
-    """Host and port of an ``http`` value; the host of ``:7201`` is empty, for all addresses. Raises ValueError."""
+    """Return host and port of an ``http`` value; the host of ``:7201`` is empty, for all addresses. Raises ValueError."""
     parts = urlsplit(f"//{text}")
     if not parts.port or parts.path or parts.query or parts.fragment or parts.username is not None:
         message = f"{text!r} is not host:port"
@@ -124,7 +124,7 @@ def _check_http(document: Document) -> None:
 
 
 def _proposed_address(text: str) -> str:
-    """The address without what does not belong to it, else one that shows the form."""
+    """Return the address without its extra parts, or an example when that is no address."""
     inner = text.partition("://")[2].partition("/")[0] if "://" in text else text.rstrip("/")
     try:
         http_address(inner)
@@ -144,19 +144,20 @@ def _check_times(cluster: Table) -> None:
 
 
 class Values(Protocol):
-    """Values of ``[cluster]`` by name."""
+    """Values of ``[cluster]``, by name."""
 
     def __getitem__(self, name: str, /) -> Any:
-        """One of them."""
+        """Return one value."""
 
 
 def contradictions(cluster: Values) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """(names, the most likely wrong one first; what is wrong; what would be right): waits that contain each other must be longer than what
-    they contain, and what is kept for somebody is more than what is kept for nobody.
+    """Yield (names, the most likely wrong one first; problem; remedy).
+
+    A wait must be longer than each wait that it contains. A hard limit must not be below the normal one.
     """
     lag_s, round_ms, idle_ms = cluster["max-peer-lag-s"], cluster["round-timeout-ms"], cluster["idle-round-ms"]
     lag_ms, lag = lag_s * 1000, f"max-peer-lag-s = {lag_s:g}"
-    # News of a master may come through another one, a heartbeat later, and is no silence.
+    # A heartbeat can come through another master, one heartbeat later; that is not silence.
     least_ms = 2 * idle_ms + round_ms
     again_ms, beat_ms, dead_ms = cluster["retransmit-ms"], cluster["heartbeat-ms"], cluster["dead-after-ms"]
     tx_s, longest_s = cluster["tx-timeout-s"], cluster["tx-timeout-max-s"]
@@ -214,13 +215,13 @@ def _check_backups(document: Document) -> None:
 
 
 def _check_promises(cluster: Table) -> None:
-    """Never promise less than the file says: what this version cannot keep is refused."""
+    """Refuse settings that this version cannot keep, so that a promise of the file always holds."""
     acknowledge, mode = cluster["acknowledge"], cluster["split-recovery"]
     if mode != "quorum" and acknowledge != "all":
         loss = f'acknowledge = "{acknowledge}" can lose transactions with split-recovery = "{mode}"'
         remedy = 'write acknowledge = "all", or split-recovery = "quorum"'
         fail(cluster.where("acknowledge"), f"{loss}, where every side of a split goes on", remedy)
-    # Where changes go on after a restart stands in the stream of the log.
+    # The position of the published changes after a restart is in the stream of the log.
     if cluster["publish-changes"] and not cluster["log-stream"]:
         remedy = "write log-stream = true, or leave both out"
         fail(cluster.where("publish-changes"), "publish-changes needs log-stream", remedy)

@@ -1,9 +1,9 @@
-"""What a setting of the cluster file is: its name, its type, its bounds, its default, and what is said about it.
+"""One setting of the cluster file: its name, type, bounds, default and description; the check of a value.
 
     round_timeout_ms: int = at_run_time(500, "A master that is silent for this long is late.")
 
-The sections of the cluster file are frozen dataclasses (cluster.py, nodes.py), and their fields are the one table of settings: reading,
-checks of single values, defaults, names in the environment and the reference page come from it, so none of them can fall behind the others.
+The sections of the cluster file are frozen dataclasses (cluster.py, nodes.py), and their fields are the only table of settings.
+Reading, checks of single values, defaults, names in the environment and the reference page come from it, so they always agree.
 
 >>> @dataclass(frozen=True)
 ... class Lamp:
@@ -12,8 +12,8 @@ checks of single values, defaults, names in the environment and the reference pa
 Traceback (most recent call last):
 brokerha.model.errors.ConfigurationError: lamp.toml:3: glow-ms = 0 is out of bounds: write a whole number of milliseconds, 1 to 60
 
-A setting is written with hyphens in the file, with underscores in Python, and in capitals in the environment. Whatever is wrong is one
-ConfigurationError: the place, what is wrong, and what to write instead.
+A setting is written with hyphens in the file, with underscores in Python, and in capitals in the environment. Any problem is one
+ConfigurationError: place, problem, remedy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from brokerha.model.errors import ConfigurationError
 from brokerha.model.reserved.settings import SETTINGS, Limits
 
 WORDS = {str: "text", Path: "path", bool: "true or false", int: "whole number", float: "number"}
-"""How types are called towards the user."""
+"""Names of types in messages to the user."""
 _ABOUT = "setting"
 _AT_RUN_TIME = "at run time"
 T = TypeVar("T")
@@ -42,33 +42,33 @@ class Setting:
     """One setting of one section."""
 
     name: str
-    """As the file has it."""
+    """Spelt as in the file."""
     field: str
     type: type
     default: Any
-    """None when it must be written."""
+    """None when the setting is required."""
     meaning: str
     """One or two sentences for the reference page."""
     unit: str = ""
     low: float = -math.inf
     high: float = math.inf
     choices: tuple[str, ...] = ()
-    """Allowed words, in lower case; the file may write them in any case."""
+    """Allowed words, in lower case; the file can write them in any case."""
     default_text: str = ""
-    """What the reference page says where the default depends on other values."""
+    """Text of the reference page for a default that depends on other values."""
     example: str = ""
-    """What an error message proposes where there is no default."""
+    """Proposal of an error message when there is no default."""
     is_live: bool | None = None
-    """Whether a running node puts a change into force; else it counts from its next start. None: it cannot be changed at run time."""
+    """Whether a running node applies a change at once, or else at its next start. None: it cannot be changed at run time."""
 
     @property
     def is_required(self) -> bool:
-        """Whether it must be written."""
+        """Whether the file must set it."""
         return self.default is None
 
     @property
     def bounds(self) -> str:
-        """Allowed values in words; empty when there is nothing to say."""
+        """Allowed values in words; empty for any value."""
         if self.choices:
             return ", ".join(self.choices)
         if self.low == -math.inf:
@@ -77,16 +77,16 @@ class Setting:
 
     @property
     def wanted(self) -> str:
-        """What kind of value it takes, in words."""
+        """Kind of value, in words."""
         return f"{WORDS[self.type]} of {self.unit}" if self.unit else WORDS[self.type]
 
     @property
     def proposal(self) -> str:
-        """A line that may be written for it."""
+        """Example of a correct line for it."""
         return f"{self.name} = {self.example or in_file(self.default)}"
 
     def checked(self, value: object, where: str) -> Any:
-        """The value in the setting's type, within its bounds. Raises ConfigurationError, which begins with ``where``."""
+        """Return the value in the setting's type, within its bounds. Raises ConfigurationError, which begins with ``where``."""
         if self.type in {str, Path}:
             return self._checked_text(value, where)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -101,7 +101,7 @@ class Setting:
         return self.type(value)
 
     def from_text(self, text: str, where: str) -> Any:
-        """The value that a text stands for, where there are only texts. Raises ConfigurationError, which begins with ``where``."""
+        """Return the value of a text, for sources with only texts. Raises ConfigurationError, which begins with ``where``."""
         if self.type is bool:
             return self.checked({"true": True, "false": False}.get(text.lower(), text), where)
         for number in (int, float) if self.type in {int, float} else ():
@@ -133,33 +133,33 @@ class Setting:
 
 
 def setting(default: T, meaning: str, *, is_secret: bool = False, **about: Any) -> T:
-    """A field of a section; takes further attributes of `Setting` by keyword. A secret is never shown."""
+    """Define a field of a section; keywords are further attributes of `Setting`. A secret is never shown."""
     field: T = dataclasses.field(default=default, repr=not is_secret, metadata={_ABOUT: {"meaning": meaning, **about}})
     return field
 
 
 def number(default: N, unit: str, low: float, high: float, meaning: str, **about: Any) -> N:
-    """A setting that is a number of something, between bounds."""
+    """Define a setting that is a number in a unit, between bounds."""
     return setting(default, meaning, unit=unit, low=low, high=high, **about)
 
 
 def word(default: str, choices: tuple[str, ...], meaning: str, **about: Any) -> str:
-    """A setting that is one of some words."""
+    """Define a setting that is one of some words."""
     return setting(default, meaning, choices=choices, **about)
 
 
 def at_run_time(default: T, meaning: str) -> T:
-    """A setting that can also be changed while the cluster runs: its unit, bounds and words stand in model/reserved/settings.py, where every store judges by them."""
+    """Define a setting that can change at run time; model/reserved/settings.py has its unit, bounds and words for all stores."""
     return setting(default, meaning, **{_AT_RUN_TIME: True})
 
 
 def required(meaning: str, example: str, *, is_secret: bool = False) -> Any:
-    """A field of a section that must be written."""
+    """Define a required field of a section."""
     return dataclasses.field(repr=not is_secret, metadata={_ABOUT: {"meaning": meaning, "example": example}})
 
 
 def settings_of(section: type) -> dict[str, Setting]:
-    """The settings of a section by name: what must be written first, then in the order of its fields."""
+    """Return the settings of a section by name: required ones first, the rest in the order of its fields."""
     hints = get_type_hints(section)
     found = []
     for each in dataclasses.fields(section):
@@ -179,7 +179,7 @@ def _at_run_time(limits: Limits) -> dict[str, Any]:
 
 
 def in_file(value: object) -> str:
-    """How a value is written in the file."""
+    """Return the spelling of a value in the file."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
@@ -188,12 +188,12 @@ def in_file(value: object) -> str:
 
 
 def fail(where: str, problem: str, remedy: str) -> NoReturn:
-    """Raise the one ConfigurationError: place, what is wrong, what to write instead."""
+    """Raise the one ConfigurationError: place, problem, remedy."""
     raise ConfigurationError(f"{where}: {problem}: {remedy}")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that was probably meant, or *one of* all of them."""
+    """Return the known word that was probably meant, or *one of* all of them."""
     names = list(known)
     close = difflib.get_close_matches(word.lower().replace("_", "-"), names, n=1, cutoff=0.5)
     return close[0] if close else f"one of {', '.join(names)}"

@@ -1,9 +1,9 @@
-"""What comes from outside, on its way to the core of a master: checked, put in order, answered.
+"""Requests from outside on their way to the core of a master: checked, ordered, answered.
 
-    amqp_front.py              writes, reads and questions that apps publish
-    checking.py                what is checked of a write or a read before it is taken in
-    questions.py               questions about the cluster: which there are, what they take, and how a node is asked
+    amqp_front.py              writes, reads and questions of apps
+    checking.py                checks of a write or a read before it is taken
+    questions.py               questions about the cluster: their names, their arguments, and how a node is asked
     commands.py                operators' commands on their way through the loop; reports of splits
     transacting.py             transactions step by step, between the front doors of a master and its core
-    taking.py                  who takes messages of a queue, and what this master claims for them
+    taking.py                  consumers of queues, and the messages that this master claims for them
 """

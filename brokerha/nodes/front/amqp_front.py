@@ -1,14 +1,13 @@
-"""Writes, reads and questions that apps publish over AMQP (docs/amqp.md).
+"""Writes, reads and questions of apps over AMQP (docs/amqp.md).
 
     brokerha.writes   application/x-msgpack, application/sparql-update, application/n-quads: one transaction a message;
                       application/vnd.brokerha.writes+msgpack: many transactions in one message (the Python client)
     brokerha.reads    application/vnd.brokerha.read+msgpack: a read, a question, or a step of a transaction
 
-A write's message stays with the broker until the write is durable, here and at as many backups as there have to be, or was
-answered; a node that dies before that, or is not primary any more, lets the message come again, to another one. A write
-without ``reply_to`` that cannot be taken in now (the master is busy, its disk is full) is held and tried again. A message
-that can never succeed goes to ``brokerha.rejected`` with the reason, and is answered; it is never dropped and never loops.
-Answers of one turn to one message travel together.
+The message of a write stays with the broker until the write was answered, or is durable here and at enough backups. When the node
+dies before, or is no longer primary, the message goes to another node. A write without ``reply_to`` that cannot be taken now (the
+master is busy, its disk is full) is held and retried. A message that can never succeed goes to ``brokerha.rejected`` with the
+reason, and is answered; it is never dropped and never loops. Answers of one turn to one message are sent together.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ from brokerha.ports.front import Front, Readers, ReadOutcome
 from brokerha.ports.transport import ClientMessage, ClientReply, Transport
 
 RETRY_MS = 500
-"""Pause before writes that nobody waits for, and that could not be taken in, are tried again."""
+"""Interval of retries of held writes, for which no app waits."""
 TOLD_MS = 3_600_000
 THREADS: Final = 4
 WAITS_LIMIT: Final = 1000
-"""Apps that can wait for an LSN at one time."""
+"""Most apps that can wait for an LSN at one time."""
 TEMPORARY = frozenset({"NotReady", "ReadOnly", "OutcomeUnknown"})
-"""Refusals that pass. The transport's own window bounds how many such messages are held; the broker keeps the rest."""
+"""Temporary refusals. The transport's window bounds the number of held messages; the broker keeps the rest."""
 PERMANENT = ("EndedTheNode", "InvalidRequest", "KeyReused", "TooLarge", "UnknownRepository", "UnsupportedType")
-"""Those that never pass. They are told from the start: what is first seen as 1 has not increased, for Prometheus."""
+"""Permanent refusals. They are reported from the start: for Prometheus, a counter that first appears as 1 has not increased."""
 _STEP: Final[Shapes] = {
     "action": needed(TEXT), "txid": TEXT, "arguments": MAP, "timeout_ms": TIMEOUT, "node": TEXT,
 }  # fmt: skip
@@ -61,13 +60,12 @@ class _Work(NamedTuple):
 
 
 class Lanes:
-    """Work on messages that must stay in order, some of which takes too long for the loop; `wake` makes it turn, from any thread.
+    """Work on messages that must stay in order, when some takes too long for the loop; `wake` makes the loop turn, from any thread.
 
-        take(key, is_plain, work, then)      in the loop: `work` now, or in a thread; `then(future)` in the loop, in order within a key
-        turn()                               in the loop, once each turn: what threads have finished
+        take(key, is_plain, work, then)      in the loop: `work` now, or in a thread; `then(future)` in the loop, in order of a key
+        turn()                               in the loop, once each turn: takes the work that threads have finished
 
-    Messages with another key are not held up. What waits is bounded by the reader of messages from the broker: it has so many
-    unacknowledged.
+    Messages with another key are not blocked. The reader of messages from the broker bounds the waiting work by its window.
     """
 
     def __init__(self, name: str, wake: Callable[[], object]) -> None:
@@ -77,7 +75,7 @@ class Lanes:
         self._finished: deque[tuple[Hashable, Future[Any]]] = deque()
 
     def take(self, key: Hashable, is_plain: bool, work: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
-        """Do `work`: here and now if it is plain and nothing waits under its key."""
+        """Do `work`: now, if it is plain and nothing waits under its key."""
         lane = self._lanes.get(key)
         if lane is not None:
             lane.append(_Work(is_plain, work, then))
@@ -88,7 +86,7 @@ class Lanes:
             self._start(key)
 
     def turn(self) -> None:
-        """Go on with the lanes whose first work is done."""
+        """Continue the lanes whose first work is done."""
         while self._finished:
             key, future = self._finished.popleft()
             lane = self._lanes[key]
@@ -102,7 +100,7 @@ class Lanes:
                 del self._lanes[key]
 
     def close(self) -> None:
-        """Begin nothing any more; what runs is not waited for."""
+        """Start no more work; do not wait for running work."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _start(self, key: Hashable) -> None:
@@ -117,37 +115,37 @@ def _done(work: Callable[[], Any]) -> Future[Any]:
     future: Future[Any] = Future()
     try:
         future.set_result(work())
-    except Exception as error:  # noqa: BLE001  The caller judges it, as for one of a thread.
+    except Exception as error:  # noqa: BLE001  The caller judges it, as that of a thread.
         future.set_exception(error)
     return future
 
 
 class _Batch:
-    """The answers to one client message."""
+    """The answers to one message of an app."""
 
     __slots__ = ("answers", "message", "open", "txid")
 
     def __init__(self, message: ClientMessage, txid: TxId = "") -> None:
         self.message = message
         self.txid = txid
-        """Of a message that is one transaction: the same one when it is tried again."""
+        """Id of a message with one transaction: the same when it is retried."""
         self.answers: list[Reply] = []
         self.open = 0
-        """Writes without an answer."""
+        """Number of writes without an answer."""
 
     def refuse(self, txid: TxId, error: BrokerhaError) -> None:
-        """One of its writes cannot be. Of a message that is one write, or that nobody waits for, that is the end: it is raised."""
+        """Refuse one of its writes. Raises the error when it is the only write, or when no app waits: then the message ends."""
         if self.message.content_type != client_wire.WRITES_TYPE or not self.message.reply_to:
             raise error
         self.answers.append(self.judged(Reply(0, txid, REFUSED, 0, type(error).__name__, str(error))))
 
     def judged(self, reply: Reply) -> Reply:
-        """What its writer is told. The master that had the message before may have taken it in, and have ended before it could say so."""
+        """Return the writer's answer: after a redelivery the former master possibly took the write, and ended before its answer."""
         return doubtful(reply) if self.message.redelivered else reply
 
 
 def _ids(message: ClientMessage) -> list[TxId]:
-    """The writes of a message; of one that cannot be read, and of one write, its own id."""
+    """Return the ids of the writes of a message; its own id for a single write, or for an unreadable message."""
     if message.content_type == client_wire.WRITES_TYPE:
         with suppress(InvalidRequest):
             return [txid for txid, _ in client_wire.decode_writes(message.body)]
@@ -155,7 +153,7 @@ def _ids(message: ClientMessage) -> list[TxId]:
 
 
 class _Terms(NamedTuple):
-    """What the writer of a message waits for."""
+    """Level and limits that the writer of a message asks for."""
 
     level: str
     copies: int
@@ -164,11 +162,11 @@ class _Terms(NamedTuple):
 
 
 _Item = tuple[TxId, bytes, list[Checked]]
-"""A write: its id, its body, and the operations in it."""
+"""A write: its id, its body, and its operations."""
 
 
 class AmqpFront:
-    """Client messages of one master; everything but the questions' threads runs in the loop's thread."""
+    """Client messages of one master; all but the questions' threads runs in the loop's thread."""
 
     def __init__(
         self,
@@ -180,8 +178,8 @@ class AmqpFront:
         suspects: Suspects | None = None,
         near: AskingThread | None = None,
     ) -> None:
-        """``when_safe`` runs what it is given once enough backups hold what is durable now, ``in_loop`` in the loop's thread.
-        ``near`` asks workers of this machine without the broker; None for none.
+        """``when_safe`` runs its argument once enough backups hold all that is durable now, ``in_loop`` runs it in the loop's
+        thread. ``near``: asks workers of this machine without the broker; None for no such worker.
         """
         self._when_safe = when_safe
         self._in_loop = in_loop
@@ -203,15 +201,15 @@ class AmqpFront:
         self._suspects = suspects or Suspects(None)
         self._near = near
         self.read_near = 0
-        """Reads that workers of this machine answered."""
+        """Number of reads that workers of this machine answered."""
         self._waits = 0
-        """Apps that wait for an LSN."""
+        """Number of apps that wait for an LSN."""
         self._attention = "", 0
-        """What is to be told, and until when."""
+        """The text to report, and the time until which."""
         self._questions = ThreadPoolExecutor(4, thread_name_prefix=f"{front.node_id} questions")
 
     def on_client(self, messages: list[ClientMessage], now: Instant) -> list[Submit]:
-        """Turn messages into writes; reads and questions go their own way."""
+        """Turn messages into writes; handle reads and questions apart."""
         digests = self._suspects.take_in_hand([message.body for message in messages])
         for message, digest in zip(messages, digests, strict=True):
             try:
@@ -227,7 +225,7 @@ class AmqpFront:
         return self._taken()
 
     def retry(self, now: Instant) -> list[Submit]:
-        """Writes that had to be parsed first, and those that nobody waits for and could not be taken in before; asked for in every turn."""
+        """Return writes that were parsed meanwhile, and held writes that can be retried; called in every turn."""
         self._lanes.turn()
         if self._attention[0] and now.mono_ms >= self._attention[1]:
             self._attention = "", 0
@@ -259,13 +257,13 @@ class AmqpFront:
             replies = (Reply(0, txid, REFUSED, 0, type(error).__name__, str(error)) for txid in _ids(message))
             self._send(message, [batch.judged(reply) for reply in replies])
         if type(error).__name__ in TEMPORARY:
-            # It may be taken in when it is published again.
+            # It can be taken when it is published again.
             self._transport.settle([message])
         else:
             self._reject(message, type(error).__name__, str(error))
 
     def _on_write(self, message: ClientMessage, txid: TxId = "") -> None:
-        """Check what can be checked at once; what has to be parsed first goes on when it is, in order with others of its sender."""
+        """Check a write at once as far as possible. One that must be parsed continues later, in order with others of its sender."""
         terms = _Terms(*client_wire.terms(message.headers), client_wire.apart_of(message.headers))
         batch = _Batch(message, txid or message.message_id)
         items: list[_Item] = []
@@ -306,7 +304,7 @@ class AmqpFront:
         if batch.answers:
             self._answered[id(batch)] = batch
         if not message.reply_to:
-            # Nobody could be told of a refusal; what nobody waits for may as well wait here.
+            # A refusal could not be delivered, and as no app waits, this write can wait here.
             terms = _Terms(ACCEPTED, 1, terms.timeout_ms, WAIT)
         receiver = functools.partial(self._on_reply if message.reply_to else self._on_silent_reply, batch)
         self._submits += [Submit(self._tickets.open(txid, receiver), txid, body, *terms) for txid, body, _ in items]
@@ -317,12 +315,12 @@ class AmqpFront:
         self._answered[id(batch)] = batch
 
     def _on_silent_reply(self, batch: _Batch, reply: Reply) -> None:
-        """Nobody waits for this answer: what was not taken in is tried again, what never can be is kept aside."""
+        """Handle a result that no app waits for: retry a temporary refusal, set a permanent one aside."""
         if reply.status == ACCEPTED:
             return
         message = batch.message
         if self._unsettled.pop(id(message), None) is None:
-            # All of it is tried again, or was set aside, because of another of its writes.
+            # The whole message is retried, or was set aside, because of another of its writes.
             return
         if reply.error in TEMPORARY:
             self._held.setdefault(id(message), batch)
@@ -334,16 +332,16 @@ class AmqpFront:
         self._transport.reject(message, f"{error}: {reason}")
 
     def attention(self) -> str:
-        """What a person should look at; empty for nothing. Told for `TOLD_MS`."""
+        """Return the problem that needs a person's attention, or an empty string; kept for `TOLD_MS`."""
         return self._attention[0]
 
     def metrics(self) -> Numbers:
-        """Numbers for /metrics: messages that were moved to ``brokerha.rejected``, by the name of the error."""
+        """Return the numbers for /metrics: messages moved to ``brokerha.rejected``, by the name of the error."""
         counts = {**dict.fromkeys(PERMANENT, 0), **self._rejected}
         return {("rejected_messages_total", error): count for error, count in counts.items()}
 
     def after_turn(self) -> None:
-        """Settle what is safe now or was answered, send what was answered in this turn."""
+        """Settle messages that are safe now or were answered, and send the answers of this turn."""
         if self._fresh:
             fresh, self._fresh = self._fresh, []
             self._when_safe(functools.partial(self._settle, fresh))
@@ -357,7 +355,7 @@ class AmqpFront:
             self._flush()
 
     def _settle(self, messages: list[ClientMessage]) -> None:
-        """Those that are not settled, held or rejected yet."""
+        """Settle those that are not settled, held or rejected yet."""
         settled = [message for message in messages if self._unsettled.pop(id(message), None) is not None]
         if settled:
             self._transport.settle(settled)
@@ -389,12 +387,12 @@ class AmqpFront:
         near.add_done_callback(lambda done: self._on_near(message, wanted, readers, done))
 
     def _read_far(self, message: ClientMessage, wanted: Read) -> None:
-        """Over the broker, by the master's own choice of a worker."""
+        """Read over the broker; the master chooses the worker."""
         read = self._front.read(wanted.kind, wanted.repository, wanted.arguments, wanted.min_lsn, wanted.timeout_ms)
         read.add_done_callback(lambda done: self._reply_later(message, _read_answer(done)))
 
     def _on_near(self, message: ClientMessage, wanted: Read, readers: Readers, done: Future[ReadOutcome | None]) -> None:
-        """In the thread of the near workers."""
+        """Answer from a near worker; called in the thread of the near workers."""
         error = done.exception()
         outcome = None if error is not None else done.result()
         if isinstance(error, InvalidRequest):
@@ -408,7 +406,7 @@ class AmqpFront:
         self._reply_later(message, body)
 
     def _on_step(self, message: ClientMessage, asked: dict[str, Any]) -> None:
-        """One step of a transaction: {action, txid, arguments, timeout_ms}. It takes no thread but to parse, however long it waits."""
+        """Take a step {action, txid, arguments, timeout_ms}. Only parsing needs a thread, however long the step waits."""
         try:
             check_shapes("a step", _STEP, asked)
         except InvalidRequest as error:
@@ -428,13 +426,13 @@ class AmqpFront:
 
     def _on_begun_step(self, message: ClientMessage, begun: Future[Future[dict[str, Any]]]) -> None:
         if begun.exception() is not None:
-            # What is wrong with a step is its answer, so that the transaction can go on without it.
+            # The error of a step is its answer, so that the transaction can go on without it.
             self._reply_later(message, _plain(begun))
         else:
             begun.result().add_done_callback(lambda done: self._reply_later(message, _plain(done)))
 
     def _reply_later(self, message: ClientMessage, body: bytes) -> None:
-        """Called from any thread; the loop sends what is there after its turn."""
+        """Queue an answer, from any thread; the loop sends it after its turn."""
         self._outbox.append(ClientReply(message.reply_to, message.correlation_id, body, client_wire.READ_ANSWER_TYPE))
         if self._is_closed:
             self._in_loop(self._flush)
@@ -442,7 +440,7 @@ class AmqpFront:
             self._transport.wake()
 
     def _asked(self, what: str, arguments: dict[str, Any], user: str) -> Future[Any]:
-        """The answer to a question; at once where the question is wrong."""
+        """Return the answer to a question; at once when the question is wrong."""
         given, name = arguments.get("arguments"), arguments.get("name")
         if what == "command" and name in NAMED_BY_DOORS and isinstance(given, dict):
             arguments = {**arguments, "arguments": {**given, "by": user[:NAME_LIMIT], "from": "AMQP"}}
@@ -460,7 +458,7 @@ class AmqpFront:
         return answer
 
     def _waited_for(self, arguments: dict[str, Any]) -> Future[Any]:
-        """When workers have applied an LSN. It ends by itself at its deadline, and takes no thread from other questions until then."""
+        """Return when workers have applied an LSN, or at the deadline; it blocks no thread that other questions need."""
         if self._waits >= WAITS_LIMIT:
             raise NotReady(f"{self._waits} apps wait for an LSN at {self._front.node_id} already: try again")
         timeout_ms = arguments.get("timeout_ms") or questions.TIMEOUT_DEFAULT_MS
@@ -474,9 +472,9 @@ class AmqpFront:
         return future
 
     def close(self) -> None:
-        """Answer the clients that can be answered, and end the questions' threads.
+        """Send the answers that are known, and end the questions' threads.
 
-        What the broker still has is left to the process that gets it next; so nobody is told that its outcome is unknown.
+        Unsettled messages stay with the broker for the next process, so no app is told that its outcome is unknown.
         """
         self._is_closed = True
         for batch in self._answered.values():
@@ -491,7 +489,7 @@ class AmqpFront:
 
 
 def _checked(batch: _Batch, items: list[_Item]) -> list[_Item]:
-    """Those of the writes that can be executed. Raises InvalidRequest, NotReady of a message that is one write, or that nobody waits for."""
+    """Return the writes that can be executed. Raises InvalidRequest, NotReady for a single write or when no app waits."""
     found: list[_Item] = []
     for item in items:
         txid, body, operations = item
@@ -504,7 +502,7 @@ def _checked(batch: _Batch, items: list[_Item]) -> list[_Item]:
 
 
 def single_operations(message: ClientMessage) -> bytes | list[Operation]:
-    """The operations of a message that is one transaction. Raises InvalidRequest, UnsupportedType."""
+    """Return the operations of a message that is one transaction. Raises InvalidRequest, UnsupportedType."""
     kind = message.content_type.split(";")[0].strip().lower()
     repository = client_wire.repository_of(message.headers)
     if kind == "application/x-msgpack":
@@ -524,7 +522,7 @@ def single_operations(message: ClientMessage) -> bytes | list[Operation]:
 
 
 def _is_for_a_worker(wanted: Read) -> bool:
-    """Whether a worker may be asked as it stands; what is wrong with a read, or needs its transaction, is the master's to tell."""
+    """Tell whether a worker can be asked directly. The master handles wrong reads, and those in a transaction."""
     try:
         check_read(wanted.kind, wanted.repository, wanted.arguments, wanted.min_lsn, wanted.timeout_ms)
     except InvalidRequest:
@@ -555,7 +553,7 @@ def _read_error(error: BaseException) -> bytes:
 
 
 def _told(error: BaseException) -> tuple[str, str]:
-    """Name and reason of an error that apps know, whatever it was."""
+    """Return name and reason of any error, with a name that apps know."""
     if isinstance(error, BrokerhaError):
         return type(error).__name__, str(error)
     if isinstance(error, TimeoutError):

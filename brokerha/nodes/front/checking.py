@@ -1,7 +1,7 @@
-"""What a node checks of a request before it takes it in: shape and limits, of a write also SPARQL syntax.
+"""Checks of a request before it is taken: shape and limits, and the SPARQL syntax of a write.
 
-What can only be known by executing it (a repository that does not exist, a failed evaluation) is found by the worker, at
-the transaction's LSN, and rejects it there. Whatever can be known at once is refused here, and then nothing happened.
+An error that only the execution shows (a missing repository, a failed evaluation) is found by the worker, at the transaction's LSN,
+and rejects it there. All other errors are refused here, and then nothing has happened.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from brokerha.stores.sparql.text import check_update
 
 
 def is_plain(operations: Any) -> bool:
-    """Whether `check_texts` needs no parser process for these (a list, or packed), so that a loop's thread may call it."""
+    """Tell whether `check_texts` needs no parser process for these (a list, or packed), so that a loop's thread can call it."""
     if isinstance(operations, bytes):
         return is_plain_request(operations.decode("latin-1"))
     return not isinstance(operations, (list, tuple)) or all(map(_is_plain, operations))
@@ -69,9 +69,10 @@ _PARSED: Final = _DATA | {"update", "control-add"}
 
 
 def checked_body(operations: Sequence[Operation] | bytes, user: str = "") -> bytes:
-    """Return the body of a transaction whose every operation was checked, with who wrote it. Raises InvalidRequest and its kinds, NotReady.
+    """Return the body of a transaction after a check of every operation, with its author. Raises InvalidRequest and its kinds,
+    NotReady.
 
-    What is not plain is parsed in a parser process, for which this waits.
+    A parser process parses the operations that are not plain; this call waits for it.
     """
     if isinstance(operations, bytes):
         body, listed = operations, unpack_operations(operations)
@@ -83,7 +84,7 @@ def checked_body(operations: Sequence[Operation] | bytes, user: str = "") -> byt
 
 
 def check_texts(operations: Iterable[Checked]) -> None:
-    """Check what operations of the right shape have to be parsed for, and what only nodes may write. Raises InvalidRequest, NotReady."""
+    """Check the texts that need parsing, and the operations that only nodes can write. Raises InvalidRequest, NotReady."""
     for operation in operations:
         if isinstance(operation, ON_KEYS) and operation.table == settings.TABLE:
             raise InvalidRequest(
@@ -109,7 +110,7 @@ def _judge(is_plain_text: bool, check: Callable[..., None], *texts: str) -> None
 
 
 def check_terms(txid: str, level: str, copies: int, timeout_ms: int, apart: str = WAIT) -> None:
-    """Raise InvalidRequest when the transaction id, a word or a number is not usable."""
+    """Raise InvalidRequest for an unusable transaction id, word or number."""
     if not is_tx_id(txid):
         message = "an idempotency key has 1 to 128 visible ASCII characters, without spaces"
         raise InvalidRequest(message)
@@ -129,7 +130,7 @@ _NUMBERS: Final[Shapes] = {"min_lsn": LEAST_LSN, "timeout_ms": TIMEOUT}
 
 
 def check_read(kind: str, name: str, arguments: Mapping[str, Any], min_lsn: Lsn, timeout_ms: int) -> None:
-    """Raise InvalidRequest for anything of a read that can be known to be wrong without a store."""
+    """Raise InvalidRequest for every error of a read that shows without a store."""
     check_shapes("a read", _NUMBERS, {"min_lsn": min_lsn, "timeout_ms": timeout_ms})
     rest = {argument: value for argument, value in arguments.items() if argument != "tx"}
     if len(rest) < len(arguments):

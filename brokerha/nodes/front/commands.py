@@ -1,6 +1,6 @@
-"""Operators' commands on their way through a master's loop: run between two turns, answered once what they changed is durable.
+"""Operators' commands on their way through a master's loop: run between two turns, answered once their changes are durable.
 
-Where a master has backups an answer waits for them as any other one does.
+When a master has backups, an answer waits for them like any other.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ REPORTS: dict[str, Callable[[History, Facts, Answer], Answer]] = {
 }
 """Commands that only read."""
 AT_ONCE = 2
-"""Reports that may be made at the same time."""
+"""Most reports made at the same time."""
 WAITING_LIMIT = 1000
-"""Commands that wait for backups at once."""
+"""Most commands that wait for backups at the same time."""
 
 
 class Commands:
-    """Commands under way at one master; `run` from any thread, `settle` by the loop."""
+    """Commands under way at one master; any thread can call `run`, only the loop calls `settle`."""
 
     def __init__(self, clock: Clock, *, protect_single_worker: bool) -> None:
         self._clock = clock
@@ -43,12 +43,12 @@ class Commands:
         self._reports = SplitReports()
         self._open: list[tuple[Future[Answer], Answer, object]] = []
         self._waiting: set[Future[Answer]] = set()
-        """What they changed is durable here, and has to be at backups."""
+        """Their changes are durable here, and must get to backups."""
         self._ended = ""
-        """Why no command is taken any more; empty as long as they are."""
+        """Why commands are refused; empty while they are not."""
 
     def run(self, loop: NodeLoop, runner: MasterRunner, name: str, arguments: dict[str, Any]) -> Future[Answer]:
-        """Hand a command in. Raises InvalidRequest at once; the future raises it too, NotFound and NotReady."""
+        """Submit a command. Raises InvalidRequest at once; the future raises it too, NotFound and NotReady."""
         check_command(name, arguments)
         if name in REPORTS and not self._ended:
             return self._reports.run(runner, name, arguments)
@@ -64,7 +64,7 @@ class Commands:
         return future
 
     def settle(self, runner: MasterRunner) -> None:
-        """Answer what is durable now; what a failed journal lost is refused."""
+        """Answer commands that are durable now; refuse those that a failed journal lost."""
         waiting, self._open = self._open, []
         for future, answer, core in waiting:
             if runner.failure or core is not runner.core:
@@ -75,7 +75,7 @@ class Commands:
                 self._tell(runner, future, answer)
 
     def _tell(self, runner: MasterRunner, future: Future[Answer], answer: Answer) -> None:
-        """Answer once enough backups hold what was changed."""
+        """Answer once enough backups hold the change."""
         if len(self._waiting) >= WAITING_LIMIT:
             complete(future, TimedOut(f"{WAITING_LIMIT} commands wait for the backups already; see status"))
             return
@@ -88,7 +88,7 @@ class Commands:
         runner.when_safe(tell)
 
     def close(self, reason: str) -> None:
-        """Answer everybody who waits: the node stops, or another process is primary now."""
+        """Answer all waiting callers: the node stops, or another process is primary now."""
         self._ended = reason
         open_, self._open = self._open, []
         waiting, self._waiting = self._waiting, set()
@@ -97,16 +97,16 @@ class Commands:
 
 
 class SplitReports:
-    """The split book of a master, read beside its loop: joining it with the log may take a second. From any thread.
+    """The split book of a master, read beside its loop: joining it with the log can take a second. Any thread can call it.
 
-    Must never: tell what backups may not hold yet, or mix what was before and after the log went back once more.
+    Must never: show entries that backups possibly lack, or mix the states before and after another going back of the log.
     """
 
     def __init__(self) -> None:
         self._places = BoundedSemaphore(AT_ONCE)
 
     def run(self, runner: MasterRunner, name: str, arguments: Answer) -> Future[Answer]:
-        """Make one. The future raises NotFound, InvalidRequest, NotReady."""
+        """Make a report. The future raises NotFound, InvalidRequest, NotReady."""
         future: Future[Answer] = Future()
         if not self._places.acquire(blocking=False):
             future.set_exception(NotReady(f"{AT_ONCE} reports of splits are being made already: ask again"))
@@ -117,7 +117,7 @@ class SplitReports:
                 future.set_result(_report(runner, name, arguments))
             except BrokerhaError as error:
                 future.set_exception(error)
-            except Exception as error:  # noqa: BLE001  (who waits must be told; the journal may be closed meanwhile)
+            except Exception as error:  # noqa: BLE001  (the caller must be answered; the journal can be closed meanwhile)
                 future.set_exception(NotReady(f"the split book could not be read: {error}"))
             finally:
                 self._places.release()

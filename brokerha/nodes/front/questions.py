@@ -1,6 +1,6 @@
-"""Questions about the cluster: which there are, what they take, and how a node is asked. Every door uses this table.
+"""Questions about the cluster: their names, their arguments, and how a node is asked. Every door uses this table.
 
-answer(front, "log", {"first_lsn": 1, "last_lsn": 9})    waits, at the longest a grace after its time
+answer(front, "log", {"first_lsn": 1, "last_lsn": 9})    waits, a grace longer than its timeout at most
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ Arguments = Mapping[str, Any]
 class _Question(NamedTuple):
     shapes: Shapes
     ask: Callable[[Front, Arguments, int], Any]
-    """With the time-out in ms; may give a future."""
+    """Takes the timeout in ms; can return a future."""
 
 
 _LINES: Final[Shapes] = {"first_lsn": needed(LSN), "last_lsn": needed(LSN)}
 _OF_ALL: Final[Shapes] = {"timeout_ms": TIMEOUT, "node": TEXT}
-"""Every question may say which node it was meant for."""
+"""Every question can name the node that it is for."""
 _WORKERS: Final = either(number(1, COPIES_LIMIT), one_of("all", "quorum"))
 QUESTIONS: Final[dict[str, _Question]] = {
     "status": _Question({}, lambda front, _, timeout_ms: front.status(timeout_ms)),
@@ -67,7 +67,7 @@ QUESTIONS: Final[dict[str, _Question]] = {
 
 
 def note_command(done: Future[Any], node: NodeId, name: str, arguments: Arguments, user: str, origin: str) -> None:
-    """Write down who had this node do what, once it is known what came of it; of what only looks nothing."""
+    """Log who gave this node a command that changes something, once its result is known."""
 
     def note(done: Future[Any]) -> None:
         error = done.exception()
@@ -79,13 +79,13 @@ def note_command(done: Future[Any], node: NodeId, name: str, arguments: Argument
 
 
 def check_question(what: str, arguments: Arguments) -> None:
-    """Raise InvalidRequest for an unknown question, and for what is wrong with its arguments. Waits for nothing."""
+    """Raise InvalidRequest for an unknown question or wrong arguments. Waits for nothing."""
     question = QUESTIONS.get(what)
     if question is None:
         raise InvalidRequest(f"unknown question {shown(what)}; known are {', '.join(sorted([*QUESTIONS, 'transact']))}")
     check_shapes(f"the question {what}", {**question.shapes, **_OF_ALL}, arguments)
     first, last = arguments.get("first_lsn", 0), arguments.get("last_lsn", 0)
-    # The log up to 0 is all of it.
+    # ``last_lsn`` 0 means the whole log.
     if first > last and (last or what != "log"):
         raise InvalidRequest(f"from ({first}) is above to ({last})")
     if what == "command":
@@ -93,7 +93,7 @@ def check_question(what: str, arguments: Arguments) -> None:
 
 
 def answer(front: Front, what: str, arguments: Arguments) -> Any:
-    """Ask, and wait for the answer. Raises InvalidRequest, and what the node raises."""
+    """Ask, and wait for the answer. Raises InvalidRequest, and the errors of the node."""
     check_question(what, arguments)
     timeout_ms = arguments.get("timeout_ms") or TIMEOUT_DEFAULT_MS
     found = QUESTIONS[what].ask(front, arguments, timeout_ms)

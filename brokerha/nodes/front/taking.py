@@ -1,20 +1,20 @@
-"""Taking messages: what consumers at one master are given, so that no other master gives it to somebody else.
+"""Taking messages: which messages consumers at one master get, so that no other master gives out the same ones.
 
-    who asks ──> what is read here and free? ── yes ──> locked by the core, given
+    accept ──> messages that are read here and free? ── yes ──> locked by the core, given
                         │ no
                         v
-                      look: a worker tells what this master has claimed, and what nobody has
+                      look: a worker reports the messages that this master has claimed, and the unclaimed ones
                         v
-                      claim: a transaction that expects the row of claims unchanged ── others were faster ──> look
+                      claim: a transaction that expects the row of claims unchanged ── another one was faster ──> look
                         v
-                      locked by the core, given; nothing to claim: who has the rest is asked to give back what nobody takes there,
-                      and who asks waits until the queue may have changed
+                      locked by the core, given; with nothing to claim, other holders are asked to give back unused messages,
+                      and the consumer waits until the queue has possibly changed
 
-A master claims as many messages as its consumers take in about a second (model/reserved/claims.py), so most of them are given without asking anybody.
-While somebody takes or holds messages the claim is renewed; a second after the last one it is given back.
+A master claims about as many messages as its consumers take in a second (model/reserved/claims.py), so it gives out most of them
+without a look. While a consumer takes or holds messages, the claim is renewed; a second after the last one it is given back.
 
-A queue is looked at again when the applied LSN has moved, at most ten times a second; and once a second, because a rollback
-gives messages back without any LSN. Belongs to the loop. Every future is completed, at the latest when its step ends.
+A queue is looked at again when the applied LSN has moved, at most ten times a second; and also once a second, because a rollback
+frees messages without an LSN. Belongs to the loop. Every future is completed, at the end of its step at the latest.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from brokerha.transactions.locks import Locks
 PAUSE_MS: Final = 100
 SURELY_MS: Final = 1000
 IDLE_MS: Final = 1000
-"""So long after the last consumer a claim is given back."""
+"""Time after the last consumer when a claim is given back."""
 RENEW_MS: Final = LEASE_MS // 3
 FRESH_MS: Final = 2 * LEASE_MS // 3
-"""So long after a claim its messages are given out without a look."""
+"""Time after a claim during which its messages are given out without a look."""
 UPKEEP_MS: Final = 5000
-"""How long a look and a claim may take for which nobody waits."""
+"""Longest time of a look or a claim that no consumer waits for."""
 ASKED_MS: Final = 200
-"""So long whoever asks waits at least for what other masters may give back."""
+"""Least time that a consumer waits for messages that other masters can give back."""
 SOON_MS: Final = 10
 """Least time between two looks meanwhile."""
 PORTION_LIMIT: Final = 256
-"""Messages that are claimed beyond what is asked for now."""
+"""Most messages that are claimed beyond the present demand."""
 CANDIDATES_MORE: Final = 64
-"""Messages that the core is offered beyond what is asked for: others may be given the first of them in the same turn."""
+"""Messages offered to the core beyond the demand: the first ones can be given to others in the same turn."""
 
 Row = tuple[str, str, bytes]
 """(message id, content type, body)"""
@@ -65,23 +65,23 @@ Answer = dict[str, Any]
 
 
 class Host(NamedTuple):
-    """What a master lends; all of it is used in the loop's thread only, but `new_txid`."""
+    """What a master provides; used only in the loop's thread, except `new_txid`."""
 
     node: NodeId
     new_txid: Callable[[], TxId]
     ask_read: Callable[[str, str, dict[str, Any], Lsn, int, Future[ReadOutcome]], None]
-    """(kind, name, arguments, least LSN, time-out in ms, future): pass a read on to a worker."""
+    """(kind, name, arguments, least LSN, timeout in ms, future): pass a read on to a worker."""
     applied_lsn: Callable[[], Lsn]
     rows: Callable[[], list[Answer]]
     """Transactions that are not over."""
     submit: Callable[[bytes, int], Future[Reply]]
-    """Hand in a transaction, with the time in ms within which it has to be applied here. Raises NotReady."""
+    """Submit a transaction, with the time in ms until it must be applied here. Raises NotReady."""
     locks: Callable[[], Locks]
-    """Messages that transactions of this master have."""
+    """Messages held by transactions of this master."""
     taken: Callable[[TxId, int], Sequence[str]]
-    """(transaction, number of the operation): what a repeated call has got before."""
+    """(transaction, number of the operation): messages that a repeated call got before."""
     want: Callable[[Iterable[NodeId], str], None]
-    """(masters, queue): ask them to give back what they have claimed and nobody takes there."""
+    """(masters, queue): ask them to give back claimed messages that no consumer takes there."""
 
 
 @dataclass(slots=True, eq=False)
@@ -95,17 +95,17 @@ class Taking:
     future: Future[Answer]
     wait_until_ms: int
     end_ms: int
-    """When the step has to have an answer."""
+    """Deadline of the step's answer."""
     taken: tuple[str, ...] = ()
-    """What the core gave."""
+    """Messages that the core gave."""
     lsn: Lsn = 0
-    """What was seen the last time."""
+    """LSN of the last look."""
     looked_ms: int = 0
     asked_ms: int | None = None
-    """When other masters were first asked to give something back."""
+    """When other masters were first asked to give messages back."""
 
     def due_ms(self, applied: Lsn) -> int:
-        """When the queue is worth another look, as far as known now."""
+        """Return when the queue is worth another look, as far as known now."""
         pause_ms = SURELY_MS if applied <= self.lsn else PAUSE_MS
         if applied > self.lsn and self.asked_ms is not None and self.looked_ms < self.asked_ms + ASKED_MS:
             pause_ms = SOON_MS
@@ -114,62 +114,62 @@ class Taking:
 
 @dataclass(slots=True, eq=False)
 class _Queue:
-    """What this master knows and has of one queue."""
+    """What this master knows and holds of one queue."""
 
     name: str
     used_ms: int
-    """When somebody took from it last."""
+    """When a consumer last took from it."""
     rows: dict[str, Row] = field(default_factory=dict)
-    """Messages that may be given out here, in order, as of `lsn`."""
+    """Messages that can be given out here, in order, as of `lsn`."""
     given: set[str] = field(default_factory=set)
-    """Those of `rows` that were given once: before they are given again they are looked for."""
+    """Those of `rows` that were given once: they need a look before they are given again."""
     lsn: Lsn = 0
     waiting: list[Taking] = field(default_factory=list)
-    """They need a look, or a claim."""
+    """Consumers that need a look or a claim."""
     is_busy: bool = False
     """Whether a look or a claim is under way."""
     row: bytes | None = None
     """The row of claims, as of `lsn`."""
     ids: tuple[str, ...] = ()
-    """What is claimed here, as far as it is still there."""
+    """Messages claimed here that still exist."""
     claimed_ms: int | None = None
-    """When it was claimed last; None for nothing claimed by this process."""
+    """Time of the last claim; None when this process has claimed nothing."""
     locking: int = 0
-    """Those for whom the core is locking messages right now."""
+    """Number of consumers for whom the core is locking messages now."""
     kept_up_ms: int = -SURELY_MS
-    """When it was last seen to that its claim is renewed or given back."""
+    """Time of the last upkeep: renew the claim, or give it back."""
     is_wanted: bool = False
-    """Whether another master has asked for what nobody takes here."""
+    """Whether another master has asked for unused messages."""
     asked_ms: int = -SURELY_MS
-    """When others were asked last."""
+    """When other masters were last asked."""
     portion: int = 1
-    """How many messages were claimed the last time, at most `PORTION_LIMIT`."""
+    """Number of messages of the last claim, at most `PORTION_LIMIT`."""
     portion_ms: int = -SURELY_MS
-    """When that was."""
+    """Time of that claim."""
 
 
 class Consumers:
-    """All who take messages at one master."""
+    """All consumers at one master."""
 
     def __init__(
         self, host: Host, now_ms: Callable[[], int], lock: Callable[[TxId, Answer, int, Callable[[TxReply], None]], None]
     ) -> None:
-        """``lock`` has the core lock messages: (transaction, arguments, time-out in ms, receiver)."""
+        """``lock`` has the core lock messages: (transaction, arguments, timeout in ms, receiver)."""
         self._host = host
         self._now_ms = now_ms
         self._core_lock = lock
         self._queues: dict[str, _Queue] = {}
         self._parked: list[Taking] = []
-        """Nothing is left that they could take now."""
+        """Consumers for whom no message is left now."""
         self._beats: dict[str, dict[NodeId, tuple[int, int]]] = {}
-        """By queue, of other masters that have claimed some of it: their beat, and since when it is the same. Kept while nobody asks here: then, too, the
-        claims of one that is gone have to end."""
+        """By queue and other master with claims: its beat, and since when that is unchanged. Kept without consumers here as well,
+        because claims of a master that is gone must end."""
 
     def __len__(self) -> int:
         return len(self._parked) + sum(len(queue.waiting) for queue in self._queues.values())
 
     def add(self, taking: Taking) -> None:
-        """Serve somebody whose transaction is open."""
+        """Serve a consumer whose transaction is open."""
         now_ms = self._now_ms()
         queue = self._queues.get(taking.queue)
         if queue is None:
@@ -184,14 +184,14 @@ class Consumers:
             self._go_on(queue)
 
     def give_back(self, name: str) -> None:
-        """Another master has nothing for those who take from this queue there."""
+        """Note that another master has no messages for its consumers of this queue."""
         queue = self._queues.get(name)
         if queue is None:
             queue = self._queues[name] = _Queue(name, self._now_ms())
         queue.is_wanted = True
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due; called once in a turn."""
+        """Serve what is due; called once in a turn."""
         if self._parked:
             applied = self._host.applied_lsn()
             parked, self._parked = self._parked, []
@@ -201,7 +201,7 @@ class Consumers:
                 else:
                     self._parked.append(taking)
         for queue in list(self._queues.values()):
-            # They wait together, each no longer than its own time.
+            # They wait together, each until its own deadline.
             for taking in [each for each in queue.waiting if now_ms >= each.end_ms]:
                 queue.waiting.remove(taking)
                 complete(taking.future, TimedOut(f"queue {queue.name!r} was not read in time, or not agreed on: try again"))
@@ -209,7 +209,7 @@ class Consumers:
                 self._keep_up(queue, now_ms)
 
     def due_ms(self) -> int | None:
-        """When `tick` wants to be called; None when nothing waits and nothing is claimed."""
+        """Return when `tick` is due next; None when nothing waits and nothing is claimed."""
         if not self._parked and not self._queues:
             return None
         applied = self._host.applied_lsn() if self._parked else 0
@@ -221,17 +221,17 @@ class Consumers:
         return min(dues, default=None)
 
     def close(self, error: BrokerhaError) -> None:
-        """Answer everybody who waits."""
+        """Answer all waiting consumers."""
         takings = [*self._parked, *(each for queue in self._queues.values() for each in queue.waiting)]
         self._parked.clear()
         self._queues.clear()
         for taking in takings:
             complete(taking.future, error)
 
-    # ---- what is read here
+    # ---- state of the last look
 
     def _is_fresh(self, queue: _Queue, now_ms: int) -> bool:
-        # An LSN that is not applied: the order went back.
+        # The LSN is not applied here: the order went back.
         is_there = queue.lsn <= self._host.applied_lsn()
         return is_there and queue.claimed_ms is not None and now_ms < queue.claimed_ms + FRESH_MS
 
@@ -246,7 +246,7 @@ class Consumers:
             self._look(queue, partial(self._serve, queue))
 
     def _look(self, queue: _Queue, then: Callable[[Sequence[Found], Sequence[NodeId]], None]) -> None:
-        """Learn how the queue is; ``then`` gets the messages that are or may be claimed here, and who else has some."""
+        """Read the queue; ``then`` gets the messages that are or can be claimed here, and the other masters with claims."""
         now_ms = self._now_ms()
         wanted = sum(each.count for each in queue.waiting)
         arguments = {
@@ -259,13 +259,13 @@ class Consumers:
 
     @staticmethod
     def _left_ms(queue: _Queue, now_ms: int) -> int:
-        """How long those who wait have time."""
+        """Return the longest remaining time of the waiting consumers."""
         return max(1, max([each.end_ms - now_ms for each in queue.waiting], default=UPKEEP_MS))
 
     def _on_found(
         self, queue: _Queue, then: Callable[[Sequence[Found], Sequence[NodeId]], None], found: Future[ReadOutcome]
     ) -> None:
-        """In the loop's thread, as all answers to reads are."""
+        """Take a read's answer; called in the loop's thread, like all answers to reads."""
         queue.is_busy = False
         error = found.exception()
         if error is not None:
@@ -277,7 +277,7 @@ class Consumers:
         queue.given = set(queue.rows).difference(self._free(queue))
         self._note_beats(queue, now_ms)
         if queue.ids and queue.claimed_ms is None:
-            # By another process of this master, or before it was given up.
+            # Another process of this master claimed them, or this one did before it gave up.
             queue.claimed_ms = now_ms - RENEW_MS
         then(messages, others)
 
@@ -294,12 +294,12 @@ class Consumers:
             self._beats[queue.name] = now
 
     def _expired(self, queue: _Queue, now_ms: int) -> list[NodeId]:
-        """Masters whose claims nobody has renewed in all the time."""
+        """Return the masters whose claims were not renewed for the whole lease."""
         beats = self._beats.get(queue.name, {})
         return sorted(master for master, (_, since_ms) in beats.items() if now_ms >= since_ms + LEASE_MS)
 
     def _give_up(self, queue: _Queue, error: BaseException) -> None:
-        """Nobody who waits can be served; the rest is tried again."""
+        """Fail the waiting consumers; the rest is retried."""
         queue.rows, queue.claimed_ms = {}, self._now_ms() if queue.ids else None
         waiting, queue.waiting = queue.waiting, []
         for taking in waiting:
@@ -308,7 +308,7 @@ class Consumers:
     # ---- serve
 
     def _serve(self, queue: _Queue, found: Sequence[Found], others: Sequence[NodeId]) -> None:
-        """Those who wait, from what was just read; then claim for those for whom it is not enough."""
+        """Serve the waiting consumers from the last look; then claim messages for those that need more."""
         is_all = all(each[3] for each in found)
         waiting, queue.waiting = queue.waiting, []
         free, promised = self._free(queue), 0
@@ -338,7 +338,7 @@ class Consumers:
             self._park(taking)
 
     def _park(self, taking: Taking) -> None:
-        """No message is left that could be taken now."""
+        """Let a consumer wait: no message is left for it now."""
         if taking.future.done():
             return
         if self._now_ms() >= taking.wait_until_ms:
@@ -369,7 +369,7 @@ class Consumers:
         elif self._now_ms() >= taking.end_ms:
             complete(taking.future, NotReady(f"others take what is in queue {queue.name!r} all the time: try again"))
         else:
-            # Others were faster, or the call is a repeated one, and what it got stands elsewhere.
+            # Other consumers were faster; or the call is a repeated one, and its messages are elsewhere in the queue.
             queue.waiting.append(taking)
             self._go_on(queue)
 
@@ -382,7 +382,7 @@ class Consumers:
     # ---- claim
 
     def _portion(self, queue: _Queue, now_ms: int) -> int:
-        """How many messages to claim beside what is asked for: twice as many as the last time if these were gone within a second."""
+        """Return how many messages to claim beyond the demand: twice the last number if those were gone within a second."""
         is_quick = now_ms < queue.portion_ms + SURELY_MS
         return min(2 * queue.portion, PORTION_LIMIT) if is_quick else max(1, queue.portion // 2)
 
@@ -391,7 +391,7 @@ class Consumers:
         nobodys = [each[0] for each in found if not each[3]]
         limit = max(wanted, self._portion(queue, now_ms))
         if len(nobodys) < limit:
-            # The last messages are left to others too.
+            # Leave a part of the last messages to other masters.
             limit = max(wanted, (len(nobodys) + 1) // 2)
         more = nobodys[: max(1, min(limit, CLAIM_LIMIT - len(queue.ids)))]
         queue.portion, queue.portion_ms = min(limit, PORTION_LIMIT), now_ms
@@ -399,7 +399,7 @@ class Consumers:
         self._change(queue, ids, {each[0]: each[:3] for each in found if each[3] or each[0] in more})
 
     def _change(self, queue: _Queue, ids: Sequence[str], rows: dict[str, Row]) -> None:
-        """Claim these messages instead of those before; with it ``rows`` may be given out."""
+        """Claim these messages instead of the former ones; after that ``rows`` can be given out."""
         now_ms = self._now_ms()
         row = packed(claimed(self._claims(queue), self._host.node, ids, queue.lsn, self._expired(queue, now_ms)))
         key = queue.name.encode()
@@ -430,7 +430,7 @@ class Consumers:
         if is_late:
             queue.claimed_ms = at_ms if queue.ids else None
         else:
-            # What was read before it was claimed may be given out now.
+            # The messages were read before the claim, and can be given out now.
             queue.ids, queue.rows, queue.claimed_ms = ids, rows, at_ms if ids else None
             if free := self._free(queue):
                 waiting, queue.waiting = queue.waiting, []
@@ -441,7 +441,7 @@ class Consumers:
     # ---- keep
 
     def _upkeep_ms(self, queue: _Queue) -> int:
-        """When a queue that is not busy wants `_keep_up`."""
+        """Return when a queue that is not busy needs `_keep_up`."""
         if queue.is_wanted:
             return queue.kept_up_ms + PAUSE_MS
         idle_ms = queue.used_ms + IDLE_MS
@@ -454,7 +454,7 @@ class Consumers:
     def _keep_up(self, queue: _Queue, now_ms: int) -> None:
         is_wanted, queue.is_wanted = queue.is_wanted, False
         if queue.claimed_ms is not None and queue.rows and not (self._is_used(queue) or self._free(queue)):
-            # All of it was taken. Ids of what is gone mean nothing.
+            # All messages were taken; the ids of gone messages mean nothing.
             queue.claimed_ms = None
         queue.kept_up_ms = now_ms
         if queue.claimed_ms is not None or is_wanted:
@@ -468,7 +468,7 @@ class Consumers:
         return bool(self._now_ms() < queue.used_ms + IDLE_MS or queue.locking or self._host.locks().number_in(queue.name))
 
     def _renew(self, queue: _Queue, is_wanted: bool, found: Sequence[Found], others: Sequence[NodeId]) -> None:
-        """Keep what is claimed while somebody needs it, else give it back."""
+        """Renew the claim while a consumer needs it, or give it back."""
         if queue.waiting:
             self._serve(queue, found, others)
         elif not queue.ids:
@@ -480,7 +480,7 @@ class Consumers:
             free = set(self._host.locks().free(queue.name, queue.ids, queue.lsn))
             ids = [each for each in queue.ids if each not in free]
             if len(ids) < len(queue.ids):
-                # From now on nothing else of it is given out.
+                # From now on no other message of it is given out.
                 queue.rows = {each: row for each, row in queue.rows.items() if each not in free}
                 queue.portion, queue.claimed_ms = 1, queue.claimed_ms if ids else None
                 self._change(queue, ids, queue.rows)

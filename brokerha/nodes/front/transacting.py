@@ -1,16 +1,16 @@
 """Transactions step by step, between the front doors of a master and its core.
 
-    any thread     transact, read           arguments are checked, the rest is handed to the loop; a future comes back
-    loop thread    take_commands            what the core is to be told in this turn
-                   on_reply                 what the core answered, by ticket
+    any thread     transact, read           checks arguments, passes the rest to the loop, returns a future
+    loop thread    take_commands            commands for the core in this turn
+                   on_reply                 replies of the core, by ticket
                    tick                     consumers that wait for a message; answers that never came
 
-Beside the actions of the core (transactions/coordinator.py) there are two of this node. ``accept`` {first, queue, count, wait_ms} takes
-messages that nobody else has (taking.py): {"messages": [(id, content type, body)], "count"}. ``list`` names
-all transactions that are not over: {"transactions": [row]}. ``first`` may be None: after what there is. ``one_phase`` may be None:
+Besides the actions of the core (transactions/coordinator.py) this node has two. ``accept`` {first, queue, count, wait_ms} takes
+messages that no other consumer has (taking.py): {"messages": [(id, content type, body)], "count"}. ``list`` returns all
+transactions that are not over: {"transactions": [row]}. ``first`` None means after the present operations. ``one_phase`` None means
 as the state of the transaction demands.
 
-Nothing here decides about a transaction. Every future is completed, at the latest a grace after its deadline.
+This module decides nothing about a transaction. Every future is completed, a grace after its deadline at the latest.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from brokerha.ports.front import ReadOutcome
 TAKING: Final = "accept"
 LIST: Final = "list"
 TX_TIMEOUT_LIMIT_MS: Final = 86_400_000
-"""The highest that tx-timeout-max-s may be; the coordinator knows what it is."""
+"""Highest possible tx-timeout-max-s; the coordinator knows the actual value."""
 TAKE_LIMIT: Final = 1000
-"""Messages that one step takes at most."""
+"""Most messages that one step takes."""
 SESSION_LIMIT: Final = 128
 XID_LIMIT: Final = 300
 
@@ -92,22 +92,22 @@ _SHAPES: Final[dict[str, Shapes]] = {
     LIST: {},
 }
 FIRST_READ: Final = "read 1: "
-"""What errors of a read of kind ``together`` begin with; who asked for one read is not told a number."""
+"""Prefix of errors of a read of kind ``together``; a client with a single read gets the error without it."""
 GRACE_MS: Final = 2000
-"""How much longer than its time-out a step is waited for: the core answers by itself when it is healthy."""
+"""Extra time for a step: a healthy core answers by itself at the timeout."""
 OPEN_LIMIT: Final = 10_000
-"""Steps under way, and consumers that wait; more are refused with NotReady."""
+"""Most steps under way and waiting consumers; more are refused with NotReady."""
 SWEEP_MS: Final = 500
-"""So often it is looked for answers that never came."""
+"""Interval of the search for answers that never came."""
 Answer = dict[str, Any]
 Receiver = Callable[[TxReply], None]
 _MAY_HAVE_BEEN_DONE = frozenset({"commit", "prepare", "rollback"})
 
 
 def checked_step(action: str, txid: str, arguments: Arguments, timeout_ms: int) -> Arguments:
-    """The arguments of a step, complete. ``txid`` is empty where a new one begins, or all are meant. Raises InvalidRequest and its kinds.
+    """Return the complete arguments of a step. ``txid`` is empty to begin one, or to mean all. Raises InvalidRequest and its kinds.
 
-    What a node checks of a step of a transaction before the loop hears of it. Whatever is wrong is one InvalidRequest that names it.
+    These are the checks of a step before the loop gets it. Any problem is one InvalidRequest that names it.
     """
     shapes = _SHAPES.get(action)
     if shapes is None:
@@ -162,11 +162,11 @@ _COMPLETE: Final[dict[str, Callable[[Arguments], Arguments]]] = {
     "commit": _commit,
     "rollback": _end,
 }
-"""What they are when not all is given."""
+"""Defaults of missing arguments."""
 
 
 class _Open(NamedTuple):
-    """A step that has no answer yet."""
+    """A step without an answer yet."""
 
     command: TxCommand
     end_ms: int
@@ -181,27 +181,27 @@ class Transacting:
         self._clock = clock
         self._host = host
         self._tickets = itertools.count(1 << 40)
-        """Far from those of writes, with which they share a table in the runner."""
+        """Far from those of writes, which share a table with them in the runner."""
         self._commands: deque[TxCommand] = deque()
         self._open: dict[int, _Open] = {}
         self._consumers = Consumers(host, lambda: clock.now().mono_ms, self._lock)
         self.due_ms = self._consumers.due_ms
-        """When `tick` wants to be called; None when nothing waits."""
+        """When `tick` is due next; None when nothing waits."""
         self._swept_ms = 0
         self._ended = ""
-        """Why no step is taken any more; empty as long as they are."""
+        """Why steps are refused; empty while they are not."""
 
     # ---- from any thread
 
     def transact(self, action: str, txid: TxId, arguments: Answer, timeout_ms: int = 30_000) -> Future[Answer]:
-        """One step (see ports.Front). Raises InvalidRequest and its kinds at once."""
+        """Take one step (see ports.Front). Raises InvalidRequest and its kinds at once."""
         checked = checked_step(action, txid, arguments, timeout_ms)
         future: Future[Answer] = Future()
         self._in_loop(future, partial(self._start, action, txid, checked, timeout_ms, future))
         return future
 
     def read(self, kind: str, name: str, arguments: Answer, min_lsn: Lsn, timeout_ms: int) -> Future[ReadOutcome]:
-        """A read inside of the transaction that the argument ``tx`` names; what is wrong is the answer."""
+        """Read inside the transaction of the argument ``tx``; errors are the answer."""
         future: Future[ReadOutcome] = Future()
         rest = {name: value for name, value in arguments.items() if name != "tx"}
 
@@ -228,7 +228,7 @@ class Transacting:
         return future
 
     def _on_found(self, kind: str, txid: TxId, timeout_ms: int, future: Future[ReadOutcome], found: Future[ReadOutcome]) -> None:
-        """In the loop's thread: the transaction has to know what was read before its client does."""
+        """Note a read in the transaction before its client gets the answer; called in the loop's thread."""
         if future.done():
             return
         error = found.exception()
@@ -254,7 +254,7 @@ class Transacting:
         self._send("saw", txid, arguments, timeout_ms, remembered)
 
     def _in_loop(self, future: Future[Any], act: Callable[[], None]) -> None:
-        """Run it between two turns; what it raises is the answer."""
+        """Run ``act`` between two turns; its exception is the answer."""
 
         def checked() -> None:
             if self._ended:
@@ -268,22 +268,22 @@ class Transacting:
     # ---- the loop
 
     def take_commands(self) -> list[TxCommand]:
-        """What the core is to be told now."""
+        """Return the commands for the core."""
         return [self._commands.popleft() for _ in range(len(self._commands))]
 
     @property
     def has_commands(self) -> bool:
-        """Whether the next turn has something to tell the core."""
+        """Whether the next turn has a command for the core."""
         return bool(self._commands)
 
     def on_reply(self, reply: TxReply) -> None:
-        """Hand an answer to the caller that waits for it; one that comes too late is nobody's."""
+        """Pass a reply to its waiting caller; ignore a late one."""
         waiting = self._open.pop(reply.ticket, None)
         if waiting is not None:
             waiting.receiver(reply)
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due; called once in a turn."""
+        """Serve what is due; called once in a turn."""
         self._consumers.tick(now_ms)
         if now_ms >= self._swept_ms + SWEEP_MS:
             self._swept_ms = now_ms
@@ -292,7 +292,7 @@ class Transacting:
                     self.on_reply(_lost(ticket, waiting.command, "the master did not answer in its time"))
 
     def close(self, reason: str) -> None:
-        """Answer everybody who waits: the node stops, or another process is primary now."""
+        """Answer all waiting callers: the node stops, or another process is primary now."""
         self._ended = reason
         self._consumers.close(NotReady(reason))
         for ticket, waiting in list(self._open.items()):
@@ -320,7 +320,7 @@ class Transacting:
     def _numbered(
         self, action: str, txid: TxId, arguments: Answer, timeout_ms: int, future: Future[Answer], reply: TxReply
     ) -> None:
-        """Now it is known how many operations there are."""
+        """Continue a step after the number of operations was asked for."""
         if not _failed(future, reply):
             self._start(action, txid, {**arguments, "first": reply.answer["count"]}, timeout_ms, future)
 
@@ -337,14 +337,14 @@ class Transacting:
     # ---- accept
 
     def give_back(self, queue: str) -> None:
-        """Another master asks for what is claimed here and nobody takes."""
+        """Give claimed messages back that no consumer takes here, for another master."""
         self._consumers.give_back(queue)
 
     def _lock(self, txid: TxId, arguments: Answer, timeout_ms: int, receiver: Receiver) -> None:
         self._send("take", txid, arguments, timeout_ms, receiver)
 
     def _take(self, txid: TxId, arguments: Answer, timeout_ms: int, future: Future[Answer], reply: TxReply) -> None:
-        """The transaction is open."""
+        """Add a consumer to the open transaction."""
         if not _failed(future, reply):
             now_ms = self._clock.now().mono_ms
             wait_until_ms = now_ms + min(arguments["wait_ms"], timeout_ms)
@@ -353,7 +353,7 @@ class Transacting:
 
 
 def _failed(future: Future[Any], reply: TxReply) -> bool:
-    """Whether the answer is an error, which then is the future's, or nobody waits any more."""
+    """Complete the future with the error of a reply; return whether there was one, or no caller waits any more."""
     if future.done():
         return True
     if not reply.error:

@@ -1,25 +1,25 @@
-"""Which process acts for a master, learnt from what masters say; and a transport that acts on it.
+"""The process that acts for each master, learnt from the masters' messages; and a transport that sends to it.
 
     receive ── who speaks for m1, with which incarnation? ── lower than known ──> dropped, counted as ``fenced``
                                                           └─ else ──> noted, handed on
     send ── to m1 ──> the process that spoke last for m1, with the highest incarnation
-                  └─ before any did, or when none did for long ──> all processes of m1
+                  └─ before any process spoke, or after a long silence ──> all processes of m1
 
-A process that begins to act for its own master begins anew: another process may act for the others by now, and two masters
-that change their primaries at once would never find each other. Nor would they when each then hears a late message of the other's former
-primary; so a process that is not heard for `UNHEARD_MESSAGES` is looked for again.
+A process that becomes primary of its own master doubts all addresses: other processes can act for the other masters by now.
+Otherwise two masters that change their primaries at once would never find each other. The same can happen when a late message of a
+former primary arrives. So after `UNHEARD_MESSAGES` messages to a silent process, the next message goes to all processes again.
 
-Every restart and every fail-over of a master has a higher incarnation than the one before. So an old primary that does
-not know yet that another acts in its stead is heard by nobody who has heard the new one, and gets no answers.
+Every restart and every fail-over of a master has a higher incarnation than the one before. An old primary that does not know its
+successor is ignored by every node that has heard the successor, and gets no answers.
 
-Invariants: only masters of the cluster are noted; what a process says as itself (`BETWEEN_PROCESSES`, its status, all
-with incarnation 0) and what workers say is left alone, because their incarnations count something else; messages
-between processes go to the very process that they name.
+Invariants: only masters of the cluster are noted. Messages that a process sends as itself (`BETWEEN_PROCESSES`, its status, all
+with incarnation 0) and messages of workers pass unchecked, because their incarnations count something else. Messages between
+processes go to exactly the process that they name.
 
-A master that was taken out and added again with an empty journal begins with a low incarnation again. So the book is told which journal
-each master is known by (`trust`): when that changes, what was noted of the master before is forgotten, and from then on only a message
-that shows this journal (a row) makes another process known. A process with another journal, or with one that was taken out, is
-handed on, so that it can be told, but never noted.
+A master that was taken out and added again with an empty journal begins with a low incarnation again. So the book learns the
+journal that each master is known by (`trust`). When that journal changes, the book forgets the master's process, and from then on
+only a message that shows this journal (a row) makes another process known. Messages of a process with another journal, or with a
+retired one, are handed on, so that the process can be told; the process is never noted.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from brokerha.model.wire.messages import (
 from brokerha.ports.transport import ClientMessage, ClientReply, Inbound, Transport, TransportStatus
 
 _AS_ITSELF: frozenset[type[Message]] = BETWEEN_PROCESSES | {StatusRequest, StatusReport, SettingsRequest, SettingsReport}
-"""A process that stands by says these under its own id, which may be that of its master."""
+"""Messages that a standby sends under its own id, which can be that of its master."""
 
 
 UNHEARD_MESSAGES = 64
-"""So many messages go to one process of a master that is not heard; the next ones go to all, until one is."""
+"""Number of messages to one silent process of a master; after them, messages go to all its processes until one is heard."""
 
 
 class _Acting(NamedTuple):
-    """Who acts for a master."""
+    """The process that acts for a master."""
 
     incarnation: int
     process: NodeId
     is_shown: bool = False
-    """Whether a message of it showed the journal that the master is known by."""
+    """Whether one of its messages showed the journal that the master is known by."""
 
 
 class AddressBook:
@@ -73,21 +73,21 @@ class AddressBook:
     """
 
     def __init__(self, masters: Iterable[NodeId], processes: Mapping[NodeId, Sequence[NodeId]] | None = None) -> None:
-        """``processes`` of each master that has backups, its own among them."""
+        """``processes``: those of each master that has backups, including its own."""
         self._masters = frozenset(masters)
         self._processes = {master: tuple(names) for master, names in (processes or {}).items()}
         self._known: dict[NodeId, _Acting] = {}
-        """Of each master that was heard."""
+        """By master; only masters that were heard."""
         self._journals: dict[NodeId, str] = {}
-        """By which masters are known, as far as somebody has said so."""
+        """The journal that each master is known by, as far as known."""
         self._retired: frozenset[tuple[NodeId, str]] = frozenset()
         self._doubted: set[NodeId] = set()
-        """Masters that were heard, but not lately."""
+        """Masters that were heard, but not recently."""
         self._unheard: dict[NodeId, int] = {}
-        """Messages to each master with several processes since one was heard."""
+        """Number of messages sent to each master with several processes since it was last heard."""
 
     def trust(self, masters: Iterable[NodeId], journals: Mapping[NodeId, str], retired: Iterable[tuple[NodeId, str]]) -> None:
-        """These are the masters, each known by this journal, and (master, journal) that were taken out.
+        """Set the masters, the journal that each is known by, and the (master, journal) pairs that were taken out.
 
         >>> book = AddressBook(["m1"])
         >>> book.note("m1", 8, "m1", "old"), book.trust(["m1"], {"m1": "new"}, [("m1", "old")])
@@ -102,14 +102,14 @@ class AddressBook:
         self._journals = dict(journals)
 
     def forget(self, master: NodeId) -> None:
-        """The process that acts for it has to be heard anew."""
+        """Forget the process that acts for a master, until it is heard again."""
         self._known.pop(master, None)
 
     def note(self, master: NodeId, incarnation: int, process: NodeId, journal: str = "") -> bool:
-        """Learn that a process acts for a master; False when another is known to do so since.
+        """Note that a process acts for a master; return False when the book knows a newer one.
 
-        ``journal`` is what the message shows of it, if anything. Of two processes with the same incarnation, which cannot both be right, the
-        first one counts.
+        ``journal`` is the journal that the message shows, if any. Of two processes with the same incarnation, the first one
+        counts: they cannot both be right.
         """
         if master not in self._masters or incarnation <= 0:
             return True
@@ -129,11 +129,11 @@ class AddressBook:
         return True
 
     def doubt(self) -> None:
-        """The processes that act for the other masters may not do so any more: find out. What is fenced stays fenced."""
+        """Doubt the process of every other master, so that messages go to all until one is heard. Fences stay."""
         self._doubted = set(self._known)
 
     def addresses(self, node: NodeId) -> tuple[NodeId, ...]:
-        """Whose inboxes take the next message for this node: one, or all that may act for a master that was not heard.
+        """Return the inboxes for the next message to this node: one, or all processes of a master that was not heard.
 
         >>> book = AddressBook(["m1"], {"m1": ("m1", "m1b")})
         >>> book.addresses("m1"), book.note("m1", 3, "m1b"), book.addresses("m1")
@@ -149,21 +149,21 @@ class AddressBook:
         return names
 
     def processes(self, master: NodeId) -> Collection[NodeId]:
-        """All that may act for a master."""
+        """Return all processes that can act for a master."""
         return self._processes.get(master, (master,))
 
     def point(self, master: NodeId, process: NodeId) -> None:
-        """A process that stands by knows its primary from the journal's feed, which nobody else hears."""
+        """Set the primary of a master. Only a standby knows it this way: from the journal's feed."""
         self._known[master] = self._known.get(master, _Acting(0, process))._replace(process=process)
         self._doubted.discard(master)
 
     def process_of(self, node: NodeId) -> NodeId:
-        """Whose inbox takes what is for this node."""
+        """Return the process whose inbox takes messages for this node."""
         return self._known[node].process if node in self._known else node
 
 
 class AddressedTransport:
-    """A ports.Transport around another one, which reaches the process that acts for a master, and hears no other one for it."""
+    """A ports.Transport around another one: it reaches the process that acts for a master, and ignores its other processes."""
 
     def __init__(
         self,
@@ -172,9 +172,9 @@ class AddressedTransport:
         patience_s: float = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """With ``patience_s`` a fence ends when the process behind it was not heard for so long.
+        """``patience_s``: a fence ends when the process behind it was silent for this long; 0 for never.
 
-        That is for a worker, to which nobody says that its master has another journal now.
+        Only a worker needs this: no message tells it that its master has another journal now.
         """
         self._transport = transport
         self._book = book
@@ -185,25 +185,25 @@ class AddressedTransport:
         self._speaks_for: tuple[NodeId, int] | None = None
 
     def speak_for(self, master: NodeId, incarnation: int) -> None:
-        """Send under this master's name from now on, except between processes; only as itself with ``""``."""
+        """Send under this master's name from now on, except between processes; with ``""``, only as itself."""
         self._speaks_for = (master, incarnation) if master else None
         if master:
             self._book.doubt()
 
     def point(self, master: NodeId, process: NodeId) -> None:
-        """What is for this master goes to this process from now on, until another one is heard as it."""
+        """Send messages for this master to this process from now on, until another one is heard as the master."""
         self._book.point(master, process)
 
     def trust(self, masters: Iterable[NodeId], journals: Mapping[NodeId, str], retired: Collection[tuple[NodeId, str]]) -> None:
-        """Who the masters are, and by which journals they are known (`AddressBook.trust`)."""
+        """Set the masters and the journals that they are known by (`AddressBook.trust`)."""
         self._book.trust(masters, journals, retired)
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
-        """Send each message to the process that acts for its destination, or to all that may."""
+        """Send each message to the process that acts for its destination, or to all that possibly do."""
         self._transport.send([message for each in outgoing for message in self._addressed(each)])
 
     def look(self, masters: Sequence[NodeId]) -> None:
-        """Ask the broker about masters of one process: of others another one may be about to act."""
+        """Ask the broker about the masters that have one process: of the others, another process could be about to act."""
         self._transport.look([master for master in masters if len(self._book.processes(master)) == 1])
 
     def look_for(self, process: NodeId) -> None:
@@ -212,15 +212,15 @@ class AddressedTransport:
 
     @property
     def has_other_nodes(self) -> bool:
-        """Whether the broker has a node to go to beside the one of a connection."""
+        """Whether the broker has another node to connect to."""
         return self._transport.has_other_nodes
 
     def leave_broker_node(self, directions: Sequence[str]) -> None:
-        """Connect anew at another node of the broker."""
+        """Reconnect at another node of the broker."""
         self._transport.leave_broker_node(directions)
 
     def receive(self, limit: int, timeout_ms: int) -> list[Inbound]:
-        """What arrived, without what former primaries sent."""
+        """Return the messages that arrived, except those of former primaries."""
         return [each for each in self._transport.receive(limit, timeout_ms) if self._is_heard(each)]
 
     def wake(self) -> None:
@@ -240,11 +240,11 @@ class AddressedTransport:
         self._transport.reject(message, reason)
 
     def serve_shared(self, is_open: bool) -> None:
-        """Take writes that any master may take, or leave them to the others."""
+        """Start or stop taking writes from the queues that all masters share."""
         self._transport.serve_shared(is_open)
 
     def serve_clients(self, is_open: bool) -> None:
-        """Take messages of apps, or leave them to another process of this master."""
+        """Start or stop taking messages of apps; another process of this master takes them instead."""
         self._transport.serve_clients(is_open)
 
     def tx_queue(self, decision: TxQueueDecision) -> None:
@@ -252,18 +252,18 @@ class AddressedTransport:
         self._transport.tx_queue(decision)
 
     def status(self) -> TransportStatus:
-        """That of the wire, and how many messages of former primaries came."""
+        """Return the status of the wire, with the number of messages of former primaries."""
         status = self._transport.status()
         return replace(status, counters={**status.counters, "fenced": self._fenced})
 
     def close(self, timeout_ms: int = 5000) -> None:
-        """Publish what waits, then disconnect."""
+        """Publish the waiting messages, then disconnect."""
         self._transport.close(timeout_ms)
 
     def _addressed(self, outgoing: Outgoing) -> list[Outgoing]:
         if type(outgoing.message) in BETWEEN_PROCESSES:
             return [outgoing]
-        # Such an answer goes to the process that asked, which may stand by under its master's id.
+        # Such an answer goes to the process that asked, which can be a standby under its master's id.
         is_answer = isinstance(outgoing.message, StatusReport | SettingsReport)
         addresses = (outgoing.to,) if is_answer else self._book.addresses(outgoing.to)
         sender, incarnation = outgoing.sender, outgoing.incarnation
@@ -286,7 +286,7 @@ class AddressedTransport:
         return False
 
     def _is_silent(self, master: NodeId) -> bool:
-        """Whether the process that acts for a master was not heard for long; then it is forgotten."""
+        """Forget the process that acts for a master when it was silent for long; tell whether it was."""
         if not self._patience_s or self._clock() - self._heard_s.get(master, 0.0) < self._patience_s:
             return False
         self._book.forget(master)

@@ -1,13 +1,13 @@
-"""Makes messages for followers from a master's journal: batches of its log, and the changes in them with their keys.
+"""Messages for followers, made from a master's journal: batches of its log, and their changes with routing keys.
 
     journal: results + ordered ──> [[lsn, txid, origin, timestamp, outcome, reason, effect,
                                 │                       fingerprint, epoch], …]                     one message of the stream
                                 └─> table.prices.put, graph.main.changed, …                       one message per change
 
-Invariants: a batch has consecutive LSNs, and begins where it was asked to; nothing is in it that could come out otherwise: its
-place is agreed on, and its result durable at a worker; it holds at most 1,000 LSNs and closes with the row that reaches 1 MiB; it is of one lineage of the log.
+Invariants: a batch has consecutive LSNs of one lineage, and begins at the requested LSN. Its entries are final: their places are
+agreed on, and their results are durable at a worker. It holds at most 1,000 LSNs, and ends with the row that reaches 1 MiB.
 
-Must never: keep a position. Who publishes knows how far it is, and asks again from there.
+Must never: keep a position. The publisher knows its own position, and asks again from there.
 
 >>> routing_key(("put", "prices", b"sku-1", b"9.90"))
 'table.prices.put'
@@ -36,7 +36,7 @@ from brokerha.ports.log_stream import LogBatch, PublishedChange
 BATCH_LSNS = 1_000
 BATCH_BYTES = 1024 * 1024
 PART_BYTES = 8 * 1024 * 1024
-"""Largest message; RabbitMQ 4 refuses more than 16 MiB, and an effect may be larger than the transaction was."""
+"""Largest message: RabbitMQ 4 refuses more than 16 MiB, and an effect can be larger than its transaction."""
 
 _KEY_PARTS = {
     "quads": ("graph", "changed"),
@@ -51,9 +51,9 @@ _KEY_PARTS = {
     "control-remove": ("control", "removed"),
 }
 _ON_STORES = {GRAPH: "changed", TABLE: "put", QUEUE: "published"}
-"""Of a store that a large transaction is about."""
+"""Kind of change, by the kind of store that a large transaction changes."""
 _UNKNOWN = ("other", "changed")
-"""For a kind that a worker of a newer version knows: followers see that there was something."""
+"""For a kind that only newer workers know: followers see that something changed."""
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -61,7 +61,7 @@ class ChangeLog:
     """`ports.CommittedLog` over a journal."""
 
     def __init__(self, journal: Journal, *, with_changes: bool) -> None:
-        """``with_changes``: whether batches carry their changes one by one."""
+        """``with_changes``: whether batches carry each single change."""
         self._journal = journal
         self._name = journal.state().journal
         self._with_changes = with_changes
@@ -72,15 +72,15 @@ class ChangeLog:
         return self._name
 
     def rewinds(self) -> Rewinds:
-        """How often the log has gone back. Raises JournalError."""
+        """Return how often the log has gone back. Raises JournalError."""
         return rewinds_of(self._journal.splits())
 
     def first_lsn(self) -> Lsn:
-        """Lowest LSN that is held with its result."""
+        """Return the lowest LSN that is held with its result."""
         return held_from(self._journal)
 
     def batch(self, first_lsn: Lsn, last_lsn: Lsn) -> LogBatch | None:
-        """What follows from ``first_lsn`` on, up to ``last_lsn`` at most; None when there is nothing yet. Raises JournalError."""
+        """Return the batch from ``first_lsn`` on, up to ``last_lsn`` at most; None when it would be empty. Raises JournalError."""
         return of_one_lineage(self._journal, partial(self._batch, first_lsn, last_lsn))
 
     def _batch(self, first_lsn: Lsn, last_lsn: Lsn, rewinds: Rewinds) -> LogBatch | None:
@@ -104,17 +104,17 @@ class ChangeLog:
 
 
 def split(body: bytes) -> tuple[bytes, ...]:
-    """The body in parts that a broker takes; nearly always one."""
+    """Split a body into parts that a broker takes; nearly always one."""
     return tuple(body[start : start + PART_BYTES] for start in range(0, len(body), PART_BYTES))
 
 
 def changes_of(lsn: Lsn, txid: TxId, effect: bytes) -> list[PublishedChange]:
-    """One message for each change of an effect, in its order."""
+    """Return one message for each change of an effect, in its order."""
     changes, user = author_apart(msgpack.unpackb(effect, use_list=False) if effect else ())
     found = []
     for change in changes:
         if change[0] == "staged":
-            # What a large transaction changes is too much for messages: followers are told where to look.
+            # The changes of a large transaction are too much for messages: followers learn where to look.
             keys = [f"{kind}.{_FOREIGN.sub('_', name)}.{_ON_STORES[kind]}" for kind, name, *_ in change[3]]
             found += [PublishedChange(lsn, txid, key, b"", user) for key in keys]
             continue
@@ -124,6 +124,6 @@ def changes_of(lsn: Lsn, txid: TxId, effect: bytes) -> list[PublishedChange]:
 
 
 def routing_key(change: tuple[Any, ...]) -> str:
-    """``<store>.<name>.<kind>``; what is not A-Z, a-z, 0-9, _ or - in a name becomes _, so that words stay words. A later version may have others."""
+    """Return ``<store>.<name>.<kind>``, with _ for characters of a name outside A-Z, a-z, 0-9, _, -. A later version can differ."""
     store, kind = _KEY_PARTS.get(change[0], _UNKNOWN)
     return f"{store}.{_FOREIGN.sub('_', change[1])}.{kind}"

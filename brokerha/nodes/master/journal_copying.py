@@ -1,9 +1,9 @@
-"""Carrying out what the core of a master's process decides about its journal as a whole: snapshots, chunks, loads.
+"""Carries out the decisions of a process's core about its journal as a whole: snapshots, chunks, loads.
 
-    thread "journal copy"    makes snapshots, reads and writes chunks; in the order in which it was decided
-    loop                     opens a journal that was loaded, because nothing may append meanwhile
+    thread "journal copy"    makes snapshots, reads and writes chunks, in the order of the decisions
+    loop                     opens a loaded journal, because no record may be appended meanwhile
 
-A `LoadOpened` names the number of the loaded journal's last record where a worker's has its LSN.
+A `LoadOpened` has the number of the loaded journal's last record, where that of a worker has its LSN.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from brokerha.ports.copies import JournalCopy
 
 
 def carry_out_journal(copy: JournalCopy, decision: CopyDecision) -> CopyAnswer | None:
-    """Do what a decision says; the answer for the core, None where there is none."""
+    """Carry out a decision; return the answer for the core, or None when there is none."""
     match decision:
         case MakeSnapshot():
             try:
@@ -69,7 +69,7 @@ def _load(copy: JournalCopy, decision: BeginLoad | KeepChunk | OpenLoad) -> Load
 
 
 def _failed(decision: CopyDecision, reason: str) -> CopyAnswer | None:
-    """The answer to a decision that met a fault: its caller must not wait for ever."""
+    """Return the answer to a decision that failed with a fault, so that its caller does not wait for ever."""
     match decision:
         case MakeSnapshot():
             return SnapshotMade(decision.snapshot, 0, "", 0, 0, (), reason)
@@ -90,27 +90,27 @@ class JournalThread:
         self._thread: WorkThread[CopyDecision] = WorkThread(f"{name} journal copy", self._do)
 
     def begin(self, decision: CopyDecision) -> None:
-        """Hand a decision over; a load is opened at once, by the loop that called."""
+        """Start a decision; a load is opened at once, in the calling loop."""
         if isinstance(decision, OpenLoad):
             self._do(decision)
         else:
             self._thread.put(decision)
 
     def finished(self) -> list[CopyAnswer]:
-        """Answers since the last call."""
+        """Return the answers since the last call."""
         answers = []
         while self._done:
             answers.append(self._done.popleft())
         return answers
 
     def close(self, timeout_s: float) -> None:
-        """Finish what is under way, take no more."""
+        """Finish the work in hand and take no more."""
         self._thread.close(timeout_s)
 
     def _do(self, decision: CopyDecision) -> None:
         try:
             answer = carry_out_journal(self._copy, decision)
-        except Exception as error:  # noqa: BLE001  (a fault in it ends a load or an offer, not the process)
+        except Exception as error:  # noqa: BLE001  (a fault here ends a load or an offer, not the process)
             answer = _failed(decision, f"{type(error).__name__}: {error}")
         if answer is not None:
             self._done.append(answer)

@@ -1,6 +1,6 @@
-"""Lines of the log from a journal: its order and its results, put together page by page; as a store can apply them, and as masters tell them.
+"""Lines of the log from a journal: its order and its results, read page by page, in the form for stores and for masters.
 
-Invariant: one answer is of one lineage; when the log goes back while it is read, it is read again.
+Invariant: one answer is of one lineage. When the log goes back during a read, the lines are read again.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from brokerha.model.records import History
 LINES_LIMIT: Final = 1_000
 ENTRIES_LIMIT: Final = 5_000
 LIMIT_BYTES: Final = 8 * 1024 * 1024
-"""Of one answer; it closes with the page that reaches either."""
+"""Limits of one answer; it ends with the page that reaches one of them."""
 _FIRST_PAGE: Final = 16
 _LARGEST_PAGE: Final = 1_024
 Line = tuple[Ordered, Result, int]
-"""With the number of the epoch."""
+"""The last item is the number of the epoch."""
 Found = TypeVar("Found")
 
 
 def held_from(journal: History) -> Lsn:
-    """The first line that a journal has with its result."""
+    """Return the first LSN that a journal holds with its result."""
     return max(journal.first_lsn(), journal.results_from())
 
 
 def of_one_lineage(journal: History, read: Callable[[Rewinds], Found]) -> Found:
-    """What ``read`` finds, which is told how often the log has gone back: again when it goes back meanwhile, else lines of both lineages could be mixed."""
+    """Return the result of ``read``, which gets the rewinds; read again if the log goes back, so that lineages never mix."""
     while True:
         splits = journal.splits()
         found = read(rewinds_of(splits))
@@ -40,8 +40,9 @@ def of_one_lineage(journal: History, read: Callable[[Rewinds], Found]) -> Found:
 
 
 def pages(journal: History, first_lsn: Lsn, limit: int) -> Iterator[list[Line]]:
-    """Lines with their results, as far as there are any. Pages begin small and double, so that large effects are not all in memory, and the
-    journal is never held up for long.
+    """Yield lines with their results, as long as there are any.
+
+    Pages begin small and double: large effects are never all in memory, and the journal is never blocked for long.
     """
     page = _FIRST_PAGE
     while limit > 0:
@@ -49,7 +50,7 @@ def pages(journal: History, first_lsn: Lsn, limit: int) -> Iterator[list[Line]]:
         results = journal.results(first_lsn, count)
         ordered = journal.ordered(first_lsn, len(results)) if results else []
         epochs = journal.epochs(first_lsn, len(results)) if results else []
-        # They differ in length when the journal is trimmed in between; then the caller asks again from elsewhere.
+        # The lengths differ when the journal is trimmed in between; the caller then asks again from another LSN.
         found = list(zip(ordered, results, epochs, strict=False))
         yield found
         if len(found) < count:
@@ -58,21 +59,21 @@ def pages(journal: History, first_lsn: Lsn, limit: int) -> Iterator[list[Line]]:
 
 
 def logged_lines(journal: History, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
-    """Lines of a range, as far as there are results and the limits allow. Raises InvalidRequest: not held any more."""
+    """Return lines of a range, as far as results and limits allow. Raises InvalidRequest when they are no longer held."""
     lines = of_one_lineage(journal, lambda _: _lines(journal, first_lsn, last_lsn, LINES_LIMIT))
     return [(txid, stamp, *result) for (stamp, txid, _), result, _ in lines]
 
 
 def entry_rows(journal: History, first_lsn: Lsn, last_lsn: Lsn) -> list[tuple[Any, ...]]:
-    """The same range with what masters know beside it: [lsn, txid, origin, timestamp, epoch, outcome, reason, effect, fingerprint].
+    """Return the same range with more columns: [lsn, txid, origin, timestamp, epoch, outcome, reason, effect, fingerprint].
 
-    At most `ENTRIES_LIMIT` or about 8 MiB. Raises InvalidRequest: not held any more.
+    At most `ENTRIES_LIMIT` lines or about 8 MiB. Raises InvalidRequest when they are no longer held.
     """
     return told_entries(journal, first_lsn, last_lsn)[0]
 
 
 def told_entries(journal: History, first_lsn: Lsn, last_lsn: Lsn) -> tuple[list[tuple[Any, ...]], Rewinds]:
-    """The same, and how often the log had gone back when they were its lines."""
+    """Return the same rows, and the rewinds of the log that they belong to."""
     lines, rewinds = of_one_lineage(journal, lambda rewinds: (_lines(journal, first_lsn, last_lsn, ENTRIES_LIMIT), rewinds))
     rows = [
         (lsn, txid, origin, stamp, epoch, *result) for lsn, ((stamp, txid, origin), result, epoch) in enumerate(lines, first_lsn)

@@ -1,10 +1,10 @@
-"""One master as one process holds it: journal, core, loop, and the front through which writes and reads come in.
+"""One master in one process: journal, core, loop, and the front that takes writes and reads.
 
     loop thread     turns of the MasterRunner: receive, step, write, send, answer
     other threads   front doors: they check a write, put it into the inbox and get a future
 
-Nothing here decides anything about agreement; that is MasterCore's. This is where a ticket meets a future, a read meets a
-worker, and a question meets the loop.
+This module decides nothing about agreement: MasterCore does. It connects tickets to futures, reads to workers, and questions to
+the loop.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from brokerha.ports.transport import Transport
 from brokerha.transactions.locks import Locks
 
 OUTCOME_S = 10.0
-"""So long an answer about a transaction waits for the backups."""
+"""Longest time that an answer about a transaction waits for the backups."""
 
 
 class MasterNode:
@@ -89,13 +89,13 @@ class MasterNode:
         loop: NodeLoop | None = None,
         orders: Orders | None = None,
     ) -> None:
-        """``settings`` are those at run time. ``followers`` publishes what is committed to programs that follow from outside; None for none. ``shares_broker``: whether other
-        masters take from the same shared queues of writes; ``leaves_writes``: whether it leaves these to them while it has no worker;
-        ``suspects``: messages of apps that were in hand when the node ended; None remembers none. ``near``: workers of this machine, for
-        reads of apps; None asks all over the broker.
+        """``settings``: the run-time settings. ``followers``: publishes committed transactions to programs outside, or None.
+        ``shares_broker``: whether other masters take writes from the same shared queues. ``leaves_writes``: whether this master
+        leaves these queues to them while it has no worker. ``suspects``: messages of apps that were in hand when the node
+        ended; None remembers none. ``near``: workers of this machine, for reads of apps; None asks all workers over the broker.
 
-        With ``runner``, ``loop`` and ``orders`` the master is a part of a process that has backups (process_node.py): that one takes the
-        turns, and `retire` ends it.
+        With ``runner``, ``loop`` and ``orders`` the master is a part of a process that has backups (process_node.py). That process
+        takes the turns, and `retire` ends the master.
         """
         self.config = config
         self.cluster = cluster
@@ -135,22 +135,22 @@ class MasterNode:
         )
         self._waits: list[tuple[Lsn, int, int, Future[dict[str, Any]]]] = []
         self._readable: tuple[NodeId, ...] | None = None
-        """Workers that may be read, as of the last turn; None while no door has asked."""
+        """Readable workers as of the last turn; None until a door asks."""
         self._door_reads = 0
-        """Reads that a door answered through `readers`."""
+        """Number of reads that a door answered through `readers`."""
         self._is_publishing = False
         self._ended = ""
-        """Why it refuses calls since it was retired; empty while it serves. Callers that hold an old reference can still call."""
+        """Why it refuses calls after it was retired; empty while it serves. Callers can still hold an old reference."""
         state = journal.state()
         self._txid_prefix = f"{self.node_id}.{state.journal[:8]}.{state.next_incarnation:x}."
         self._txid_numbers = itertools.count(1)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the loop."""
         self.loop.start()
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Finish the turn, answer who still waits, close everything. Idempotent."""
+        """Finish the turn, answer all waiting callers, close everything. Idempotent."""
         if self.loop.stop(timeout_s):
             self.runner.leave()
         self.retire("the master is stopping", timeout_s)
@@ -158,7 +158,7 @@ class MasterNode:
         self.journal.close()
 
     def retire(self, reason: str, timeout_s: float = 2.0) -> None:
-        """Answer who still waits: another process is the primary from now on, or the node stops. Idempotent."""
+        """Answer all waiting callers: another process is primary from now on, or the node stops. Idempotent."""
         self._ended = reason
         self._reads.close(reason)
         self.transacting.close(reason)
@@ -174,13 +174,13 @@ class MasterNode:
 
     def _tell(self, followers: LogPublisher) -> None:
         if not self._is_publishing and self.transport.status().state == "connected":
-            # Not before: a second process under this id gets no inbox, and must not write to the stream of the first.
+            # Only when connected: a second process under this id gets no inbox, and must not write to the first one's stream.
             self._is_publishing = True
             followers.start()
         followers.note(min(self.runner.core.feed.executed, self.runner.safe_lsn))
 
     def turn(self) -> None:
-        """One turn of the loop."""
+        """Take one turn of the loop."""
         wait = 0 if self._inbox or self.loop.has_calls or self.transacting.has_commands else self._wait_ms()
         self.runner.turn(self._handed_in(), wait)
         self.amqp.after_turn()
@@ -201,7 +201,7 @@ class MasterNode:
         self.settings.tick(now)
 
     def _handed_in(self) -> Iterator[Submit | TxCommand]:
-        """What the core is to be told in this turn: the runner asks once it is awake, so that the call that woke it is among them."""
+        """Yield the inputs for the core in this turn. The runner asks after its sleep, so that the waking call is included."""
         if self._inbox:
             yield from [self._inbox.popleft() for _ in range(len(self._inbox))]
         if self.transacting.has_commands:
@@ -209,7 +209,7 @@ class MasterNode:
         yield from self.amqp.retry(self.runner.now)
 
     def _wait_ms(self) -> int:
-        """How long the loop may sleep: until the core, a read or somebody who waits for an LSN wants to be served."""
+        """Return how long the loop can sleep: until the core, a read or a wait for an LSN is due."""
         first_ms = min(wait[2] for wait in self._waits) if self._waits else None
         for at_ms in (self.watching.due_ms(), self._reads.due_ms(), self.transacting.due_ms(), self.settings.due_ms):
             if at_ms is not None and (first_ms is None or at_ms < first_ms):
@@ -218,7 +218,7 @@ class MasterNode:
         return wait_ms if first_ms is None else max(0, min(wait_ms, first_ms - self.clock.now().mono_ms))
 
     def _readers(self, mono_ms: int) -> list[WorkerFacts]:
-        """Workers that may be asked to read now."""
+        """Return the workers that can read now."""
         feed = self.runner.core.feed
         workers = (feed.workers[node] for node in feed.readable(mono_ms))
         return [WorkerFacts(each.node, each.applied, each.said.running_reads, each.heard_ms) for each in workers]
@@ -273,16 +273,16 @@ class MasterNode:
 
     @property
     def node_id(self) -> str:
-        """Which node this is."""
+        """Id of this node."""
         return self.config.sync.node
 
     @property
     def role(self) -> str:
-        """What it does."""
+        """Role of this node."""
         return "master"
 
     def new_txid(self) -> TxId:
-        """Unique without chance: node, name of its journal, incarnation, number."""
+        """Return a transaction id that is unique by construction: node, name of its journal, incarnation, number."""
         return f"{self._txid_prefix}{next(self._txid_numbers):x}"
 
     def submit(
@@ -310,7 +310,7 @@ class MasterNode:
         ticket, future = self.tickets.for_future(txid)
         self._inbox.append(Submit(ticket, txid, body, level, copies, timeout_ms, apart))
         if self._ended:
-            # It ended meanwhile: nobody takes it out of there any more, or it was among the last.
+            # The node ended meanwhile: this input is in the inbox that the loop no longer reads, or was among the last.
             self.tickets.on_reply(Reply(ticket, txid, UNKNOWN, 0, "OutcomeUnknown", self._ended))
         self.transport.wake()
         return future
@@ -318,7 +318,7 @@ class MasterNode:
     def read(
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn = 0, timeout_ms: int = 30_000
     ) -> Future[ReadOutcome]:
-        """Pass a read on to a worker; one inside of a transaction with its operations so far."""
+        """Pass a read on to a worker; a read inside a transaction sees its operations so far."""
         if "tx" in arguments:
             return self.transacting.read(kind, name, arguments, min_lsn, timeout_ms)
         future: Future[ReadOutcome] = Future()
@@ -332,7 +332,7 @@ class MasterNode:
         return future
 
     def readers(self, min_lsn: Lsn) -> Readers:
-        """Workers that may be asked, as of the last turn; what they do not know of it they refuse by themselves."""
+        """Return the readable workers as of the last turn; a worker that has not reached the LSN refuses by itself."""
         least = self.runner.core.sync.lsn if min_lsn == LATEST_LSN else min_lsn
         lingers_after = self.runner.core.feed.lingers_after
         if lingers_after is not None and least > lingers_after:
@@ -344,11 +344,11 @@ class MasterNode:
 
     @property
     def _near_reads(self) -> int:
-        """Reads of doors and of apps that workers of this machine answered."""
+        """Number of reads of doors and of apps that workers of this machine answered."""
         return self._door_reads + self.amqp.read_near
 
     def was_read(self) -> None:
-        """One more read; only the thread of the door counts here."""
+        """Count one more read; only the door's thread calls this."""
         self._door_reads += 1
 
     def _ask_worker(
@@ -360,18 +360,18 @@ class MasterNode:
         timeout_ms: int,
         future: Future[ReadOutcome],
     ) -> None:
-        """In the loop's thread."""
+        """Send a read to a worker; called by the loop."""
         mono_ms = self.clock.now().mono_ms
         least = self.runner.core.sync.lsn if min_lsn == LATEST_LSN else min_lsn
         self.runner.core.feed.expect(least)
         read = Read("", kind, name, arguments, least, timeout_ms)
-        # As old as it may be when it is asked for: what a worker shows then is at least that.
+        # Measured before the read is sent: the state that the worker shows is at least this recent.
         self.staleness.note(self.runner.core, self.clock.now())
         marked = with_age(future, self.staleness.of(mono_ms))
         self.transport.send(self._reads.ask(read, self._readers(mono_ms), mono_ms, marked))
 
     def transact(self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
-        """One step of a transaction; nodes/front/transacting.py."""
+        """Take one step of a transaction (nodes/front/transacting.py)."""
         return self.transacting.transact(action, txid, arguments, timeout_ms)
 
     def _host(self) -> Host:
@@ -394,7 +394,7 @@ class MasterNode:
         return Host(self.node_id, self.new_txid, self._ask_worker, self.applied_lsn, rows, submit, locks, taken, want)
 
     def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
-        """Carry out an operator's command; answered once what it changes is durable. ``rates`` changes nothing and waits for nothing."""
+        """Carry out an operator's command, and answer when its change is durable. ``rates`` changes nothing and answers at once."""
         if name == "rates":
             return self.loop.call(lambda: self.view.rates(**arguments))
         if self._orders is not None and self._orders.are(name, arguments):
@@ -404,7 +404,7 @@ class MasterNode:
         return self.commands.run(self.loop, self.runner, name, arguments)
 
     def outcome(self, txid: TxId) -> dict[str, Any] | None:
-        """What became of a transaction; told once enough backups hold what the answer says. Raises NotReady, TimedOut."""
+        """Return the outcome of a transaction, once enough backups hold it. Raises NotReady, TimedOut."""
         told: Future[dict[str, Any] | None] = Future()
 
         def ask() -> None:
@@ -422,16 +422,16 @@ class MasterNode:
             raise TimedOut(message) from None
 
     def status(self, timeout_ms: int = 2000) -> dict[str, Any]:
-        """The whole cluster as seen from here."""
+        """Return the status of the whole cluster as seen from here."""
         asked_ms = self.loop.call(lambda: self.clock.now().mono_ms).result(10)
         others = self._gathering.gather(self.loop, self.transport, timeout_ms)
-        # Not before: a core is built anew after a failure of its disk.
+        # Read after the gathering: the core is built again after a failure of its disk.
         sync = self.runner.core.sync
         own, heard = self.loop.call(lambda: (self.view.rows(self.clock.now()), sync.peers.heard_since(asked_ms))).result(10)
         aside = self.transport.status().set_aside
 
         def told(row: dict[str, Any]) -> dict[str, Any]:
-            # One link of several may be down, or it comes as somebody else: such a master is no master to be started.
+            # A master that is heard, or whose messages are set aside, is running: nobody needs to start it.
             if row["state"] == states.UNREACHABLE and row["id"] in {*heard, *aside}:
                 return heard_of(row["id"], aside.get(row["id"]))
             return row
@@ -439,20 +439,20 @@ class MasterNode:
         return summary(self.cluster, sync.epoch.number, [*map(told, others), *own])
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
-        """Lines of the synchronised queue, with every result that an answer has told."""
+        """Return lines of the synchronised queue, with every result that an answer has told."""
         told = self.loop.call(self.runner.core.unwritten_results).result(10)
         return self.view.log(first_lsn, last_lsn, told)
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
-        """Lines of the log that a store can apply."""
+        """Return lines of the log in the form that a store can apply."""
         return self.view.logged(first_lsn, last_lsn)
 
     def entries(self, first_lsn: Lsn, last_lsn: Lsn) -> dict[str, Any]:
-        """The same with origins and epochs, and what of the log can be read."""
+        """Return the same lines with origins and epochs, and the range of the log that can be read."""
         return self.view.entries(first_lsn, last_lsn)
 
     def writable(self) -> tuple[bool, str]:
-        """Whether writes are taken in now."""
+        """Tell whether this master takes writes now."""
         state, reason = self.runner.state()
         if not self.loop.is_running or state in (states.DISK_FULL, states.HALTED, states.LOST_STATE):
             return False, f"{state}: {reason}"
@@ -460,11 +460,11 @@ class MasterNode:
         return not refusal, refusal
 
     def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
-        """Whether reads can be served through this master."""
+        """Tell whether reads can be served through this master."""
         return self.view.ready(self.loop.is_running, max_lag_entries, max_lag_s, self.clock.now())
 
     def applied_lsn(self) -> Lsn:
-        """What the best worker of this site has applied."""
+        """Return the highest LSN that a worker of this site has applied."""
         return self.runner.core.feed.applied_by(1)
 
     def wait_for(self, lsn: Lsn, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
@@ -509,7 +509,7 @@ class MasterNode:
         self._waits = still
 
     def metrics(self) -> Numbers:
-        """Numbers for /metrics."""
+        """Return the numbers for /metrics."""
         seen = self.loop.call(self._seen_metrics).result(10) if self.loop.is_running else self._seen_metrics()
         numbers = {**seen, **self._reads.metrics(), "reads_near_total": self._near_reads}
         numbers["reads_total"] += self._near_reads

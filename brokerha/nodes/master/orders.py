@@ -1,9 +1,9 @@
-"""Operators' orders to single processes of one master: promote, pause, coin, continue; taken at any of them.
+"""Operators' orders to single processes of one master: promote, pause, coin, continue. Every process of the master takes them.
 
     this process     carried out between two turns, durable before the answer
-    another one      NodeOrder ->  <- NodeAnswer; the caller waits for its own time-out, and the oldest order is given up when there are too many
+    another one      NodeOrder ->  <- NodeAnswer; the caller has its own timeout, and above a limit the oldest order is given up
 
-A promotion is answered by the process that is asked, and only begins (`ProcessRunner.promote`).
+A promotion is answered at once, when it has only begun, by the process that got the order (`ProcessRunner.promote`).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Answer = dict[str, Any]
 PROMOTE: Final = "promote"
 COMMANDS: Final = {"node-pause": PAUSE, "node-coin": COIN, "node-continue": CONTINUE}
 WAITING_LIMIT: Final = 100
-"""Orders to other processes that wait for their answers; the oldest is given up for a new one."""
+"""Limit of orders to other processes that wait for answers; beyond it, the oldest is given up."""
 
 
 class Orders:
-    """Orders under way at one process; `give` from any thread, the rest by its loop."""
+    """Orders under way at one process; any thread can call `give`, only the loop calls the rest."""
 
     def __init__(self, runner: ProcessRunner, loop: NodeLoop, wake: Callable[[], None]) -> None:
         self._runner = runner
@@ -44,14 +44,14 @@ class Orders:
         self._waiting: dict[str, tuple[NodeId, Future[Answer]]] = {}
 
     def are(self, name: str, arguments: Answer) -> bool:
-        """Whether a command is one about a process of this master. Raises InvalidRequest when its arguments are wrong."""
+        """Tell whether a command is about a process of this master. Raises InvalidRequest when its arguments are wrong."""
         if name not in COMMANDS and name != PROMOTE:
             return False
         check_command(name, arguments)
         return name == PROMOTE or arguments["node"] in self._role.processes
 
     def give(self, name: str, arguments: Answer) -> Future[Answer]:
-        """Carry a command out, or have the process do so that it is about. The future raises WrongState, NotReady, TimedOut; this InvalidRequest."""
+        """Carry out a command, or pass it on. The future raises WrongState, NotReady, TimedOut; the call InvalidRequest."""
         node, is_forced = arguments["node"], bool(arguments.get("force"))
         if node not in self._role.processes:
             raise InvalidRequest(f"{node!r} is no process of {self._role.master}: {', '.join(self._role.processes)}")
@@ -62,9 +62,9 @@ class Orders:
         return self._pass_on(node, COMMANDS[name], is_forced=is_forced)
 
     def promote(self, node: NodeId, *, is_forced: bool) -> Answer:
-        """Begin to make another process primary; called by the loop. Raises NotReady with what is in the way."""
+        """Start to make another process primary; called by the loop. Raises NotReady with the obstacle."""
         answer = self._runner.promote(node, is_forced=is_forced)
-        # What follows is done by the next turn, which must not wait for a message first.
+        # The next turn does the rest, and must not wait for a message first.
         self._wake()
         return answer
 
@@ -82,7 +82,7 @@ class Orders:
         return future
 
     def on_node(self, envelope: Envelope) -> bool:
-        """Take in an order of another process, or its answer to one; False for any other message."""
+        """Take an order of another process, or its answer to an order; return False for any other message."""
         message = envelope.message
         if not isinstance(message, NodeOrder | NodeAnswer):
             return False
@@ -90,7 +90,7 @@ class Orders:
         if sender not in self._role.others:
             return True
         if isinstance(message, NodeOrder):
-            # Between two turns, as any other order.
+            # Between two turns, as with any other order.
             self._loop.call(partial(self._answer, sender, message))
         else:
             self._on_answer(sender, message)

@@ -1,10 +1,10 @@
-"""One process of a master that has backups: its own, or one of them. Whichever is primary serves; the others stand by.
+"""One process of a master that has backups: its own process, or a backup. The primary serves; the others stand by.
 
     loop thread      turns of the ProcessRunner: of the standby, or of the MasterRunner while it is primary
     journal thread   snapshots and chunks of journals (journal_copying.py)
 
-While this process is primary it is a whole `MasterNode`, which lives as long as the view lasts: its front answers, its
-queues of apps are consumed. A standby answers what it knows of itself, and refuses the rest with the name of the primary.
+While this process is primary, it has a complete `MasterNode` that lives as long as the view: its front answers, and the queues of
+clients are consumed. A standby answers questions about itself, and refuses the rest with the name of the primary.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from brokerha.ports.journal import Journal
 log = structlog.get_logger()
 
 ASK_SETTINGS_MS = 5000
-"""Time between two questions of who stands by for the settings."""
+"""Interval at which a standby asks for the settings."""
 HAND_OVER_S = 2.0
-"""Longest time that a primary that is stopped waits for a backup to take its place."""
+"""Longest time that a stopping primary waits for a backup to take its place."""
 HOOK_S = 60.0
-"""A program of ``on-role-change`` that runs longer is ended."""
+"""Longest run of the program of ``on-role-change``; then it is killed."""
 
 MakeMaster = Callable[[Journal, MasterRunner, NodeLoop, Orders], MasterNode]
-"""Makes the master that a process is while it is primary."""
+"""Makes the master for the time that a process is primary."""
 
 
 class ProcessNode:
@@ -76,7 +76,7 @@ class ProcessNode:
         settings: NodeSettings,
         on_role_change: str = "",
     ) -> None:
-        """``make_master`` is called anew each time that this process becomes primary. ``settings`` are those at run time.
+        """``make_master`` is called each time that this process becomes primary. ``settings``: the run-time settings.
         ``on_role_change``: the operator's program, empty for none.
         """
         self.config = config
@@ -89,11 +89,11 @@ class ProcessNode:
         self.runner.on_failure = FailureLog(config.process, clock).tell
         self.loop = NodeLoop(f"{config.process} loop", self._turn, transport.wake)
         self.master: MasterNode | None = None
-        """While this process is primary."""
+        """Set while this process is primary."""
         self._make_master = make_master
         self._settings = settings
         self._on_role_change = on_role_change
-        # The process with the master's own id asks the primary, too.
+        # The process with the master's own id asks the primary as well.
         installed = copy.journal.state().installed
         masters = installed.configuration.masters if installed is not None else ()
         self._gathering = StatusGathering("", masters or config.master.sync.members)
@@ -105,11 +105,11 @@ class ProcessNode:
         """Set when this process stops being primary."""
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the loop."""
         self.loop.start()
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Let a backup take over, finish the turn, answer who still waits, close everything. Idempotent."""
+        """Let a backup take over, finish the turn, answer all waiting callers, close everything. Idempotent."""
         self._hand_over(min(HAND_OVER_S, timeout_s))
         self.loop.stop(timeout_s)
         if (master := self.master) is not None:
@@ -119,7 +119,7 @@ class ProcessNode:
         self.copy.close()
 
     def _hand_over(self, timeout_s: float) -> None:
-        """A backup that is ready takes over at once, not only when this process is missed."""
+        """Let a ready backup take over at once, instead of after the time that it takes to miss this process."""
         try:
             if self.loop.call(self._begin_to_hand_over).result(timeout_s):
                 self._has_stood_down.wait(timeout_s)
@@ -155,7 +155,7 @@ class ProcessNode:
             self.transport.leave_broker_node(directions)
 
     def _ask_for_settings(self) -> None:
-        """Who stands by asks its primary, so that it becomes primary with the settings in force."""
+        """Ask the primary for the settings while standing by, so that this process becomes primary with the settings in force."""
         now_ms = self.clock.now().mono_ms
         if now_ms >= self._ask_settings_ms:
             self._ask_settings_ms = now_ms + ASK_SETTINGS_MS
@@ -170,7 +170,7 @@ class ProcessNode:
             log.warning("settings cannot be read", node=self.config.process, error=str(error))
 
     def _on_node(self, envelope: Envelope, _now: Instant) -> bool:
-        """Questions and answers about the status, while this process stands by."""
+        """Take questions and answers about the status while this process stands by."""
         message = envelope.message
         if isinstance(message, StatusReport):
             self._gathering.on_report(envelope.sender, message)
@@ -184,10 +184,10 @@ class ProcessNode:
         return True
 
     def _on_change(self, role: str, view: int, runner: MasterRunner | None) -> None:
-        """Begin or end being a MasterNode; called by the loop, between two turns."""
+        """Start or stop being a MasterNode; called by the loop, between two turns."""
         if (before := self.master) is not None:
             self.master = None
-            # Nothing waits for the thread of the log: this process is a backup from now on, and its primary waits for it.
+            # With no wait for the thread of the log: this process is a backup from now on, and its primary waits for it.
             before.retire(f"{self.config.process} is not primary of {self.config.master.sync.node} any more", 0)
             self._has_stood_down.set()
         if runner is not None:
@@ -201,7 +201,7 @@ class ProcessNode:
     # ---- Front
 
     def _front(self) -> MasterNode:
-        # Only the loop changes `master`, at any moment; so every other thread looks once.
+        # The loop can change `master` at any moment, so every other thread reads it once.
         if (master := self.master) is not None:
             return master
         state, reason = self.runner.state()
@@ -212,7 +212,7 @@ class ProcessNode:
 
     @property
     def node_id(self) -> NodeId:
-        """Which process this is."""
+        """Id of this process."""
         return self.config.process
 
     @property
@@ -221,7 +221,7 @@ class ProcessNode:
         return "master" if self.master is not None else "backup"
 
     def new_txid(self) -> TxId:
-        """A transaction id of the primary; raises NotReady elsewhere."""
+        """Return a transaction id of the primary. Raises NotReady elsewhere."""
         return self._front().new_txid()
 
     def submit(
@@ -234,39 +234,39 @@ class ProcessNode:
         apart: str = WAIT,
         user: str = "",
     ) -> Future[Reply]:
-        """Hand a write to the primary; raises NotReady elsewhere."""
+        """Hand a write to the primary. Raises NotReady elsewhere."""
         return self._front().submit(operations, txid, level, copies, timeout_ms, apart, user)
 
     def read(
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn = 0, timeout_ms: int = 30_000
     ) -> Future[ReadOutcome]:
-        """Pass a read on; raises NotReady unless this is the primary."""
+        """Pass a read on. Raises NotReady unless this is the primary."""
         return self._front().read(kind, name, arguments, min_lsn, timeout_ms)
 
     def readers(self, min_lsn: Lsn) -> Readers:
-        """Workers that may be asked; raises NotReady unless this is the primary."""
+        """Return the readable workers. Raises NotReady unless this is the primary."""
         return self._front().readers(min_lsn)
 
     def was_read(self) -> None:
-        """Counts for the primary that this is."""
+        """Count one more read at the primary."""
         self._front().was_read()
 
     def transact(self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
-        """One step of a transaction; raises NotReady unless this is the primary."""
+        """Take one step of a transaction. Raises NotReady unless this is the primary."""
         return self._front().transact(action, txid, arguments, timeout_ms)
 
     def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
-        """Orders to single processes of this master (orders.py) are taken by each of them; everything else is for the primary."""
+        """Carry out orders to single processes of this master (orders.py) here; pass every other command to the primary."""
         if self.orders.are(name, arguments):
             return self.orders.give(name, arguments)
         return self._front().command(name, arguments, timeout_ms)
 
     def outcome(self, txid: TxId) -> dict[str, Any] | None:
-        """What became of a transaction; raises NotReady unless this is the primary."""
+        """Return the outcome of a transaction. Raises NotReady unless this is the primary."""
         return self._front().outcome(txid)
 
     def status(self, timeout_ms: int = 2000) -> dict[str, Any]:
-        """The whole cluster as seen from here."""
+        """Return the status of the whole cluster as seen from here."""
         if (master := self.master) is not None:
             return master.status(timeout_ms)
         others = self._gathering.gather_all(self.loop, self.transport, timeout_ms)
@@ -275,26 +275,26 @@ class ProcessNode:
         return summary(self.cluster, 1, [*others, *(row for row in own if (row["id"], row["role"]) not in known)])
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
-        """Lines of the synchronised queue; raises NotReady unless this is the primary."""
+        """Return lines of the synchronised queue. Raises NotReady unless this is the primary."""
         return self._front().log(first_lsn, last_lsn)
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
-        """Lines of the log that a store can apply; raises NotReady unless this is the primary."""
+        """Return lines of the log that a store can apply. Raises NotReady unless this is the primary."""
         return self._front().logged(first_lsn, last_lsn)
 
     def entries(self, first_lsn: Lsn, last_lsn: Lsn) -> dict[str, Any]:
-        """The same with origins and epochs; raises NotReady unless this is the primary."""
+        """Return the same lines with origins and epochs. Raises NotReady unless this is the primary."""
         return self._front().entries(first_lsn, last_lsn)
 
     def writable(self) -> tuple[bool, str]:
-        """Whether writes are taken in now."""
+        """Tell whether this master takes writes now."""
         try:
             return self._front().writable()
         except NotReady as error:
             return False, str(error)
 
     def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
-        """A primary: whether reads can be served. A backup: whether it could take over."""
+        """Tell whether a primary can serve reads, or whether a backup could take over."""
         if (master := self.master) is not None:
             return master.ready(max_lag_entries, max_lag_s)
         state, _ = self.runner.state()
@@ -302,16 +302,16 @@ class ProcessNode:
         return is_ready, [f"[{'+' if is_ready else '-'}]backup {state}"]
 
     def applied_lsn(self) -> Lsn:
-        """What the best worker of this site has applied; 0 for a backup."""
+        """Return the highest LSN that a worker of this site has applied; 0 for a backup."""
         master = self.master
         return master.applied_lsn() if master is not None else 0
 
     def wait_for(self, lsn: Lsn, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
-        """Complete when enough workers have applied ``lsn``; raises NotReady unless this is the primary."""
+        """Complete when enough workers have applied ``lsn``. Raises NotReady unless this is the primary."""
         return self._front().wait_for(lsn, workers, timeout_ms)
 
     def metrics(self) -> Numbers:
-        """Numbers for /metrics."""
+        """Return the numbers for /metrics."""
         master = self.master
         if master is not None:
             return {**master.metrics(), **self.runner.metrics()}

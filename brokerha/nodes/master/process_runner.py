@@ -1,13 +1,13 @@
-"""ProcessRunner: one process of a master, a turn at a time: standing by, or being primary; and the change between the two.
+"""ProcessRunner: one process of a master, a turn at a time: as standby or as primary; and the change between the two.
 
     standing by   receive -> step -> take -> promise, rest -> journal (one fsync) -> send -> copy decisions
     primary       turns of a MasterRunner with its Primary (runner.py)
 
     elected   append ViewStarted, build MasterCore and Primary from the journal, as a restart would
-    deposed   answer who waits with *unknown*, throw both away, follow the new primary
+    deposed   answer the waiting callers with *unknown*, throw both away, follow the new primary
 
-Both halves share journal, transport, clock and role; what one of them holds in memory only dies with it. `crash_point` does
-nothing in production.
+Both halves share journal, transport, clock and role. Only their own memory ends with them. `crash_point` does nothing in
+production.
 """
 
 from __future__ import annotations
@@ -52,27 +52,27 @@ from brokerha.replication.role.table import RoleState
 
 @dataclass(frozen=True, slots=True)
 class ProcessConfig:
-    """How one process of a master takes part."""
+    """Configuration of one process of a master."""
 
     master: MasterConfig
     role: RoleConfig
     sync_timeout_ms: int = 5000
     goes_idle: bool = False
-    """Whether a primary that loses its backups waits for a primary to be declared, instead of trying on."""
+    """Whether a primary that loses its backups waits for an operator to declare a primary, instead of trying on."""
 
     @property
     def process(self) -> NodeId:
-        """This process."""
+        """Id of this process."""
         return self.role.process
 
 
 def position_of(state: MasterState) -> tuple[int, int]:
-    """(view, number) of the last record of a journal."""
+    """Return (view, number) of the last record of a journal."""
     return (state.views[-1][0] if state.views else FIRST_VIEW, state.last_number)
 
 
 def _nothing(_role: str, _view: int, _runner: MasterRunner | None) -> None:
-    """Nobody wants to know."""
+    """Ignore a change of role."""
 
 
 class ProcessRunner:
@@ -91,7 +91,7 @@ class ProcessRunner:
         on_tx_reply: Callable[[TxReply], None] = lambda _reply: None,
         crash_point: Callable[[str], None] = no_crash,
     ) -> None:
-        """``on_change`` is told the role, the view, and the runner of the master while it is primary."""
+        """``on_change`` gets the role, the view, and the runner of the master while this process is primary."""
         self.config = config
         self.copy = copy
         self.transport = transport
@@ -102,33 +102,33 @@ class ProcessRunner:
         self.on_reply = on_reply
         self.on_tx_reply = on_tx_reply
         self.on_node: NodeHandler = lambda _envelope, _now: False
-        """Takes questions while this process stands by."""
+        """Takes questions while this process is a standby."""
         self.failure: Failure | None = None
-        """Why the journal cannot be written; None when it can."""
+        """Why the journal cannot be written; None while it can."""
         self.on_failure: Callable[[str], None] = no_crash
-        """Told each time that it cannot."""
+        """Called with the reason of each failure."""
         self._damage = ""
-        """What is damaged of the journal, until a load from a primary that replaces it has begun."""
+        """Damage of the journal, until a load that replaces it has begun."""
         self.writes = Histogram()
-        """How long the journal took to make records durable, as primary or not."""
+        """Time that the journal took to make records durable, as primary or standby."""
         self.role_changes = 0
         self.turns = 0
         state = copy.journal.state()
         self.role = Role(config.role, state.journal, state.promised_view, position_of(state), clock.now())
         self.master: MasterRunner | None = None
         self.standby: Standby
-        """Counts while this process is not primary."""
+        """In use while this process is not primary."""
         self._retry_at_ms = 0
         self._followed: set[str] = set()
-        """Queues of transactions that this process follows, whatever its participant still knows of them."""
+        """Queues of transactions that this process follows, even if its participant has forgotten them."""
         self._pointed: NodeId = ""
-        """Primary that questions go to while this process stands by."""
+        """Primary that gets the questions while this process is a standby."""
         self._floor: tuple[Lsn, Lsn] | None = None
-        """What the journal may still forget, a step in each turn."""
+        """Bounds of what the journal can still forget, one step in each turn."""
         self._stand_by()
 
     def wait_ms(self) -> int:
-        """How long the next turn may wait for a message."""
+        """Return how long the next turn can wait for a message."""
         if self.master is not None:
             return self.master.wait_ms()
         now = self.clock.now()
@@ -138,7 +138,7 @@ class ProcessRunner:
         return IDLE_MS if due is None else max(0, min(IDLE_MS, due - now.mono_ms))
 
     def turn(self, submits: Iterable[Submit | TxCommand] = (), wait_ms: int = 0) -> int:
-        """One turn of whichever half this is; returns how many inputs there were. Writes go to a primary only."""
+        """Take one turn as primary or standby; return the number of inputs. Only a primary takes writes."""
         if self.master is not None:
             count = self.master.turn(submits, wait_ms)
             self.look()
@@ -212,12 +212,12 @@ class ProcessRunner:
                 return
 
     def _forget(self) -> None:
-        """Let the journal forget what the primary forgot, a bounded step in each turn."""
+        """Let the journal forget what the primary forgot, one bounded step in each turn."""
         if self._floor is not None and self.master is None and not self.copy.journal.keep(*self._floor):
             self._floor = None
 
     def look(self) -> None:
-        """End being primary when the role is another one; called after each turn of the master."""
+        """Stop being primary when the role has changed; called after each turn of the master."""
         primary = self.master.primary if self.master is not None else None
         if self.master is not None and primary is not None and primary.change is not None:
             change, failure = primary.change, self.master.failure
@@ -226,7 +226,7 @@ class ProcessRunner:
             self.transport.speak_for("", 0)
             self._stand_by()
             if failure:
-                # A promise that was not written must not be believed: role and follower begin from the journal.
+                # A promise that was not written does not count: role and follower begin again from the journal.
                 self.failure, self._retry_at_ms = failure, self.clock.now().mono_ms + RETRY_MS
             self._tell(change)
 
@@ -237,7 +237,7 @@ class ProcessRunner:
             self._tell(change)
 
     def _act(self, change: RoleChange) -> None:
-        """Become primary: from the journal, as after a restart."""
+        """Become primary, with the state of the journal, as after a restart."""
         journal = self.copy.journal
         if len(self.config.role.processes) > 1:
             journal.append([ViewStarted(change.view, self.config.process)])
@@ -272,7 +272,7 @@ class ProcessRunner:
         self.on_change(word, change.view, self.master)
 
     def _fail(self, error: JournalError) -> None:
-        """Forget what is not durable; try again later. What is damaged is replaced then."""
+        """Note a failure of the journal, to try again later. A damaged journal is replaced then."""
         self.failure = Failure.of(error)
         if isinstance(error, JournalDamaged):
             self._damage = error.damage
@@ -281,7 +281,7 @@ class ProcessRunner:
         self._retry_at_ms = self.clock.now().mono_ms + RETRY_MS
 
     def _start_again(self) -> None:
-        """Role and follower believed what is not durable: begin from the journal."""
+        """Build role and follower again from the journal: they relied on records that are not durable."""
         state, trouble = self.copy.journal.state(), str(self.failure)
         self.failure = None
         for queue in self._followed:
@@ -294,7 +294,7 @@ class ProcessRunner:
     # ---- orders and questions
 
     def promote(self, node: NodeId, *, is_forced: bool) -> dict[str, Any]:
-        """An operator wants a process to be primary. Raises NotReady with what is in the way."""
+        """Start to make a process primary, on an operator's order. Raises NotReady with the obstacle."""
         now = self.clock.now()
         if node == self.config.process:
             refusal = self.role.promoted_by_hand(now, force=is_forced)
@@ -308,9 +308,9 @@ class ProcessRunner:
         return {"node": node, "forced": is_forced, "primary": self.primary, "view": self.role.view}
 
     def order(self, command: str, *, is_forced: bool) -> dict[str, Any]:
-        """An operator pauses this process, coins it, or has it continue; durable on return.
+        """Pause this process, coin it, or let it continue, on an operator's order; durable on return.
 
-        Raises WrongState with what to do first, NotReady when the journal fails.
+        Raises WrongState with the first step to take, NotReady when the journal fails.
         """
         process = self.config.process
         if self.master is not None:
@@ -331,31 +331,31 @@ class ProcessRunner:
 
     @property
     def primary(self) -> NodeId:
-        """Who is primary, as far as this process knows; empty when it knows of none."""
+        """The primary as far as this process knows; empty when it knows of none."""
         return self.role.primary
 
     def state(self) -> tuple[str, str]:
-        """State word and reason of this process."""
+        """Return the state word and reason of this process."""
         if self.failure:
             return self.failure
-        # Asked by other threads too, while the loop may be changing it.
+        # Other threads ask too, while the loop can be changing it.
         if (master := self.master) is not None:
             return master.state()
         state, reason = self.standby.state(self.clock.now())
         if self._damage:
-            # No primary has given it another one yet.
+            # No primary has replaced the journal yet.
             reason = "; ".join(filter(None, (f"its journal is damaged: {self._damage}", reason)))
         return state, reason
 
     def rows(self) -> list[dict[str, Any]]:
-        """The status row of a process that stands by."""
+        """Return the status row of a standby."""
         state, reason = self.state()
         view, _ = position_of(self.copy.journal.state())
         row = backup_row(self.config.process, self.config.role.master, state, reason)
         return [{**row, "seen_s": 0.0, "view": view, "primary": self.primary or None}]
 
     def metrics(self) -> Numbers:
-        """Numbers for /metrics, besides those of the master that it is."""
+        """Return the numbers for /metrics, besides those of the master."""
         numbers: Numbers = {
             "is_primary": self.master is not None,
             "role_changes_total": self.role_changes,

@@ -1,19 +1,18 @@
-"""The runner: one turn of a node, the only place where the order of durability is written down.
+"""The runner: one turn of a node. Only this module sets the order of writing, sending and answering.
 
     receive -> step each -> wake -> take_ready -> journal (one fsync, or none) -> send -> answer -> settle
 
-The same two runners drive masters and workers in production, in the embedded cluster and in the simulator; what differs
-is what they are given: journal, transport, store and clock. A runner belongs to one thread and never blocks longer than
-``receive`` is told to.
+The same two runners drive masters and workers in production, in the embedded cluster and in the simulator. Only journal,
+transport, store and clock differ. A runner belongs to one thread and never blocks longer than ``receive`` is told to.
 
-A master that has backups comes with its `Primary` (master/primary.py): what was written is sent to them, and messages and
-replies wait there until enough of them hold it durably.
+A master that has backups comes with its `Primary` (master/primary.py): it sends them the written records, and holds messages and
+replies until enough of them hold the records durably.
 
-When the journal cannot be written, nothing of the turn is sent or answered. The core, which believes what is not durable,
-is thrown away and built again from the journal after a pause; until then writes are refused with the reason. So a full
-disk stops a node, never loses or invents anything.
+When the journal cannot be written, nothing of the turn is sent or answered. The core relies on records that are not durable, so it
+is thrown away and built again from the journal after a pause. Until then writes are refused with the reason. So a full disk stops
+a node, but never loses or invents anything.
 
-`crash_point` does nothing in production; tests and the simulator die there.
+`crash_point` does nothing in production; tests and the simulator crash the node there.
 """
 
 from __future__ import annotations
@@ -45,44 +44,44 @@ from brokerha.ports.transport import ClientMessage, Inbound, Transport
 OF_TRANSACTIONS = frozenset({TxJoin, TxEvents})
 
 TURN_LIMIT = 2000
-"""Messages taken in one turn; the rest waits for the next, so that a turn stays short."""
+"""Most messages taken in one turn, so that a turn stays short; the rest waits for the next one."""
 READY_LIMIT = 16
-"""Consequences carried out in one turn before new messages are looked at again."""
+"""Most consequences carried out in one turn, before the next messages are taken."""
 IDLE_MS = 1000
-"""Longest sleep of a loop that has nothing to wait for."""
+"""Longest sleep of an idle loop."""
 SHOWN_LIMIT = 10_000
-"""Answers to questions that wait for backups; the oldest are never given when there are more."""
+"""Most answers that wait for backups; beyond it, the oldest are never given."""
 RETRY_MS = 1000
-"""Pause before a journal that failed is tried again."""
+"""Pause before a failed journal is tried again."""
 
 ClientHandler = Callable[[list[ClientMessage], Instant], Iterable[Submit | TxCommand]]
 NodeHandler = Callable[[Envelope, Instant], bool]
-"""Takes what is not for the core (reads, questions); returns whether it was taken."""
+"""Takes a message that is not for the core (reads, questions); returns whether it was taken."""
 
 
 def no_crash(_: str) -> None:
-    """Go on: production has no crash points."""
+    """Do nothing: production has no crash points."""
 
 
 class JournalDoor(Protocol):
-    """Hands decisions about a journal's copy over and brings the answers."""
+    """Takes decisions about a journal's copy and returns the answers."""
 
     def begin(self, decision: CopyDecision) -> None:
-        """Start carrying a decision out."""
+        """Start to carry out a decision."""
 
     def finished(self) -> list[CopyAnswer]:
-        """Answers that came since the last call."""
+        """Return the answers that came since the last call."""
 
 
 class Failure(NamedTuple):
-    """Why a process cannot write what it has to write: its state word, and the reason."""
+    """Why a process cannot write its records: its state word, and the reason."""
 
     state: str
     reason: str
 
     @classmethod
     def of(cls, error: JournalError) -> Self:
-        """What a journal failed with."""
+        """Return the failure for an error of the journal."""
         return cls(states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED, str(error))
 
     def __str__(self) -> str:
@@ -111,14 +110,14 @@ class MasterRunner:
         self.crash_point = crash_point
         self.core = MasterCore(config, journal.state(), journal)
         self.failure: Failure | None = None
-        """Why the journal cannot be written; None when it can."""
+        """Why the journal cannot be written; None while it can."""
         self.on_failure: Callable[[str], None] = no_crash
-        """Told each time that it cannot."""
+        """Called with the reason of each failure."""
         self.turns = 0
         self.now = clock.now()
-        """When the last turn began, after its sleep."""
+        """Begin of the last turn, after its sleep."""
         self.writes = Histogram()
-        """How long the journal took to make the records of a turn durable."""
+        """Time that the journal took to make the records of a turn durable."""
         self.on_client: ClientHandler = lambda _messages, _now: ()
         self.on_node: NodeHandler = lambda _envelope, _now: False
         self.on_tx_reply: Callable[[TxReply], None] = lambda _reply: None
@@ -129,24 +128,24 @@ class MasterRunner:
         self._retry_at_ms = 0
         self._safe_lsn: Lsn = 0
         self._lsns: deque[tuple[int, Lsn]] = deque([(journal.last_number, self.core.sync.lsn)], maxlen=SHOWN_LIMIT)
-        """(number of a record, LSN that the order reached with it) of what backups have not confirmed."""
+        """For each record that backups have not confirmed: its number, and the LSN that the order reached with it."""
         self._shown: deque[tuple[int, Callable[[], None]]] = deque(maxlen=SHOWN_LIMIT)
-        """What waits for backups: (number of the journal's last record, what to do then)."""
+        """Actions that wait for backups: (number of the journal's last record, the action)."""
 
     @property
     def safe_lsn(self) -> Lsn:
-        """Up to where the order may be shown: enough backups hold it."""
+        """Highest LSN that can be shown: enough backups hold it."""
         return self.core.sync.lsn if self.primary is None else self._safe_lsn
 
     def when_safe(self, show: Callable[[], None]) -> None:
-        """Show something of what the journal holds once enough backups hold it too: at once, later, or never."""
+        """Call ``show`` when enough backups hold the journal's present end: at once, later, or never."""
         if self.primary is None or self.primary.gate.is_through(self.journal.last_number):
             show()
         else:
             self._shown.append((self.journal.last_number, show))
 
     def wait_ms(self) -> int:
-        """How long the next turn may wait for a message."""
+        """Return how long the next turn can wait for a message."""
         now = self.clock.now()
         due = self._retry_at_ms if self.failure else self.core.deadline_ms(now)
         if self.primary is not None and not self.failure:
@@ -155,7 +154,7 @@ class MasterRunner:
         return IDLE_MS if due is None else max(0, min(IDLE_MS, due - now.mono_ms))
 
     def turn(self, submits: Iterable[Submit | TxCommand] = (), wait_ms: int = 0) -> int:
-        """Take in what there is, carry out what follows; returns how many inputs there were. ``submits`` are asked for after the sleep."""
+        """Take the inputs and carry out the consequences; return the number of inputs. ``submits`` is read after the sleep."""
         items = self.transport.receive(TURN_LIMIT, wait_ms)
         self.now = now = self.clock.now()
         self.turns += 1
@@ -168,7 +167,7 @@ class MasterRunner:
             return len(items) + len(fresh)
         self._serve_backups(items, now)
         if self.primary is not None and self.primary.is_over:
-            # It gave its vote to another process, or saw a newer view: nothing more is written in this one.
+            # This process voted for another one, or saw a newer view: it writes nothing more in this view.
             self._open.update((submit.ticket, submit) for submit in fresh if submit.ticket)
             self._release(now)
             return len(items) + len(fresh)
@@ -193,7 +192,7 @@ class MasterRunner:
     # ---- backups
 
     def _serve_backups(self, items: Sequence[Inbound], now: Instant) -> None:
-        """Take in what the other processes of this master say, and tell the core what follows from it."""
+        """Take the messages of the other processes of this master, and tell the core their consequences."""
         primary = self.primary
         if primary is None:
             return
@@ -208,7 +207,7 @@ class MasterRunner:
         self.core.withheld = primary.withheld(now)
 
     def _release(self, now: Instant) -> None:
-        """Send the backups what is new, and everybody what enough of them hold."""
+        """Send the backups the new records, and release the messages that enough backups hold."""
         primary = self.primary
         if primary is None:
             return
@@ -233,7 +232,7 @@ class MasterRunner:
         while self._shown and primary.gate.is_through(self._shown[0][0]):
             self._shown.popleft()[1]()
         if self._open and primary.gate.is_lost(now):
-            # What waits for other masters or workers hears nothing of them through a closed gate.
+            # Waits for other masters or workers get no news through a closed gate.
             self.close_tickets(primary.gate.reason(now))
 
     def _promise(self, view: int, now: Instant) -> bool:
@@ -268,14 +267,14 @@ class MasterRunner:
             if self.primary is None:
                 self._tell(ready.messages, ready.replies, ready.tx_replies)
             else:
-                # Events of transactions are for the processes of this master, which hold nothing back from each other.
+                # Events of transactions are for the processes of this master, which do not wait for each other's records.
                 own = [each for each in ready.messages if type(each.message) in OF_TRANSACTIONS]
                 held = [each for each in ready.messages if type(each.message) not in OF_TRANSACTIONS] if own else ready.messages
                 self.transport.send(own)
                 self.primary.hold(self.journal.last_number, ready, held, now)
 
     def _write(self, ready: Ready, now: Instant) -> bool:
-        # A backup follows what is durable, number by number, and so nothing waits where there may be one.
+        # A backup follows durable records, number by number, so a master with backups defers no record.
         is_deferred = ready.is_deferred and self.primary is None
         began_s = perf_counter()
         try:
@@ -297,7 +296,7 @@ class MasterRunner:
         return True
 
     def _forget(self, now: Instant) -> None:
-        """Let the journal forget a bounded part of what nobody needs any more."""
+        """Let the journal forget a bounded part of the entries that no node needs any more."""
         if self.primary is not None and self.core.retention.is_due(now):
             self.core.needs_of_backups = self.primary.feed.needs(self.core.disposable)
         step = self.core.forgetting(now) if not self.failure else None
@@ -311,20 +310,20 @@ class MasterRunner:
             self._fail(error)
 
     def _fail(self, error: JournalError) -> None:
-        """Forget what is not durable: answer open tickets with *unknown*, try again later."""
+        """Note a failure of the journal: answer open tickets with *unknown*, try again later."""
         self.failure = Failure.of(error)
         self.on_failure(str(self.failure))
-        # A journal that could not be written has just been read back, which can take longer than the pause: it begins now.
+        # The journal was read back just now, which can take longer than the pause: so the pause begins now.
         self._retry_at_ms = self.clock.now().mono_ms + RETRY_MS
         self.close_tickets(self.failure.reason)
 
     def leave(self) -> None:
-        """Say that this process ends, once there are no more turns: other masters go on without waiting for it."""
+        """Tell the other masters that this process ends, so that they do not wait for it; called after the last turn."""
         if not self.failure and self.primary is None:
             self.transport.send(self.core.sync.leave())
 
     def close_tickets(self, reason: str) -> None:
-        """Answer everybody who waits with *unknown*."""
+        """Answer every waiting caller with *unknown*."""
         waiting, self._open = self._open, {}
         for ticket, asked in waiting.items():
             if isinstance(asked, TxCommand):
@@ -333,7 +332,7 @@ class MasterRunner:
                 self.on_reply(Reply(ticket, asked.txid, UNKNOWN, 0, "OutcomeUnknown", reason))
 
     def _is_mended(self, now: Instant) -> bool:
-        """Build the core again from the journal once the pause is over."""
+        """Build the core again from the journal once the pause is over; tell whether it was."""
         if now.mono_ms < self._retry_at_ms:
             return False
         self.failure = None
@@ -351,7 +350,7 @@ class MasterRunner:
 
     def _answer(self, reply: Reply | TxReply) -> None:
         if self.primary is not None and reply.ticket not in self._open:
-            # It was held back for the backups when its ticket was answered with *unknown*: the journal failed meanwhile.
+            # This reply was held for the backups, and the journal failed meanwhile: the ticket was answered with *unknown*.
             return
         if self._open.pop(reply.ticket, None) is None:
             invariant(False, "each ticket gets one reply", ticket=reply.ticket)
@@ -361,7 +360,7 @@ class MasterRunner:
             self.on_reply(reply)
 
     def state(self) -> tuple[str, str]:
-        """State word and reason of the whole node."""
+        """Return the state word and reason of the whole node."""
         if self.failure:
             return self.failure
         now = self.clock.now()

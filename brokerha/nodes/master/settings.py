@@ -1,12 +1,12 @@
-"""Settings at run time at a master: how it learns them, tells them to others, and changes them by command.
+"""Run-time settings at a master: how it learns them, sends them to others, and changes them by command.
 
-    learn     something was applied here since the last look ── at most once a second ──> a worker of the site is asked
-              no worker can be asked: the other masters are, one after the other, until one knows the settings as of the order here
+    learn     the site applied something since the last look ── at most once a second ──> a worker of the site is asked
+              no worker can be asked ──> the other masters are, one after the other, until one knows them as of the local order
     tell      SettingsRequest of a process that can ask no worker ──> SettingsReport
-    change    judged by what is known here ──> a transaction that expects the settings unchanged since then ──> learn ──> answered
-              others were faster: judged again, up to `TRIES` times
+    change    judged by the known settings ──> a transaction that expects the settings unchanged since then ──> learn ──> answered
+              another change was faster ──> judged again, up to `TRIES` times
 
-So a change is an ordinary place in the order, and two at two masters never make a pair that contradicts itself. Belongs to the loop.
+So a change is an ordinary entry of the log. Two changes at two masters never contradict each other. Used only by the loop.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from brokerha.ports.front import ReadOutcome
 log = structlog.get_logger()
 
 LOOK_MS: Final = 1000
-"""Least time between two looks, while nobody waits for one."""
+"""Least time between two looks, while no change waits for one."""
 ANSWER_MS: Final = 2000
-"""A look that is not answered for so long is tried again."""
+"""A look without an answer after this time is tried again."""
 TRIES: Final = 5
 WISHES_LIMIT: Final = 100
-"""Changes under way at one master."""
+"""Most changes under way at one master."""
 
 Answer = dict[str, Any]
 
@@ -60,16 +60,16 @@ class SettingsHost(NamedTuple):
     node: NodeId
     now: Callable[[], Instant]
     ask_worker: Callable[[Lsn, int], Future[ReadOutcome] | None]
-    """Asks a worker for the rows, as of this LSN at least, within so many ms; None when no worker can be asked now."""
+    """Asks a worker for the rows, as of at least this LSN, within so many ms; None when no worker can be asked now."""
     send: Callable[[list[Outgoing]], None]
     submit: Callable[[bytes, str], Future[Reply]]
-    """Hands in a transaction with its level."""
+    """Submits a transaction with its level."""
     others: Callable[[], tuple[NodeId, ...]]
     """The other masters."""
     end: Callable[[], Lsn]
-    """Of the order here."""
+    """Last LSN of the order at this master."""
     reached: Callable[[], Lsn]
-    """Up to where the best worker of the site has applied it; `end` of a site without workers."""
+    """Highest LSN that a worker of the site has applied; same as `end` at a site without workers."""
     has_workers: Callable[[], bool]
 
 
@@ -82,19 +82,19 @@ class _Wish:
     future: Future[Answer]
     ends_ms: int
     least_lsn: Lsn
-    """It is judged where the settings are known as of this LSN."""
+    """The change is judged when the settings are known as of this LSN."""
     before: Row | None = None
-    """What was there when it was judged."""
+    """The row when the change was judged."""
     lsn: Lsn = 0
-    """Its place in the order; 0 as long as it has none."""
+    """LSN of the change; 0 while it has none."""
     level: str = ""
-    """What its transaction has reached."""
+    """Level that its transaction has reached."""
     is_sent: bool = False
     tries: int = 0
 
 
 class MasterSettings:
-    """Those of one master."""
+    """The run-time settings at one master."""
 
     def __init__(self, here: NodeSettings, host: SettingsHost) -> None:
         self.here = here
@@ -102,19 +102,19 @@ class MasterSettings:
         self._wishes: list[_Wish] = []
         self._looked_ms: int | None = None
         self._asked_ms: int | None = None
-        """When the question was asked that is not answered yet."""
+        """When the open question was asked; None when none is open."""
         self._asked_number = 0
         self.due_ms: int | None = 0
-        """When `tick` wants to be called, as of the last one; None when nothing is to be learnt, and nobody waits."""
+        """When `tick` is due next, as of the last call; None when there is nothing to learn and no change waits."""
         self._place = 0
-        """Which of the other masters is asked next."""
+        """Index of the other master to ask next."""
         self._ended = ""
-        """Why nothing is changed any more."""
+        """Why changes are refused; empty while they are not."""
 
     # ---- learn
 
     def tick(self, now: Instant) -> None:
-        """Serve what is due; called at the end of each turn, and a few calls long while nobody waits and the last look is not long ago."""
+        """Serve what is due; called at the end of each turn. It does little while no change waits and the last look is recent."""
         if self.here.lsn > self._host.end():
             # The order went back.
             self.here.lsn = NEVER
@@ -138,7 +138,7 @@ class MasterSettings:
         return self.here.lsn < self._least_lsn()
 
     def _least_lsn(self) -> Lsn:
-        """What the settings here have to be as of."""
+        """Return the LSN as of which the settings must be known here."""
         return max(self._host.reached(), self._wanted_lsn())
 
     def _wanted_lsn(self) -> Lsn:
@@ -149,7 +149,7 @@ class MasterSettings:
             return self._asked_ms + ANSWER_MS
         if self._looked_ms is None:
             return 0
-        # Nothing was learnt yet, or somebody waits for a change.
+        # Nothing was learnt yet, or a change waits for a look.
         may_be_waited_for = self._wishes or self.here.lsn == NEVER
         is_waited_for = may_be_waited_for and self.here.lsn < self._wanted_lsn() and self._host.has_workers()
         return 0 if is_waited_for else self._looked_ms + LOOK_MS
@@ -173,7 +173,7 @@ class MasterSettings:
             self._learn(done.result().lsn, json.loads(done.result().body))
 
     def on_report(self, sender: NodeId, report: SettingsReport) -> None:
-        """Another master tells them; one that was not asked, or knows less than is known here, does not count."""
+        """Take the settings of another master; ignore a report that was not asked for, or that is older than the known settings."""
         if self._asked_ms is None or sender not in self._host.others() or report.lsn < self.here.lsn:
             return
         self._asked_ms = None
@@ -189,7 +189,7 @@ class MasterSettings:
             self._go_on(wish)
 
     def report(self) -> list[SettingsReport]:
-        """What another master is told; nothing before they were learnt here."""
+        """Return the report for another master; nothing before the settings were learnt here."""
         if self.here.lsn == NEVER:
             return []
         return [SettingsReport(self.here.lsn, tuple((name, packed(row)) for name, row in self.here.rows.items()))]
@@ -197,7 +197,7 @@ class MasterSettings:
     # ---- change
 
     def run(self, loop: NodeLoop, name: str, arguments: dict[str, Any], timeout_ms: int) -> Future[Answer]:
-        """Carry out one of `AT_NODES`, from any thread. Raises InvalidRequest; the future fails with it too, and with what a write may end in."""
+        """Carry out one of `AT_NODES`, from any thread. Raises InvalidRequest; the future raises it too, or an error of a write."""
         check_command(name, arguments)
         future: Future[Answer] = Future()
 
@@ -235,7 +235,7 @@ class MasterSettings:
         return _Wish(name, row, future, now.mono_ms + timeout_ms, self._host.reached())
 
     def _go_on(self, wish: _Wish) -> None:
-        """What is known here now may be enough for the next step of a change."""
+        """Take the next step of a change when the known settings are recent enough."""
         if wish.lsn and self.here.lsn >= wish.lsn:
             self._settle(wish)
         elif not wish.is_sent and self.here.lsn >= wish.least_lsn:
@@ -267,10 +267,10 @@ class MasterSettings:
             wish.lsn, wish.level = reply.lsn, reply.status
 
     def _settle(self, wish: _Wish) -> None:
-        """It has its place, and the settings as of it are known here. Without workers nobody here heard how it was judged."""
+        """Answer a change when the settings as of its LSN are known. At a site without workers its outcome was not heard."""
         row = self.here.rows.get(wish.name)
         if wish.level == SYNCHRONISED and row != wish.row and row == wish.before:
-            # Others changed a setting before it.
+            # Other changes of settings came before it.
             wish.is_sent, wish.least_lsn, wish.lsn = False, wish.lsn, 0
             if wish.tries < TRIES:
                 self._send(wish)
@@ -286,12 +286,12 @@ class MasterSettings:
         complete(wish.future, error)
 
     def close(self, reason: str) -> None:
-        """Answer who waits: the node stops, or another process is primary now."""
+        """Answer all waiting callers: the node stops, or another process is primary now."""
         self._ended = reason
         for wish in list(self._wishes):
             self._fail(wish, NotReady(reason))
 
 
 def told_by(report: SettingsReport) -> dict[str, Any]:
-    """What a report tells, as `rows_of` takes it. Raises ValueError."""
+    """Return the rows of a report in the form for `rows_of`. Raises ValueError."""
     return {name: json.loads(value) for name, value in report.rows}

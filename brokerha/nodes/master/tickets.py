@@ -1,7 +1,7 @@
-"""Tickets: who gets the reply of which write.
+"""Tickets that connect each reply to the caller of its write.
 
 A front door makes a ticket for each write that it hands to the loop. The reply comes back in the loop's thread, once, and
-goes to a future (HTTP, embedded) or into the answer of an AMQP message that may have carried many writes.
+goes to a future (HTTP, embedded) or into the answer of an AMQP message, which can have many writes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Receiver = Callable[[Reply], None]
 
 
 class Tickets:
-    """Open tickets of one node. `for_future` may be called from any thread, the rest from the loop's."""
+    """Open tickets of one node. Any thread can call `for_future`; only the loop calls the rest."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._numbers = itertools.count(1)
@@ -28,7 +28,7 @@ class Tickets:
         self._commits = Histogram()
 
     def open(self, txid: TxId, receiver: Receiver) -> int:
-        """Return a new ticket for a transaction, whose reply goes to ``receiver``."""
+        """Return a new ticket for a transaction; its reply goes to ``receiver``."""
         ticket = next(self._numbers)
         self._receivers[ticket] = (txid, receiver, self._clock_s())
         return ticket
@@ -58,7 +58,7 @@ class Tickets:
             self.on_reply(Reply(ticket, txid, UNKNOWN, 0, "OutcomeUnknown", reason))
 
     def metrics(self) -> Numbers:
-        """Numbers for /metrics; a commit takes from when a write was handed in until it is answered as applied."""
+        """Return the numbers for /metrics; a commit lasts from the submission of a write until its answer as applied."""
         return {"open_tickets": len(self), **self._commits.numbers("commit_duration_seconds")}
 
     def __len__(self) -> int:

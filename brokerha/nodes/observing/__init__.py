@@ -1,13 +1,13 @@
-"""What a node tells of itself: status, log lines, numbers; it reads, and changes nothing.
+"""What a node reports about itself: status, log lines, metrics; it reads and changes nothing.
 
-    master_view.py     what a master shows of itself
-    worker_view.py     what one worker shows of itself: its status row, probes and metrics, how long its loads took
+    master_view.py     status rows, log lines, outcomes, probes and metrics of one master
+    worker_view.py     status row, probes, metrics and load times of one worker
     status.py          the status of the whole cluster
-    watching.py        what a master tells unasked, after a while and not after each turn: of its site, of its epochs, of who the masters are
-    staleness.py       since when what a master's site holds is not known to be up to date
-    hearing.py         whether the ways of a node to the others lead anywhere, and when it leaves a broker node
-    cpu_times.py       processor time by what threads are for
-    split_log.py       what going back came to at a master since its start
-    wire_metrics.py    what the connection of a node to its broker tells /metrics
+    watching.py        periodic reports of a master: about its site, its epochs and the masters, at intervals, not after each turn
+    staleness.py       age of the data at a master's site: the time since it was known to be up to date
+    hearing.py         whether the connections of a node reach the others, and when it leaves a broker node
+    cpu_times.py       processor time by the purpose of threads
+    split_log.py       each going back of a master since its start
+    wire_metrics.py    metrics of a node's connection to its broker
     check_lines.py     lines of a probe: one for each check, ``[+]journal ok`` or ``[-]broker waiting: connection refused``
 """

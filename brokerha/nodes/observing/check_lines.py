@@ -9,28 +9,28 @@ if TYPE_CHECKING:
     from brokerha.ports.transport import TransportStatus
 
 NO_WORKER = "this site has none: it orders writes, and serves no reads"
-"""What `/readyz` of a master says that has no worker: there is nothing to wait for."""
+"""Line of `/readyz` of a master without workers: there is nothing to wait for."""
 NO_WORKER_LINE = f"[-]worker {NO_WORKER}"
 
 
 def check_lines(checks: Mapping[str, str]) -> tuple[bool, list[str]]:
-    """Whether all is well, and the lines; of each check what is wrong, empty when nothing is."""
+    """Return whether all is well, and the lines; ``checks`` has the problem of each check, or an empty string."""
     wrong = {name: " ".join(text.split()) for name, text in checks.items()}
     return not any(wrong.values()), [f"[-]{name} {text}" if text else f"[+]{name} ok" for name, text in wrong.items()]
 
 
 def loop_check(is_running: bool) -> str:
-    """What is wrong with the thread that does a node's work."""
+    """Return the problem of the thread that does a node's work, or an empty string."""
     return "" if is_running else "has ended: restart the node"
 
 
 def broker_check(status: TransportStatus) -> str:
-    """What is wrong with the connection to the broker."""
+    """Return the problem of the connection to the broker, or an empty string."""
     return "" if status.state == "connected" else ": ".join(filter(None, (status.state, status.reason)))
 
 
 def lag_check(lag: int, lag_s: float | None, max_lag: int | None, max_lag_s: float | None) -> str:
-    """What is wrong with a copy that is ``lag`` transactions, and ``lag_s`` seconds (None: unknown), behind."""
+    """Return the problem of a copy that lags by ``lag`` transactions and ``lag_s`` seconds (None: unknown), or an empty string."""
     if max_lag is not None and lag > max_lag:
         return f"{lag} transactions behind, more than {max_lag}"
     if max_lag_s is None or (lag_s is not None and lag_s <= max_lag_s):

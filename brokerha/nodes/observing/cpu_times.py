@@ -1,8 +1,8 @@
-"""Processor time of this process by what its threads are for: where the time of a write goes, told by /metrics.
+"""Processor time of this process by the purpose of its threads, for /metrics: it shows which part of a write costs time.
 
     m1 loop, m1 http_3, http 7201, w1 read, …   ->   loop, http, http, read, …        other: the rest of the process, such as threads
                                                                                      of the storage engines and threads that have ended
-With ``embedded://`` all nodes are one process, and every node tells the times of all.
+With ``embedded://`` all nodes are one process, and every node reports the times of all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OTHER = "other"
 
 
 def layer_of(name: str) -> str:
-    """What a thread is for, by its name.
+    """Return the purpose of a thread, by its name.
 
     >>> [layer_of(name) for name in ("m1 loop", "w1 near reads", "m1 http_3", "http 7201", "MainThread")]
     ['loop', 'near reads', 'http', 'http', 'main']
@@ -33,10 +33,10 @@ def layer_of(name: str) -> str:
 
 
 def cpu_times() -> dict[str, float]:
-    """Seconds of a processor by what threads are for; what cannot be told apart is `OTHER`: everything, where there is no /proc."""
+    """Return seconds of processor time by the purpose of threads; `OTHER` has the rest: everything, on a system without /proc."""
     found: defaultdict[str, float] = defaultdict(float)
     for thread in threading.enumerate():
-        # Not by the clock of the thread: asking for that of one that has just ended may end the process.
+        # Not the clock of the thread: asking for that of a thread that has just ended can end the process.
         with contextlib.suppress(OSError, ValueError, IndexError):
             on_cpu_ns = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text(encoding="ascii").split()[0]
             found[layer_of(thread.name)] += int(on_cpu_ns) / 1e9
@@ -45,5 +45,5 @@ def cpu_times() -> dict[str, float]:
 
 
 def cpu_metrics() -> Numbers:
-    """The same for /metrics."""
+    """Return the same numbers for /metrics."""
     return {("cpu_seconds_total", layer): seconds for layer, seconds in cpu_times().items()}

@@ -1,24 +1,24 @@
-"""Whether the ways of a node to the others lead anywhere: a connection that lives is left when nothing comes of what goes over it.
+"""Whether the connections of a node reach the others: a live connection is left when its messages lead nowhere.
 
-In a cluster of RabbitMQ a connection may live at a node whose tables of queues and bindings are not those of the other nodes: what is published
-there is taken, confirmed, and gone (seen with 3.10 after a node had been frozen or killed). Nothing says so but the others, and a connection to
-another node of the broker ends it.
+In a cluster of RabbitMQ a connection can stay alive at a node whose tables of queues and bindings differ from those of the other
+nodes. Such a node takes and confirms messages, and loses them (seen with 3.10 after a node had been frozen or killed). Only the
+silence of the other nodes of the cluster shows this, and a connection to another node of the broker ends it.
 
-    a master hears                        do they hear it, by their rows?   the way that leads nowhere
+    a master hears                        do they hear it, by their rows?   direction that leads nowhere
     some, each of them                    yes                               none
     some, and one of them hears others    not this one                      out
-    nobody, although there are masters    nobody knows                      out and in
+    none, although there are masters      unknown                           out and in
 
     a worker is greeted again             its master does not hear it       out
-    a worker asked, and hears nothing     nobody knows                      out and in
-    a backup waits for a primary          nobody knows                      out and in
+    a worker asked, and hears nothing     unknown                           out and in
+    a backup waits for a primary          unknown                           out and in
 
-What a master does not hear itself of another one, others pass on: two masters that hear each other no more only through a third learn it so.
+Masters pass on rows that another master does not hear itself: so two masters that only a third one connects learn of it.
 
-A way that was left in vain, as the others are really gone, costs little: each time it is waited twice as long. Where the broker has no other node
-nothing is judged.
+When the other nodes are really gone, a change of the broker node does not help, but costs little: the patience doubles each time.
+When the broker has no other node, nothing is judged.
 
-Must never: change anything but the connection, or leave it sooner than a broker that lost a node takes to answer.
+Must never: change anything but the connection, or leave it sooner than a broker that lost a node needs to answer.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from brokerha.sync.core import SyncCore
 
 IN, OUT = "in", "out"
 PATIENCE_MS: Final = 5_000
-"""How long a way leads nowhere before it is given up."""
+"""Time that a direction can lead nowhere before the connection is left."""
 MOST_MS: Final = 60_000
-"""Patience doubles up to this, and begins anew once all was well for so long."""
+"""Upper limit of the doubled patience, and the time without a problem that resets it to `PATIENCE_MS`."""
 LISTEN_MS: Final = 500
-"""How often it is looked."""
+"""Interval between two looks."""
 ASK_MS: Final = 3_000
-"""A worker that has heard nothing of its master for so long asks it something, again and again."""
+"""Time of silence after which a worker asks its master for an answer, repeatedly."""
 GREETED_MS: Final = 20_000
-"""A worker whose last greeting is longer ago is heard: its master greets it every few seconds while it is not."""
+"""Time after a greeting when a worker counts as heard: a master greets a worker that it does not hear every few seconds."""
 
 
 def is_judged(transport: Transport) -> bool:
-    """Whether the ways of a node are judged now: it is connected, and the broker has another node."""
+    """Tell whether the directions of a node are judged now: it is connected, and the broker has another node."""
     return transport.has_other_nodes and transport.status().state == "connected"
 
 
@@ -55,11 +55,11 @@ class _Patience:
         self._given_up_ms = self._well_ms = 0
 
     def lasts_ms(self, mono_ms: int) -> int:
-        """For how long some way has led nowhere."""
+        """Return for how long a direction has led nowhere."""
         return 0 if self._since_ms is None else mono_ms - self._since_ms
 
     def is_over(self, mono_ms: int, *, is_well: bool) -> bool:
-        """Take note of how it is; whether the way is to be left now."""
+        """Note whether all is well; return whether to leave the connection now."""
         if is_well:
             if self._since_ms is not None:
                 self._since_ms, self._well_ms = None, mono_ms
@@ -76,15 +76,15 @@ class _Patience:
 
 
 class MasterHearing:
-    """Of one master; it reads the core. Used by the loop's thread."""
+    """The hearing of one master; it reads the core. Used by the loop's thread."""
 
     def __init__(self) -> None:
         self.reason = ""
-        """Which way leads nowhere, for the status; empty while none does, or while that may pass."""
+        """The direction that leads nowhere, for the status; empty while there is none, or while it can still pass."""
         self._patience = _Patience()
 
     def look(self, sync: SyncCore, now: Instant, *, is_judged: bool) -> tuple[str, ...]:
-        """The directions to be left now: none, `OUT`, or both."""
+        """Return the directions to leave now: none, `OUT`, or both."""
         ways, reason = _lost_ways(sync, now.mono_ms) if is_judged else ((), "")
         is_left = self._patience.is_over(now.mono_ms, is_well=not ways)
         self.reason = reason if self._patience.lasts_ms(now.mono_ms) >= PATIENCE_MS else ""
@@ -92,22 +92,22 @@ class MasterHearing:
 
 
 class WorkerHearing:
-    """Of one worker: its master asks with an empty `Apply` where it stands, once at its start, and again while it does not hear it.
+    """The hearing of one worker; its master greets it with an empty `Apply` at its start, and again while it does not hear it.
 
-    A master that has nothing to say to a worker is asked something, so that its silence means something.
+    The worker asks a quiet master something, so that its silence is a sign.
     """
 
     def __init__(self, mono_ms: int) -> None:
         self.heard_ms = mono_ms
-        """When anything came of the master; the owner sets it."""
+        """When the last message of the master came; the owner sets it."""
         self._asked_ms = mono_ms
         self._of_silence, self._of_greetings = _Patience(), _Patience()
         self._greeted_ms = -GREETED_MS
         self.is_greeted = False
-        """Whether a greeting was the last thing that came: until lines come, which only those get who are heard."""
+        """Whether the last message was a greeting; lines end it, because a master sends them only to a worker that it hears."""
 
     def on_lines(self, mono_ms: int, *, is_greeting: bool) -> tuple[str, ...]:
-        """Something came from the master; the directions to be left now: none, or `OUT`. Of no use for lines unless it `is_greeted`."""
+        """Note a message of the master; return the directions to leave now: none, or `OUT`. Lines count only while `is_greeted`."""
         is_again = is_greeting and mono_ms - self._greeted_ms <= GREETED_MS
         self.is_greeted = is_greeting
         if is_greeting:
@@ -115,27 +115,27 @@ class WorkerHearing:
         return (OUT,) if self._of_greetings.is_over(mono_ms, is_well=not is_again) else ()
 
     def is_to_ask(self, mono_ms: int) -> bool:
-        """Whether the master is to be asked something now, as it has been silent for a while."""
+        """Tell whether to ask the master something now, because it has been silent for a while."""
         if mono_ms - max(self.heard_ms, self._asked_ms) < ASK_MS:
             return False
         self._asked_ms = mono_ms
         return True
 
     def look(self, mono_ms: int) -> tuple[str, ...]:
-        """The directions to be left now, as nothing comes of the master: none, or both."""
+        """Return the directions to leave now because the master is silent: none, or both."""
         is_well = mono_ms - self.heard_ms < 2 * ASK_MS
         return (OUT, IN) if self._of_silence.is_over(mono_ms, is_well=is_well) else ()
 
 
 class BackupHearing:
-    """Of a process that stands by."""
+    """The hearing of a standby."""
 
     def __init__(self) -> None:
         self._patience = _Patience()
         self._next_ms = 0
 
     def look(self, is_waiting: Callable[[], bool], mono_ms: int) -> tuple[str, ...]:
-        """The directions to be left now: none, or both. It asks every half second at most whether this process waits for a primary."""
+        """Return the directions to leave now: none, or both. It calls ``is_waiting`` (for a primary) every half second at most."""
         if mono_ms < self._next_ms:
             return ()
         self._next_ms = mono_ms + LISTEN_MS
@@ -143,7 +143,7 @@ class BackupHearing:
 
 
 def _lost_ways(sync: SyncCore, mono_ms: int) -> tuple[tuple[str, ...], str]:
-    """The directions that lead nowhere, and the reason in words."""
+    """Return the directions that lead nowhere, and the reason in words."""
     peers = sync.peers
     if sync.retired or sync.lost or sync.is_joiner():
         return (), ""
@@ -161,13 +161,13 @@ def _lost_ways(sync: SyncCore, mono_ms: int) -> tuple[tuple[str, ...], str]:
 
 
 def _is_passed_on(sync: SyncCore, node: NodeId, mono_ms: int) -> bool:
-    """Whether others passed on lately what a member says."""
+    """Tell whether other masters recently passed on messages of a member."""
     peer = sync.peers.peers.get(node)
     lately_ms = sync.config.heard_ms + sync.config.idle_round_ms
     return peer is not None and peer.known_ms is not None and mono_ms - peer.known_ms <= lately_ms
 
 
 def _is_deaf(sync: SyncCore, node: NodeId, *, is_alone: bool) -> bool:
-    """Whether a master does not hear this one. Of one that hears nobody the fault is its own, if there is somebody else to be heard."""
+    """Tell whether a master does not hear this one. One that hears none has its own fault, unless it has only this one to hear."""
     row = sync.peers.last_row(node)
     return row is not None and sync.node not in row.heard and (is_alone or bool(row.heard))

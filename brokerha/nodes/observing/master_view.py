@@ -1,4 +1,4 @@
-"""What a master shows of itself: status rows, log lines, outcomes, probes, metrics. It reads, and changes nothing."""
+"""Status rows, log lines, outcomes, probes and metrics of one master. It reads and changes nothing."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from brokerha.sync.core import SyncCore
 
 EVERY_MS: Final = 10_000
 LENGTH: Final = 361
-"""Samples that are kept: an hour, both ends included."""
+"""Number of samples kept: an hour, including both ends."""
 NAMES: Final = ("writes_per_s", "reads_per_s", "lag_entries", "lag_s", "incoming", "open", "in_doubt")
-"""What a sample has after its number and its time, in this order."""
+"""Columns of a sample after its number and its time."""
 PAUSE: Final = 3
-"""A sample that comes so many times too late begins anew: a rate over that time would hide what happened."""
+"""After a gap of so many intervals the rates start again: a rate over the gap would hide what happened."""
 LOG_LIMIT = 10_000
-"""Lines of one answer."""
+"""Most lines of one answer."""
 BACKUP_STATES = {
     "joining": states.JOINING,
     "catch-up": states.CATCHING_UP,
@@ -51,12 +51,12 @@ BACKUP_STATES = {
 
 
 class Sample(NamedTuple):
-    """What is so at one moment."""
+    """The numbers at one moment."""
 
     executed: Lsn
-    """Transactions executed since the beginning of the order."""
+    """Number of transactions executed since the beginning of the order."""
     reads: int
-    """Reads since the start."""
+    """Number of reads since the start."""
     lag_entries: int
     lag_s: float | None
     incoming: int
@@ -65,14 +65,12 @@ class Sample(NamedTuple):
 
 
 class Rates:
-    """The ring; used by one thread.
+    """A ring in memory with one sample each ten seconds of the last hour, for the charts of the status page; used by one thread.
 
-    How busy a master was within the last hour: one sample each ten seconds, in a ring in memory, for the charts of the status page.
+    A sample keeps present values unchanged, and counters as a rate per second since the sample before. A rate that cannot be
+    computed (the first sample, a pause of the loop, a count that went back with the queue) is None, and the chart has a gap there.
 
-    A sample keeps numbers as they are and what was counted as a rate per second since the one before. Where that cannot be told
-    (the first sample, a pause of the loop, a count that went back with the queue) it is None, and the chart has a hole there.
-
-    Must never: grow. An hour is 361 samples of seven numbers; time is an argument.
+    Must never: grow. An hour is 361 samples of seven numbers.
     """
 
     def __init__(self, every_ms: int = EVERY_MS, length: int = LENGTH) -> None:
@@ -83,7 +81,7 @@ class Rates:
         self._last: tuple[Sample, int] | None = None
 
     def is_due(self, mono_ms: int) -> bool:
-        """Whether it is time for a sample."""
+        """Tell whether it is time for a sample."""
         return self._last is None or mono_ms >= self._due_ms
 
     def note(self, sample: Sample, now: Instant) -> None:
@@ -112,7 +110,7 @@ class Rates:
         return round(more * 1000 / passed_ms, 3)
 
     def samples_after(self, number: int, now: Instant) -> dict[str, Any]:
-        """``{"every_s", "now_ms", "last", "names", "samples"}``: samples [number, wall-clock ms, *NAMES] with a higher number."""
+        """Return ``{"every_s", "now_ms", "last", "names", "samples"}``: [number, wall-clock ms, *NAMES] after ``number``."""
         return {
             "every_s": self._every_ms / 1000,
             "now_ms": now.wall_us // 1000,
@@ -123,13 +121,13 @@ class Rates:
 
 
 def backup_row(node: NodeId, master: NodeId, state: str, reason: str) -> dict[str, Any]:
-    """The status row of a process that stands by; its lag is counted in records of the journal."""
+    """Return the status row of a standby; its lag is counted in records of the journal."""
     row: dict[str, Any] = dict.fromkeys(FIELDS)
     return {**row, "id": node, "role": "backup", "master": master, **_described(state, reason, ID=node)}
 
 
 class MasterView:
-    """Questions about one master; `rows` and `outcome` belong to the loop's thread, the rest to any."""
+    """Answers to questions about one master; `rows` and `outcome` belong to the loop's thread, the rest to any."""
 
     def __init__(
         self,
@@ -140,8 +138,8 @@ class MasterView:
         attention: Callable[[], str] = lambda: "",
         restart_for: Callable[[], list[str]] = list,
     ) -> None:
-        """``attention`` tells what a person should look at although all is well; empty for nothing. ``restart_for`` names settings that
-        wait for the next start.
+        """``attention`` returns what a person should look at although all is well, or an empty string. ``restart_for`` returns the
+        settings that wait for the next start.
         """
         self.cluster = cluster
         self._runner = runner
@@ -154,7 +152,7 @@ class MasterView:
         self.splits = SplitLog(runner.core.sync.node)
 
     def rows(self, now: Instant) -> list[dict[str, Any]]:
-        """Status rows of this master and of its workers. A site without workers applies nothing, and lags behind nothing."""
+        """Return the status rows of this master and of its workers. A site without workers applies nothing, so its lag is 0."""
         core = self._runner.core
         has_workers = bool(core.feed.workers)
         applied = core.feed.applied_by(1)
@@ -188,12 +186,12 @@ class MasterView:
         return [own, *(others if self._transport.status().state == "connected" else map(cut_off, others))]
 
     def _stale_s(self, now: Instant) -> float | None:
-        """For how long what this master knows has not been known to be up to date; 0 while it agrees with the others."""
+        """Return the seconds since this master was known to be up to date; 0 while it agrees, None if it never was."""
         stale_ms = self._staleness.of(now.mono_ms).stale_ms
         return None if stale_ms is None else stale_ms / 1000
 
     def _backup_rows(self) -> list[dict[str, Any]]:
-        """Rows of the processes that stand by."""
+        """Return the rows of the standby processes."""
         primary = self._runner.primary
         if primary is None:
             return []
@@ -209,7 +207,7 @@ class MasterView:
         ]
 
     def state(self) -> tuple[str, str]:
-        """State word and reason of the whole node, broker and disk included."""
+        """Return the state word and reason of the whole node, broker and disk included."""
         wire = self._transport.status()
         state, reason = self._runner.state()
         if state in (states.DISK_FULL, states.HALTED, states.LOST_STATE):
@@ -257,7 +255,7 @@ class MasterView:
         }
 
     def _standing(self, worker: WorkerFeed, now: Instant) -> tuple[str, str]:
-        """State word and reason of a worker. One that was switched off may be silent, and one may be late after a start."""
+        """Return the state word and reason of a worker. Silence is normal when it is switched off, or just after a start."""
         core = self._runner.core
         site = core.site
         if not worker.is_switched_on:
@@ -276,20 +274,20 @@ class MasterView:
         return worker.state, worker.reason or own_words
 
     def _lag_s(self, applied: Lsn, lag: int, now: Instant) -> float | None:
-        """Age of the oldest transaction that is not applied yet, in seconds."""
+        """Return the age in seconds of the oldest transaction that is not applied yet."""
         if lag <= 0:
             return 0.0
         oldest = self._runner.journal.ordered(applied + 1, 1)
         return max(0.0, round((now.wall_us - oldest[0][0]) / 1e6, 3)) if oldest else None
 
     def outcome(self, txid: TxId) -> dict[str, Any] | None:
-        """What became of a transaction; None when it is unknown here."""
+        """Return the outcome of a transaction; None when it is unknown here."""
         return self._runner.core.transacting.outcome(txid, self._runner.clock.now())
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn, told: Mapping[Lsn, ResultRow]) -> list[dict[str, Any]]:
-        """Lines of the synchronised queue: the contract of ``log show -o json`` (see ports.Front).
+        """Return lines of the synchronised queue: the contract of ``log show -o json`` (see ports.Front).
 
-        ``told`` has the results that the journal may not have yet, taken from the core before it is read here.
+        ``told`` has the results that can still be missing in the journal, taken from the core before the lines are read here.
         """
         journal, safe = self._runner.journal, self._runner.safe_lsn
         held = journal.first_lsn()
@@ -329,11 +327,11 @@ class MasterView:
         return lines
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
-        """The same range as lines that a store can apply, as far as there are results that may be shown; bounded (see ports.Front)."""
+        """Return the same range as lines that a store can apply, as far as results can be shown; bounded (see ports.Front)."""
         return logged_lines(self._runner.journal, first_lsn, min(last_lsn, self._runner.safe_lsn))
 
     def entries(self, first_lsn: Lsn, last_lsn: Lsn) -> dict[str, Any]:
-        """What of the log can be read, and entries of a range (see ports.Front): nothing that backups may not hold yet."""
+        """Return the readable range of the log, and entries of a range (see ports.Front): only entries that enough backups hold."""
         journal = self._runner.journal
         core = self._runner.core
         last = min(core.site.executed, self._runner.safe_lsn)
@@ -351,7 +349,7 @@ class MasterView:
         }
 
     def ready(self, is_running: bool, max_lag_entries: int | None, max_lag_s: float | None, now: Instant) -> tuple[bool, list[str]]:
-        """Whether reads can be served through this master, with a line for each check."""
+        """Return whether reads can be served through this master, with a line for each check."""
         core = self._runner.core
         applied = core.feed.applied_by(1)
         lag = core.sync.lsn - applied if core.feed.workers else 0
@@ -377,7 +375,7 @@ class MasterView:
         return "none is in sync: reads wait for one" if feed.workers else NO_WORKER
 
     def metrics(self, now: Instant) -> Numbers:
-        """Numbers for /metrics."""
+        """Return the numbers for /metrics."""
         core = self._runner.core
         numbers: Numbers = {
             "synchronised_lsn": core.sync.lsn,
@@ -406,7 +404,7 @@ class MasterView:
         return numbers
 
     def _lag_metrics(self, now: Instant) -> Numbers:
-        """How far this master and its workers have applied the order, and how much of it the other masters lack."""
+        """Return how far this master and its workers have applied the order, and how much of it the other masters lack."""
         core, numbers = self._runner.core, Numbers()
         lsn, peers = core.sync.lsn, core.sync.peers
         applied = {worker.node: worker.applied for worker in core.feed.workers.values()}
@@ -415,7 +413,7 @@ class MasterView:
             lag_s = self._lag_s(at, lag, now)
             numbers["last_applied_entry", node] = at
             numbers["lag_entries", node] = lag
-            # What it needs next is not held any more: how old that is nobody knows.
+            # The next entry is no longer held, so its age is unknown.
             numbers["lag_seconds", node] = nan if lag_s is None else lag_s
         for node in (*peers.peers, *peers.outside):
             numbers["backlog_entries", node] = max(0, lsn - peers.lsn_of(node))
@@ -424,7 +422,7 @@ class MasterView:
         return numbers
 
     def note_rates(self, reads: int, now: Instant) -> None:
-        """Keep a sample for the charts of the status page, when it is time for one; ``reads`` were asked so far. The loop's, each turn."""
+        """Keep a sample for the status page when one is due; ``reads`` is their number so far. Called by the loop each turn."""
         if not self._rates.is_due(now.mono_ms):
             return
         core = self._runner.core
@@ -445,7 +443,7 @@ class MasterView:
         )
 
     def rates(self, after: int) -> dict[str, Any]:
-        """The samples after number ``after``, as the status page draws them; from any thread."""
+        """Return the samples after number ``after`` for the status page; from any thread."""
         return {"master": self._runner.core.sync.node, **self._rates.samples_after(after, self._runner.clock.now())}
 
     def _epoch_metrics(self) -> Numbers:
@@ -485,7 +483,7 @@ class MasterView:
             numbers["worker_applied_lsn", node] = worker.applied
             numbers["worker_alive", node] = is_alive
             numbers["worker_in_sync", node] = worker.is_on and is_alive
-            # From the start, like every counter; the part that counts them puts the number in its place.
+            # Each counter must be there from the start; the part that counts replaces the zero.
             numbers["worker_loads_total", node] = numbers["worker_out_of_sync_total", node] = 0
             numbers["worker_probe", node] = node == core.feed.probe
             loading = worker.progress
@@ -495,7 +493,7 @@ class MasterView:
 
 
 def _epoch_fields(sync: SyncCore) -> dict[str, Any]:
-    """What a status row says of the epoch of a master: the one that this master is in, not the latest that there is."""
+    """Return the fields of a status row about the epoch that this master is in, which is not always the latest one."""
     epoch = sync.epoch
     return {
         "epoch": epoch.number,
@@ -507,7 +505,7 @@ def _epoch_fields(sync: SyncCore) -> dict[str, Any]:
 
 
 def _described(state: str, reason: str, remedy: str = "", **names: str) -> dict[str, str]:
-    """State, reason and action, with the name of the node in the commands that the action tells to type."""
+    """Return state, reason and action, with the name of the node in the commands of the action."""
     row = states.describe(state, reason, remedy if state == states.WAITING_FOR_BROKER else "")
     for placeholder, name in names.items():
         row["action"] = row["action"].replace(f" {placeholder}", f" {name}")
@@ -515,7 +513,7 @@ def _described(state: str, reason: str, remedy: str = "", **names: str) -> dict[
 
 
 def _operations_of(body: bytes | None) -> tuple[list[Checked], str, str]:
-    """The operations of a body, who wrote it, and in one word what it does; none of one that is not held any more."""
+    """Return the operations of a body, its author, and its kind in one word; nothing for a body that is no longer held."""
     branch = branch_of(body) if body is not None else None
     packed = body if branch is None else branch.body
     operations = unpack_operations(packed) if packed else []

@@ -1,9 +1,9 @@
-"""What going back came to at a master since its start: one log line each, numbers for /metrics, and what its status row says.
+"""Each going back of a master since its start: a log line, numbers for /metrics, and fields of its status row.
 
     goes back        split, LSN, how many were given up, number of the epoch given up, lineage, whether the content stays
 
-`note` is called after turns and looks into the split book only when a lineage has begun. What was in the book at the first call was
-told by the process before.
+`note` is called after turns and reads the split book only when a lineage has begun. The entries before the first call were logged
+by the process before.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 
 class SplitLog:
-    """Compares, tells and counts; used by one thread."""
+    """Compares, logs and counts; used by one thread."""
 
     def __init__(self, master: NodeId) -> None:
         self._master = master
@@ -32,7 +32,7 @@ class SplitLog:
         self._last: Split | None = None
 
     def note(self, core: MasterCore) -> None:
-        """Tell what has changed since the last call."""
+        """Log the changes since the last call."""
         lineage = core.sync.lineage
         if self._lineage is None:
             self._lineage = lineage
@@ -58,11 +58,11 @@ class SplitLog:
         )
 
     def metrics(self) -> Numbers:
-        """Numbers since the start."""
+        """Return the numbers since the start."""
         return {"splits_total": self._count, "transactions_given_up_total": self._given_up}
 
     def fields(self, core: MasterCore) -> dict[str, Any]:
-        """What the status row of the master says of splits."""
+        """Return the fields of the master's status row about splits."""
         return {
             "split_recovery": core.sync.mode,
             "split_recovery_from": source_of(core.sync),
@@ -73,5 +73,5 @@ class SplitLog:
 
 
 def told(split: Split) -> str:
-    """One going back in words."""
+    """Describe one going back in words."""
     return f"went back to LSN {split.lsn:,}, {split.total:,} given up, epoch {split.epoch}"

@@ -1,10 +1,10 @@
-"""Since when what a master's site holds is not known to be up to date: what a read, and the status, say beside the LSN.
+"""Age of the data at a master's site: the time since it was known to be up to date. Reads and the status report it beside the LSN.
 
-While the master agrees with the others its site is up to date, but for what is under way. Once it is apart (master/state_words.py), the others
-may go on without it; then the age counts from the moment at which all members had been heard of last. Of a master that has not agreed
-since it was started only the timestamp of its last transaction is known: everything before that is there.
+While the master agrees with the others, its site is up to date, except for transactions under way. Once it is apart
+(master/state_words.py), the others can go on without it; then the age counts from the last moment at which it had news of all
+members. If a master has not agreed since its start, the age counts from its last transaction: it has everything before that.
 
-`note` is called after turns, and before somebody is told, by the loop's thread; `of` from any thread. It reads the core and changes nothing.
+`note` is called by the loop's thread, after turns and before an age is reported; `of` from any thread. It changes nothing.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from brokerha.ports.front import ReadOutcome
 
 
 class Age(NamedTuple):
-    """How old what a site shows may be."""
+    """Possible age of the data at a site."""
 
     apart: str
     """State word of the master; empty while it agrees with the others."""
     stale_ms: int | None
-    """For how long it has not been known to be up to date; 0 while it agrees, None when it never was."""
+    """Time since it was known to be up to date, in ms; 0 while it agrees, None when it never was."""
 
 
 UP_TO_DATE = Age("", 0)
 
 
 class Staleness:
-    """When a master was known to be up to date last."""
+    """The time when a master was last known to be up to date."""
 
     def __init__(self) -> None:
         self.found: State | None = None
@@ -43,16 +43,16 @@ class Staleness:
         self._has_agreed = False
 
     def note(self, core: MasterCore, now: Instant) -> None:
-        """Look at the core as it is after a turn."""
+        """Look at the core after a turn."""
         self.found = apart_state(core.sync, now.mono_ms)
         if self.found is None:
             self._since_ms, self._has_agreed = news_ms(core.sync, now.mono_ms), True
         elif not self._has_agreed and (timestamp := core.sync.last()[0]):
-            # Timestamps of others may be ahead of the clock here.
+            # Timestamps of other masters can be ahead of the clock here.
             self._since_ms = now.mono_ms - max(0, now.wall_us - timestamp) // 1000
 
     def of(self, mono_ms: int) -> Age:
-        """What is known now."""
+        """Return the age at this moment."""
         found, since_ms = self.found, self._since_ms
         if found is None:
             return UP_TO_DATE
@@ -60,7 +60,7 @@ class Staleness:
 
 
 def with_age(future: Future[ReadOutcome], age: Age) -> Future[ReadOutcome]:
-    """What is to be completed in place of ``future``, so that its result says how old it may be."""
+    """Return a future to complete in place of ``future``, so that its result has the age."""
     if not age.apart:
         return future
     inner: Future[ReadOutcome] = Future()
@@ -68,7 +68,7 @@ def with_age(future: Future[ReadOutcome], age: Age) -> Future[ReadOutcome]:
     def pass_on(done: Future[ReadOutcome]) -> None:
         if error := done.exception():
             if isinstance(error, (NotFound, UnknownRepository)):
-                # That there is nothing is an answer as well, and as old.
+                # "Not found" is an answer as well, and as old.
                 error.apart, error.stale_ms = age
             complete(future, error)
         else:

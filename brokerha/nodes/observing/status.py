@@ -2,9 +2,9 @@
 
     {"cluster", "epoch", "members", "excluded", "masters", "state", "nodes": [one row for each node, with FIELDS]}
 
-Each master knows itself and its workers. The master that is asked asks all others and waits a moment; a master that does
-not answer is shown as unreachable, never left out. Where nobody knows which process acts for a master, all of them are
-asked: the one that acts tells everything, and only when none does the others count, each with the row of its own.
+Each master knows itself and its workers. The asked master asks all others and waits a moment. A master without an answer is shown
+as unreachable, never left out. When the acting process of a master is unknown, all its processes are asked. The answer of the
+acting process counts; without one, each standby counts with its own row.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FIELDS = (
     "epoch", "proposer", "members", "excluded", "masters",
     "split_recovery", "split_recovery_from", "splits", "given_up", "last_split", "restart_for",
 )  # fmt: skip
-"""Fields of one row; none is ever taken away within a major version."""
+"""Fields of one row; none is removed within a major version."""
 
 
 ROLES = ("master", "backup", "worker")
@@ -41,7 +41,7 @@ _START_BROKER = "start the broker first"
 
 
 class StatusGathering:
-    """Asks the other masters for their rows; callable from any thread."""
+    """Asks the other masters for their rows; any thread can call it."""
 
     def __init__(self, node: NodeId, masters: Iterable[NodeId]) -> None:
         self._node = node
@@ -50,20 +50,20 @@ class StatusGathering:
         self._changed = threading.Condition()
         self._reports: dict[str, dict[NodeId, tuple[dict[str, Any], ...]]] = {}
         self._standby: dict[str, dict[tuple[NodeId, str], dict[str, Any]]] = {}
-        """Rows of processes that stand by, by master and process."""
+        """Rows of standby processes, by master and process."""
 
     def look_for(self, others: tuple[NodeId, ...]) -> None:
-        """These are the other masters from now on."""
+        """Set the other masters."""
         self._others = others
 
     def others(self) -> tuple[NodeId, ...]:
-        """The other masters."""
+        """Return the other masters."""
         return self._others
 
     def gather(
         self, loop: NodeLoop, transport: Transport, timeout_ms: int, masters: tuple[NodeId, ...] | None = None
     ) -> list[dict[str, Any]]:
-        """Rows of all other masters, or of these, and of their workers; one saying *unreachable* for a master that is silent."""
+        """Return the rows of the given masters (all others by default) and of their workers; a silent master is *unreachable*."""
         request = f"{self._node}.{next(self._numbers)}"
         with self._changed:
             self._reports[request], self._standby[request] = {}, {}
@@ -88,7 +88,7 @@ class StatusGathering:
         return rows
 
     def gather_all(self, loop: NodeLoop, transport: Transport, timeout_ms: int) -> list[dict[str, Any]]:
-        """The same for a node that is no master: whom to ask it learns from the answers, as masters come and go. In this time, both rounds."""
+        """Gather for a node that is no master: it learns the masters from the answers. The time limit is for both rounds."""
         asked, deadline_s = self._others, time.monotonic() + timeout_ms / 1000
         rows = self.gather(loop, transport, timeout_ms)
         latest = latest_of(rows)
@@ -101,19 +101,19 @@ class StatusGathering:
         return [row for row in rows if row["master"] in self._others]
 
     def on_report(self, sender: NodeId, report: StatusReport) -> None:
-        """Take in an answer; those that nobody waits for any more are dropped."""
+        """Take an answer; drop it when its request is over."""
         with self._changed:
             if report.request not in self._reports:
                 return
             if _view_of(report.nodes) < 0:
-                # These speak as themselves, and one of them may have the id of the master.
+                # A standby speaks as itself, possibly under the id of its master.
                 for row in report.nodes:
                     if row["master"] in self._others:
                         self._standby[report.request][str(row["master"]), str(row["id"])] = dict(row)
                 return
             if sender not in self._others:
                 return
-            # A former primary that has not heard of the newer one answers too.
+            # A former primary that does not know its successor answers too.
             reports = self._reports[report.request]
             if _view_of(report.nodes) > _view_of(reports.get(sender, ())):
                 reports[sender] = report.nodes
@@ -121,17 +121,17 @@ class StatusGathering:
 
 
 def _view_of(nodes: Iterable[dict[str, Any]]) -> int:
-    """View of the master that tells; -1 when it only stands by."""
+    """Return the view of the reporting master; -1 for a standby."""
     return max((row.get("view") or 0 for row in nodes if row.get("role") == "master"), default=-1)
 
 
 def silent(master: NodeId) -> dict[str, Any]:
-    """The row of a master that does not answer."""
+    """Return the row of a master that does not answer."""
     return _row_of(master, states.describe(states.UNREACHABLE, "did not answer"))
 
 
 def heard_of(master: NodeId, problem: Problem | None = None) -> dict[str, Any]:
-    """The row of a master that does not answer here, although it was heard meanwhile, or heard of; ``problem`` with what came of it."""
+    """Return the row of a master that does not answer here, although it was heard; ``problem`` if its messages are set aside."""
     reason, action = "is heard, but did not answer", "ask again; if it stays so, look at what links the brokers: brokerha doctor"
     if problem:
         reason, action = f"did not answer; its messages are set aside: {problem.reason}", problem.remedy
@@ -139,20 +139,20 @@ def heard_of(master: NodeId, problem: Problem | None = None) -> dict[str, Any]:
 
 
 def not_asked(master: NodeId) -> dict[str, Any]:
-    """The row of a master that may well run: it was asked over a broker that is away."""
+    """Return the row of a master that is possibly running: it was asked over a broker that is away."""
     reason = f"cannot be asked: {_NO_BROKER}"
     return _row_of(master, {**states.describe(states.UNREACHABLE, reason), "action": _START_BROKER})
 
 
 def cut_off(row: dict[str, Any]) -> dict[str, Any]:
-    """The row of a worker or a backup as its master tells it while the broker is away: one that is silent then may well run."""
+    """Return the row of a worker or backup while the broker is away: a silent one is possibly running."""
     if row["state"] not in {states.UNKNOWN, states.JOINING}:
         return row
     return {**row, "reason": f"nothing can be said of it: {_NO_BROKER}", "action": _START_BROKER}
 
 
 def without_primary(master: NodeId) -> dict[str, Any]:
-    """The row of a master of which only processes that stand by answer."""
+    """Return the row of a master of which only standby processes answer."""
     return _row_of(master, states.describe(states.WAITING_FOR_PRIMARY, "no process of it is primary"))
 
 
@@ -162,17 +162,17 @@ def _row_of(master: NodeId, described: dict[str, str]) -> dict[str, Any]:
 
 
 def summary(cluster: str, epoch: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The whole answer; rows are unique by id and role and sorted: a master, its backups, its workers.
+    """Return the whole answer; rows are unique by id and role and sorted: a master, its backups, its workers.
 
-    Of the masters that answer, the one in the latest epoch says which epoch there is, who is in it and who is excluded; ``epoch`` is
-    told when none answers, and nobody is named then.
+    The answering master in the latest epoch gives the epoch, its members and the excluded masters. When none answers, ``epoch`` is
+    used, and the other fields are empty.
 
-    Where two tell of a node, the later one counts, which is the node's own; what it does not know is taken from the other.
+    When two rows are about one node, the later one wins, which is the node's own; its missing fields come from the other row.
     """
     unique: dict[Any, dict[str, Any]] = {}
     for row in rows:
         known = {name: value for name, value in row.items() if value is not None}
-        # The process with a master's own id may stand by while a backup is primary.
+        # The process with a master's own id can be a standby while a backup is primary.
         name = (row["id"], row["role"])
         unique[name] = {**row, **unique.get(name, {}), **known}
     nodes = sorted(unique.values(), key=lambda row: (str(row["master"]), ROLES.index(row["role"]), str(row["id"])))
@@ -187,6 +187,6 @@ def summary(cluster: str, epoch: int, rows: list[dict[str, Any]]) -> dict[str, A
 
 
 def latest_of(rows: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
-    """The row of a master in the latest epoch; None when none answers."""
+    """Return the row of a master in the latest epoch; None when none answers."""
     told = (row for row in rows if row.get("epoch"))
     return max(told, key=lambda row: (row["epoch"], row["proposer"] or ""), default=None)

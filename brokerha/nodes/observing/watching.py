@@ -1,9 +1,9 @@
-"""What a master tells of itself unasked: to its log, the status page, the address book, and to the broker whether it takes writes that any master may take.
+"""Periodic reports of a master: to its log, the status page and the address book; and whether the broker gives it shared writes.
 
     turn, turn, turn ── note ──> look, at most every `LOOK_MS` ──> SiteLog, EpochLog, SplitLog, KnownMasters, Rates, Staleness
 
-Nobody waits for any of it, so it is looked at after a while and not after each turn; a look that is owed wakes the loop (`due_ms`).
-It reads the core and changes nothing.
+No caller waits for these reports, so they run at intervals and not after each turn; a look that is due wakes the loop (`due_ms`).
+They read the core and change nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MINUTE_MS = 60_000
 
 
 class Watching:
-    """Used by the loop's thread."""
+    """Runs the reports; used by the loop's thread."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Watching:
         shares_broker: bool,
         leaves_writes: bool,
     ) -> None:
-        """``masters`` are those of the cluster file; ``on_others`` is told all others whenever they change. The rest as for `MasterNode`."""
+        """``masters``: those of the cluster file. ``on_others`` gets all others after each change. Rest: see `MasterNode`."""
         self._transport = transport
         self._view = view
         self._staleness = staleness
@@ -64,12 +64,12 @@ class Watching:
         self._is_owed = False
 
     def is_due(self, now: Instant) -> bool:
-        """A turn is over: whether to `note` it now; if not, that is owed."""
+        """Tell whether to `note` now, after a turn; if not, a look is owed."""
         self._is_owed = now.mono_ms < self._look_at_ms
         return not self._is_owed
 
     def note(self, runner: MasterRunner, reads: int, now: Instant) -> None:
-        """Look; ``reads`` were asked so far."""
+        """Take a look; ``reads`` is their number so far."""
         self._look_at_ms = now.mono_ms + LOOK_MS
         core = runner.core
         if now.mono_ms >= self._hear_at_ms:
@@ -82,33 +82,33 @@ class Watching:
         self._view.note_rates(reads, now)
 
     def _listen(self, core: MasterCore, now: Instant) -> None:
-        """Leave a node of the broker over which this master is not heard, or hears nobody."""
+        """Leave a node of the broker over which this master is not heard, or hears no other master."""
         self._hear_at_ms = now.mono_ms + LISTEN_MS
         if directions := self.hearing.look(core.sync, now, is_judged=is_judged(self._transport)):
             log.warning("not heard", node=core.sync.node, reason=self.hearing.reason, directions=" ".join(directions))
             self._transport.leave_broker_node(directions)
 
     def due_ms(self) -> int | None:
-        """When to look though nothing happens; None when nothing has happened since the last look."""
+        """Return when to look without an event; None when nothing has happened since the last look."""
         return self._look_at_ms if self._is_owed else None
 
     def _serve_shared(self, runner: MasterRunner, now: Instant) -> None:
-        """Writes that any master may take are left to the others while none are taken here, or while others may go on without this one."""
+        """Leave shared writes to other masters while this one takes none, or while the others could go on without it."""
         core = runner.core
         self._staleness.note(core, now)
         is_left = (self.shares_broker or self._known_masters.are_more) and is_alone(self._staleness.found)
         is_left = is_left or (self.leaves_writes and not core.feed.workers)
-        # Who is no master of the cluster has nothing to say to apps: what waits for it waits, or is read by others.
+        # A node that is no master of the cluster must not answer apps: their messages wait, or other masters read them.
         self._transport.serve_clients(not belonging.is_outside(core.sync))
         self._transport.serve_shared(not runner.failure and not core.refusal(now) and not is_left)
 
     def metrics(self, mono_ms: int) -> Numbers:
-        """Numbers for /metrics."""
+        """Return the numbers for /metrics."""
         return {**self._site_log.counts, **self._epoch_log.metrics(mono_ms)}
 
 
 class FailureLog:
-    """A line in the log of a node for what its journal fails with: at once, and again each minute while it lasts."""
+    """A line in the log of a node for a failure of its journal: at once, and again each minute while it lasts."""
 
     def __init__(self, node: NodeId, clock: Clock) -> None:
         self._node = node
@@ -117,7 +117,7 @@ class FailureLog:
         self._told_ms = 0
 
     def tell(self, failure: str) -> None:
-        """The journal failed."""
+        """Log a failure of the journal."""
         now_ms = self._clock.now().mono_ms
         if failure != self._told or now_ms - self._told_ms >= MINUTE_MS:
             self._told, self._told_ms = failure, now_ms
@@ -125,27 +125,27 @@ class FailureLog:
 
 
 class KnownMasters:
-    """Who the masters are at run time, for the parts of a node that the core knows nothing of: compares, and hands on.
+    """The masters at run time, for the parts of a node that the core does not know: compares, and passes changes on.
 
         core.sync.epoch.configuration  ──┐
         nodes that are to be added       ├── note, after turns ───> AddressBook, StatusGathering
-        journals, and those retired    ──┘                           a line in the log where the cluster file says otherwise
+        journals, and those retired    ──┘                           a line in the log when the cluster file differs
 
-    The cluster file counts when a cluster begins, and no more once all masters know each other. A file that still names a master that was
-    taken out, or does not name one that was added, does no harm: that is said once, when the master starts.
+    The cluster file counts when a cluster begins, and no more once all masters know each other. A file that still names a removed
+    master, or lacks an added one, does no harm: the master logs that once at its start.
     """
 
     def __init__(self, file: Iterable[NodeId], transport: Transport, on_others: Callable[[tuple[NodeId, ...]], None]) -> None:
-        """``file`` names the masters of the cluster file; ``on_others`` is told all other masters whenever they change."""
+        """``file``: the masters of the cluster file. ``on_others``: gets all other masters after each change."""
         self._file = tuple(sorted(file))
         self._book = transport if isinstance(transport, AddressedTransport) else None
         self._on_others = on_others
         self._seen: object = None
         self.are_more = False
-        """Whether there are masters that the cluster file does not name: they may share its broker."""
+        """Whether there are masters that the cluster file does not name; they possibly share its broker."""
 
     def note(self, core: MasterCore) -> None:
-        """Look who there is now."""
+        """Compare the masters with the last look."""
         sync = core.sync
         peers = sync.peers
         seen = (sync.epoch.id, tuple(peers.guests), tuple(peers.journals.items()))
@@ -175,15 +175,15 @@ _WARNED = frozenset({Standing.OUT_OF_SYNC, Standing.UNKNOWN})
 
 
 class SiteLog:
-    """What happens at a site, as lines in the log of its master, and how often it happened.
+    """Events at a site, as lines in the log of its master, and their counts.
 
         worker changes   w2: on -> out-of-sync, with the reason         read-only begins, ends
         probe lost       w1 does not execute any more, w2 does          another site differs, agrees again
         needs attention  no copy is known to be good                    worker removed
-        log not kept     w3 needs more of it than may be held           log kept again
+        log not kept     w3 needs more of it than the limit allows      log kept again
 
-    `note` is called after turns and compares what is with what it saw last: a few comparisons while nothing changes. It reads
-    the core and changes nothing; a core that was built again from the journal is simply the next thing that it looks at.
+    `note` is called after turns and compares the core with its last look: a few comparisons while nothing changes. It reads the
+    core and changes nothing; it needs no care when a core was built again from the journal.
     """
 
     def __init__(self, master: NodeId) -> None:
@@ -200,7 +200,7 @@ class SiteLog:
             self.counts[name] = 0
 
     def note(self, core: MasterCore, mono_ms: int) -> None:
-        """Tell what has changed since the last call."""
+        """Log the changes since the last call."""
         workers = core.site.workers
         for worker in workers.values():
             if self._standings.get(worker.node) is not worker.standing:
@@ -243,7 +243,7 @@ class SiteLog:
             log.info("worker removed", node=self._master, worker=node)
 
     def _on_probe(self, core: MasterCore, mono_ms: int) -> None:
-        """A turn that ended is nothing to tell; a probe that is gone is."""
+        """Log the loss of a probe, but not the end of its turn."""
         before, self._probe = self._probe, core.feed.probe
         if self._probe is not None:
             self.counts["probe_turns_total"] += 1
@@ -283,7 +283,7 @@ class SiteLog:
         self._differing = frozenset(found)
 
     def _on_dropped(self, core: MasterCore) -> None:
-        """Who is behind by more of the log than may be held for anybody cannot catch up by it any more."""
+        """Log each reader of the log that lags by more than the hard limit: it cannot catch up from the log any more."""
         before, self._dropped = self._dropped, core.dropped_pins
         for name in sorted(set(self._dropped) - set(before)):
             self.counts["pins_dropped_total"] += 1
@@ -307,7 +307,7 @@ class SiteLog:
 
 
 def _whom(name: str) -> dict[str, str]:
-    """For whom the log is held: a worker, a master, or the owner of a pin."""
+    """Return the owner of a held part of the log: a worker, a master, or a pin."""
     if name == SPLIT:
         return {"pin": SPLIT}
     if name.startswith(PEER):
@@ -324,23 +324,23 @@ _TOLD = {
     states.RETIRED: "is taken out",
     states.LOST_STATE: "has lost its state",
 }
-"""Words that have a line of their own."""
+"""State words that have their own log line."""
 
 
 class EpochLog:
-    """What happens to the epochs of a master, as lines in its log, and numbers of it for /metrics.
+    """Events of the epochs of a master, as lines in its log, and numbers for /metrics.
 
-        epoch begins         number, proposer, members, who was left out, who came back, LSN, entries that were recovered
-        masters change       who was added and who was taken out, with that epoch; all masters from then on
+        epoch begins         number, proposer, members, masters left out, masters that came back, LSN, entries recovered
+        masters change       masters added and taken out, with that epoch; all masters from then on
         epoch change begins  it has promised the next one, and is frozen until one begins
-        is gone              the broker says that the inbox of a master that is silent is gone
+        is gone              the broker says that the inbox of a silent master is gone
         is excluded          the others are in a later epoch          hears no majority    writes wait
-        waits to be added    it is none of their masters yet           is taken out          it is none any more
-        is left behind       it needs what no other master holds      has lost its state   its journal is not the one that it had
-        agrees again         none of these any more
+        waits to be added    it is not yet one of their masters        is taken out          it no longer is one
+        is left behind       it needs entries that no other holds      has lost its state    its journal is another one
+        agrees again         none of these any longer
 
-    `note` is called after turns and compares what is with what it saw last. What is over within a moment, as after a start, is not told.
-    It reads the core and changes nothing; a core that was built again from the journal is simply the next thing that it looks at.
+    `note` is called after turns and compares the core with its last look. States that pass at once, as after a start, are not
+    logged. It reads the core and changes nothing; it needs no care when a core was built again from the journal.
     """
 
     def __init__(self, master: NodeId) -> None:
@@ -348,17 +348,17 @@ class EpochLog:
         self._epoch: Epoch | None = None
         self._changes = 0
         self._promised: EpochId | None = None
-        """What the master is frozen for; None while it follows its epoch."""
+        """Epoch that the master is frozen for; None while it follows its epoch."""
         self._frozen_from_ms = 0
         self._frozen_ms = 0
-        """Of the times that are over."""
+        """Sum of the past times."""
         self._word = ""
         self._word_from_ms = 0
         self._told = ""
         self._gone: frozenset[NodeId] = frozenset()
 
     def note(self, core: MasterCore, mono_ms: int) -> None:
-        """Tell what has changed since the last call."""
+        """Log the changes since the last call."""
         sync = core.sync
         if self._epoch is None or sync.epoch.id != self._epoch.id:
             self._on_epoch(sync.epoch, sync.epochs.suspicion.stopped)
@@ -378,7 +378,7 @@ class EpochLog:
             self._on_word(word if word in _TOLD else "", reason)
 
     def metrics(self, mono_ms: int) -> Numbers:
-        """Numbers since the start."""
+        """Return the numbers since the start."""
         now_ms = mono_ms - self._frozen_from_ms if self._promised is not None else 0
         return {"epoch_changes_total": self._changes, "frozen_seconds_total": (self._frozen_ms + now_ms) / 1000}
 

@@ -1,4 +1,4 @@
-"""What the connection of a node to its broker tells /metrics: the same numbers for masters, workers and processes that stand by.
+"""Metrics of a node's connection to its broker, the same for masters, workers and standby processes.
 
 >>> numbers = wire_metrics(TransportStatus("connected", "", 3, {"sent": 7, "undecodable": 2}))
 >>> numbers["outbox_messages"], numbers["transport_total", "sent"], numbers["rejected_messages_total", "undecodable"]
@@ -13,8 +13,9 @@ from brokerha.transports.rabbitmq.rejecting import OF_NODES
 
 
 def wire_metrics(status: TransportStatus) -> Numbers:
-    """Numbers by name. Messages between nodes that were set aside have the metric of those of apps, each reason from the start:
-    what is first seen as 1 has not increased, for Prometheus.
+    """Return numbers by name. Messages between nodes that were set aside have the same metric as those of apps.
+
+    Each reason is there from the start: for Prometheus, a counter that first appears as 1 has not increased.
     """
     counters = status.counters
     return {

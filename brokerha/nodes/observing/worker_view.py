@@ -1,4 +1,4 @@
-"""What one worker shows of itself: its status row, probes and metrics, how long its loads took. Beside master_view.py, which is that of a master."""
+"""Status row, probes, metrics and load times of one worker; master_view.py is the same for a master."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from brokerha.nodes.worker.scrubbing import Scrubbing
 from brokerha.ports.transport import Transport
 
 MASTER_ANSWERS_MS = 1000
-"""How long a probe waits for the master to say how old this copy is."""
+"""Longest time that a probe waits for the master to report the age of this copy."""
 
 
 class LoadTimes(NamedTuple):
@@ -33,7 +33,7 @@ class LoadTimes(NamedTuple):
 
 
 class LoadWatch:
-    """How long each part of a load took: looked at once in each turn of a worker's loop, told when the load is open.
+    """The time of each phase of a load: noted once in each turn of a worker's loop, reported when the load is open.
 
         asking ── the source makes its snapshot ──> making room ──> fetching ── chunks ──> opening ──> told
 
@@ -48,7 +48,7 @@ class LoadWatch:
 
     def __init__(self) -> None:
         self.count = 0
-        """Loads that were opened since the start."""
+        """Number of loads opened since the start."""
         self.last: LoadTimes | None = None
         self._loading: Loading | None = None
         self._phase = Phase.FAILED
@@ -56,7 +56,7 @@ class LoadWatch:
         self._seconds: dict[str, float] = {}
 
     def note(self, loading: Loading | None, mono_ms: int) -> bool:
-        """Look at the load that is under way, None for none; returns whether one was opened since the last look."""
+        """Note the load under way, or None; return whether one was opened since the last call."""
         is_opened = False
         if loading is not self._loading:
             is_opened = self._finish(mono_ms)
@@ -74,7 +74,7 @@ class LoadWatch:
         self._since_ms = mono_ms
 
     def _finish(self, mono_ms: int) -> bool:
-        """The core let go of a load: it is open when everything of it was there."""
+        """Finish a load that the core has released; return whether it was opened, which means complete."""
         loading = self._loading
         if loading is None or loading.phase is not Phase.OPENING:
             return False
@@ -84,7 +84,7 @@ class LoadWatch:
         return True
 
     def metrics(self) -> Numbers:
-        """Numbers for /metrics."""
+        """Return the numbers for /metrics."""
         numbers: Numbers = {"loads_total": self.count}
         if self.last is not None:
             numbers["load_last_bytes"] = self.last.total_bytes
@@ -94,7 +94,7 @@ class LoadWatch:
 
 @dataclass(slots=True)
 class WorkerView:
-    """Questions about one worker. `status`, and `ready` with an age, ask masters and wait: never from the loop's thread."""
+    """Answers about one worker. `status`, and `ready` with an age, ask masters and wait: never call them in the loop's thread."""
 
     cluster: str
     runner: WorkerRunner
@@ -106,15 +106,15 @@ class WorkerView:
     load_watch: LoadWatch
     scrubbing: Scrubbing | None
     restart_for: Callable[[], list[str]]
-    """Names settings that wait for the next start."""
+    """Returns the settings that wait for the next start."""
 
     @property
     def must_restart(self) -> str:
-        """Why this process has to be started again; empty while all is well."""
+        """Why this process must be restarted; empty while all is well."""
         return self.guard.must_restart or self.reads.must_restart
 
     def row(self) -> dict[str, Any]:
-        """The status row of this worker, as far as it knows itself."""
+        """Return the status row of this worker, as far as it knows itself."""
         core, wire, config = self.runner.core, self.transport.status(), self.runner.config
         state, reason = core.word()
         if wire.state != "connected":
@@ -142,11 +142,11 @@ class WorkerView:
         }
 
     def status(self, timeout_ms: int) -> dict[str, Any]:
-        """The whole cluster as seen from here."""
+        """Return the status of the whole cluster as seen from here."""
         return summary(self.cluster, 1, [*self.gathering.gather_all(self.loop, self.transport, timeout_ms), self.row()])
 
     def ready(self, max_lag: int | None, max_lag_s: float | None) -> tuple[bool, list[str]]:
-        """Whether reads can be served, with a line for each check. How old this copy is only its master knows: it is asked."""
+        """Return whether reads can be served, with a line for each check. It asks the master for the age of this copy."""
         core = self.runner.core
         word, reason = core.word()
         lag_s = self._lag_s() if max_lag_s is not None and self.loop.is_running else None
@@ -161,7 +161,7 @@ class WorkerView:
         )
 
     def _lag_s(self) -> float | None:
-        """Age of what this copy lacks, or of what its master does not know to be up to date, in seconds; None when nobody can say."""
+        """Return the larger of the copy's lag and the age of its master's data, in seconds; None when unknown."""
         config = self.runner.config
         rows = self.gathering.gather(self.loop, self.transport, MASTER_ANSWERS_MS, (config.master,))
         by_id = {(row["id"], row["role"]): row for row in rows}
@@ -170,7 +170,7 @@ class WorkerView:
         return None if stale_s is None or lag_s is None else float(max(stale_s, lag_s))
 
     def metrics(self) -> Numbers:
-        """Numbers for /metrics."""
+        """Return the numbers for /metrics."""
         core, node = self.runner.core, self.runner.config.node
         numbers: Numbers = {
             "applied_lsn": core.applied,

@@ -1,18 +1,18 @@
-"""The book of a worker's reads: which wait, which run, which have outstayed their time. No thread and no clock in here.
+"""The book of a worker's reads: waiting, running and overdue ones. It has no thread and no clock.
 
     admit --> waiting (for its least LSN) --> ready --> running --> over
-                                                           |  its time is over: its caller is told at once
-                                                           |  a grace later it still runs: its thread is STUCK
-                                                           `  the thread comes back one day, or never
+                                                           |  at its deadline: its caller is answered at once
+                                                           |  still running a grace later: its thread is STUCK
+                                                           `  the thread returns much later, or never
 
-The engine cannot be stopped while it computes. So the caller does not wait for the thread, and a stuck thread is
-replaced by another one, up to `stuck` of them; from then on the worker takes no reads, and says that it must be started
-again (`overrun`). A read that runs longer than `slow_s` is to be made nice to the rest of the process (`Slow`).
+The engine cannot be stopped while it computes. So the caller does not wait for the thread, and another thread replaces a stuck one,
+up to `stuck` of them. After that the worker takes no reads and reports that it must be restarted (`overrun`). A read that runs
+longer than `slow_s` gets a low priority (`Slow`).
 
-    threads that work <= limits.threads          all threads <= limits.threads + limits.stuck
+    working threads <= limits.threads          all threads <= limits.threads + limits.stuck
 
-Invariants: a job is settled exactly once; only a job that is settled by its thread while the door is as it was when it began
-gives rows. Callers hold a lock around every call.
+Invariants: a job is settled exactly once. A job gives rows only when its own thread settles it while the door is unchanged since it
+began. Callers hold a lock around every call.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class ReadLimits:
 
     threads: int = 4
     queue: int = 256
-    """Reads that wait or run; more are refused."""
+    """Most reads that wait or run; more are refused."""
     result_bytes: int = 64 * MIB
     stuck: int = 0
-    """Threads that may be stuck; 0 for twice `threads`."""
+    """Most stuck threads; 0 for twice `threads`."""
     grace_s: float = 0.5
-    """A read that runs so long after its time makes its thread count as stuck."""
+    """Time after the deadline of a running read when its thread counts as stuck."""
     slow_s: float = 1.0
 
     @property
     def stuck_limit(self) -> int:
-        """How many threads may be stuck."""
+        """Most stuck threads."""
         return self.stuck or 2 * self.threads
 
 
@@ -66,15 +66,15 @@ class Job:
     is_stuck: bool = False
     is_slow: bool = False
     opening: int = 0
-    """That of the door when it came in."""
+    """Number of the door's opening when the read came in."""
     began_s: float = 0.0
     thread: int = 0
-    """The system's id of the thread that runs it; 0 while none does."""
+    """Id of the thread that runs it, from the system; 0 while none does."""
 
 
 @dataclass(slots=True)
 class Due:
-    """What `ReadBook.due` found: jobs that are to be failed, and what else changed."""
+    """Result of `ReadBook.due`: the jobs that fail, and the other changes."""
 
     failed: list[tuple[Job, BrokerhaError]] = field(default_factory=list)
     slow: list[Job] = field(default_factory=list)
@@ -90,14 +90,14 @@ class ReadBook:
         """Why the door is closed; empty while it is open."""
         self._is_shut = False
         self.opening = 0
-        """Counts the times that the door was closed."""
+        """Number of times that the door was closed."""
         self.open_jobs = 0
-        """Reads whose callers wait."""
+        """Number of reads whose callers wait."""
         self.taken = 0
         self.failed = 0
         self._numbers = itertools.count(1)
         self._jobs: dict[int, Job] = {}
-        """Waiting, ready and running ones that are not settled, and those that run although they are."""
+        """Jobs that are not settled, and settled ones that still run."""
         self._waiting = Timetable()
         """By the LSN that they wait for."""
         self._ready: dict[int, None] = {}
@@ -109,7 +109,7 @@ class ReadBook:
     # ---- jobs
 
     def admit(self, job: Job, applied: Lsn) -> NotReady | None:
-        """Take a job in; returns why not, otherwise it is ready or waits for its LSN."""
+        """Take a job, which is then ready or waits for its LSN; return the refusal, or None."""
         refusal = self._refusal()
         if refusal is not None:
             self.failed += 1
@@ -126,7 +126,7 @@ class ReadBook:
         return None
 
     def glance(self) -> NotReady | None:
-        """Count a read that waits for nobody and is over at once; returns why it may not be."""
+        """Count a read that is answered at once; return the refusal, or None."""
         refusal = self._closed()
         if refusal is None:
             self.taken += 1
@@ -147,13 +147,13 @@ class ReadBook:
         return None
 
     def on_applied(self, lsn: Lsn) -> int:
-        """Make ready what waited for this LSN; returns how many that are."""
+        """Make the jobs ready that waited for this LSN; return their number."""
         numbers = self._waiting.take(lsn)
         self._ready.update(dict.fromkeys(numbers))
         return len(numbers)
 
     def begin(self, now_s: float, thread: int) -> Job | None:
-        """The next job for a thread; None when there is none."""
+        """Return the next job for a thread; None when there is none."""
         number = next(iter(self._ready), None)
         if number is None:
             return None
@@ -165,7 +165,7 @@ class ReadBook:
         return job
 
     def settle(self, job: Job) -> bool:
-        """Whether the caller of this still waits for its end; nobody else may complete the future then."""
+        """Settle a job; return whether its caller still waits. Then only the caller of this method can complete the future."""
         if job.is_settled:
             return False
         job.is_settled = True
@@ -175,7 +175,7 @@ class ReadBook:
         return True
 
     def end(self, job: Job) -> bool:
-        """The thread of a job came back; returns whether it is still wanted for others."""
+        """Note that the thread of a job returned; tell whether it can take other jobs."""
         self._running.discard(job.number)
         self._stuck.discard(job.number)
         self._forget(job)
@@ -183,7 +183,7 @@ class ReadBook:
         return not (job.is_stuck or job.is_slow)
 
     def due(self, now_s: float, applied: Lsn) -> Due:
-        """What happened by time alone."""
+        """Return the changes that time alone causes."""
         due = Due()
         for number in self._timetable.take(now_s):
             job = self._jobs[number]
@@ -201,7 +201,7 @@ class ReadBook:
             elif is_running:
                 self._timetable.set(number, self._next_s(job, now_s))
         if due.stuck and self.overrun:
-            # No thread will ever come for those that wait; another worker can still serve them.
+            # No thread will come for the waiting reads; another worker can still serve them.
             waiting = [job for job in self._jobs.values() if not job.is_settled and job.number not in self._running]
             due.failed += [(job, NotReady(self.overrun)) for job in waiting if self.settle(job)]
         self.failed += len(due.failed)
@@ -219,7 +219,7 @@ class ReadBook:
         return TimedOut(f"no thread was free for the read in its time: {len(self._running)} reads are running")
 
     def next_s(self) -> float | None:
-        """When `due` wants to be called; None when nothing waits."""
+        """Return when `due` must be called next; None when nothing waits."""
         return self._timetable.next()
 
     def _forget(self, job: Job) -> None:
@@ -231,12 +231,12 @@ class ReadBook:
     # ---- the door
 
     def close_door(self, reason: str) -> list[Job]:
-        """Take no reads until `open_door`; returns the jobs that are to be failed with the reason. Said again, it is as once."""
+        """Take no reads until `open_door`; return the jobs to fail with the reason. Idempotent."""
         self._is_shut = False
         return self._close(reason)
 
     def shut(self, reason: str) -> list[Job]:
-        """As `close_door`, but only after the owner has closed the door too it can be opened: he does not know yet why."""
+        """Close the door before its owner knows the reason: it opens only after the owner has closed it as well."""
         self._is_shut = True
         return self._close(reason)
 
@@ -251,14 +251,14 @@ class ReadBook:
         return open_jobs
 
     def open_door(self) -> None:
-        """Take reads again, unless the door was shut and the owner has not closed it since."""
+        """Take reads again, unless the door was shut and the owner has not closed it since then."""
         if not self._is_shut:
             self.closed_reason = ""
 
     # ---- threads
 
     def threads_wanted(self, idle: int, alive: int) -> int:
-        """How many threads are to be started, of which ``idle`` wait for work and ``alive`` exist."""
+        """Return how many threads to start, when ``idle`` of ``alive`` threads wait for work."""
         stuck = len(self._stuck)
         if stuck >= self.limits.stuck_limit:
             return 0
@@ -267,26 +267,26 @@ class ReadBook:
 
     @property
     def ready(self) -> int:
-        """Reads that a thread may begin."""
+        """Number of reads that a thread can begin."""
         return len(self._ready)
 
     @property
     def running(self) -> int:
-        """Reads that a thread works on, stuck ones included."""
+        """Number of reads in threads, including stuck ones."""
         return len(self._running)
 
     def running_before(self, opening: int) -> int:
-        """Reads that a thread works on and that came in before the door was closed for the ``opening``-th time."""
+        """Return the number of reads in threads that came in before the ``opening``-th closing of the door."""
         return sum(self._jobs[number].opening < opening for number in self._running)
 
     @property
     def stuck(self) -> int:
-        """Threads that work on a read whose time is over."""
+        """Number of threads with an overdue read."""
         return len(self._stuck)
 
     @property
     def overrun(self) -> str:
-        """Why this worker has to be started again; empty while all is well."""
+        """Why this worker must be restarted; empty while all is well."""
         if len(self._stuck) < self.limits.stuck_limit:
             return ""
         return (

@@ -1,18 +1,18 @@
-"""Answers the reads of one store in threads of its own, and lets none of them hold up its caller, the node or the process.
+"""Answers the reads of one store in its own threads, without blocking the caller, the node or the process.
 
     callers --read()--> ReadBook --begin--> read threads --> store
                            |                    |
-                  watch thread: deadlines       `--> future; or nothing, when the caller was told before
+                  watch thread: deadlines       `--> future; or nothing, when the caller has its answer already
 
-The engine evaluates without the interpreter's lock and cannot be stopped: a query that gives no row for minutes never asks
-whether it may go on. The watch thread therefore ends the wait of its caller at the deadline, gives the thread that is slow
-the lowest priority, replaces it when it is stuck, and at the limit the node has to be started again (`must_restart`).
+The engine evaluates without the interpreter's lock and cannot be stopped: a query without a row for minutes never checks whether to
+go on. So the watch thread ends the wait of the caller at the deadline, gives a slow thread the lowest priority, and replaces a
+stuck thread. At the limit the node must be restarted (`must_restart`).
 
-The door: `close_door` refuses new reads, fails those that wait, and nothing that runs gives rows after it. `open_door` ends
-that. When a read meets damage the pool shuts the door by itself and tells `on_damage` (from a read thread); until the owner,
-who may not know yet, has closed the door too, opening it has no effect.
+The door: `close_door` refuses new reads, fails the waiting ones, and lets no running one give rows. `open_door` ends that. When a
+read meets damage, the pool shuts the door by itself and calls `on_damage` (in a read thread). Until the owner, who possibly does
+not know yet, has closed the door as well, opening it has no effect.
 
-Every future is completed, by its deadline or a moment later. Threads are daemons: a stuck one must not hold up the end.
+Every future is completed at its deadline or a moment later. Threads are daemons: a stuck one must not block the end.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ STOPPING = "the worker is stopping"
 _SLOW_HERE_S = 0.005
 _SLOW_AGAIN_S = 1.0
 TEXT_LIMIT = 300
-"""How much of a stuck query its log line shows."""
+"""Length of a stuck query in its log line."""
 PIECE_BYTES = 1024 * 1024
 
 
 def _nobody(_reason: str) -> None:
-    """Nobody wants to know of damage."""
+    """Ignore a report of damage."""
 
 
 class ReadPool:
-    """Reads of one store; callable from any thread."""
+    """Reads of one store; any thread can call it."""
 
     def __init__(
         self,
@@ -75,14 +75,14 @@ class ReadPool:
         self._is_closing = self._is_closed = False
         self._watch: threading.Thread | None = None
         self._slow_until_s = 0.0
-        """Until then the disk is taken for slow."""
+        """Until then the disk counts as slow."""
         self._wakes_s = 0.0
-        """When the watch thread looks next."""
+        """Time of the watch thread's next look."""
 
     # ---- reads
 
     def read(self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int) -> Future[ReadOutcome]:
-        """Answer a read when its least LSN is applied; the future is completed at its deadline at the latest."""
+        """Answer a read once its least LSN is applied; the future is completed at the deadline at the latest."""
         now_s = time.monotonic()
         job = Job(kind, name, arguments, min_lsn, now_s + timeout_ms / 1000)
         with self._lock:
@@ -98,9 +98,9 @@ class ReadPool:
         return job.future
 
     def read_here(self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int) -> Future[ReadOutcome]:
-        """As `read`, but what takes next to nothing is answered in the calling thread: the future is complete on return.
+        """Answer as `read`, but in the calling thread when that costs next to nothing: the future is complete on return.
 
-        That is one key at an LSN that is applied. Where that took long, because the disk was asked, threads answer for a while.
+        That holds for one key at an applied LSN. When such a read was slow, because of the disk, threads answer for a while.
         """
         began_s = time.monotonic()
         if kind != "get" or "pending" in arguments or began_s < self._slow_until_s or min_lsn > self._store.applied().lsn:
@@ -126,19 +126,19 @@ class ReadPool:
     # ---- the door
 
     def close_door(self, reason: str) -> None:
-        """Answer no read from this copy any more; what is under way gets NotReady with the reason. Idempotent."""
+        """Answer no more reads from this copy; open ones get NotReady with the reason. Idempotent."""
         with self._lock:
             jobs = self._book.close_door(reason)
         _fail((job, NotReady(reason)) for job in jobs)
 
     def shut(self, reason: str) -> None:
-        """As `close_door`, for damage that the owner of the door has yet to learn of: until he closes it, it stays closed."""
+        """Close the door for damage that its owner does not know yet: it stays closed until the owner has closed it."""
         with self._lock:
             jobs = self._book.shut(reason)
         _fail((job, NotReady(reason)) for job in jobs)
 
     def open_door(self) -> None:
-        """Answer reads again, unless the door was shut and not closed since. Idempotent."""
+        """Answer reads again, unless the door was shut and not closed since then. Idempotent."""
         with self._lock:
             self._book.open_door()
 
@@ -149,33 +149,33 @@ class ReadPool:
 
     @property
     def opening(self) -> int:
-        """Another number after each closing: rows that were read before it must not go out after it."""
+        """Changes with each closing: rows read before a closing must not be sent after it."""
         return self._book.opening
 
     # ---- questions
 
     @property
     def must_restart(self) -> str:
-        """Why this process has to be started again; empty while all is well."""
+        """Why this process must be restarted; empty while all is well."""
         return self._book.overrun
 
     def running_before(self, opening: int) -> int:
-        """Reads that go on although they came in before the closing that led to this number (`opening`)."""
+        """Return the number of running reads that came in before the closing of this number (`opening`)."""
         with self._lock:
             return self._book.running_before(opening)
 
     @property
     def under_way(self) -> int:
-        """Reads that a thread works on, stuck ones included."""
+        """Number of reads in threads, including stuck ones."""
         return self._book.running
 
     @property
     def stuck(self) -> int:
-        """Threads that work on a read whose time is over."""
+        """Number of threads with an overdue read."""
         return self._book.stuck
 
     def metrics(self) -> Numbers:
-        """Numbers for /metrics."""
+        """Return the numbers for /metrics."""
         book = self._book
         return {
             "reads_total": book.taken,
@@ -188,7 +188,7 @@ class ReadPool:
     # ---- the end
 
     def close(self, timeout_s: float = 10.0) -> bool:
-        """Take no more reads; returns whether all threads ended in time. What still runs then is failed. Idempotent."""
+        """Take no more reads, and fail those that run at the timeout; return whether all threads ended in time. Idempotent."""
         with self._lock:
             self._is_closing = True
             self._work.notify_all()
@@ -203,14 +203,14 @@ class ReadPool:
     # ---- threads
 
     def _start_threads(self) -> None:
-        """Wake or start threads for what is ready; the lock is held."""
+        """Wake or start threads for ready reads; the lock is held."""
         for _ in range(self._book.threads_wanted(self._idle, self._alive)):
             self._alive += 1
             threading.Thread(target=self._serve, name=f"{self._name} read", daemon=True).start()
         self._work.notify(min(self._idle, self._book.ready))
 
     def _serve(self) -> None:
-        """Answer one read after the other; a thread that was slow or stuck ends, as its priority cannot be raised again."""
+        """Answer one read after another. A slow or stuck thread ends afterwards, because its priority cannot be raised again."""
         thread = threading.get_native_id()
         is_wanted = True
         while is_wanted:
@@ -247,7 +247,7 @@ class ReadPool:
             return NotReady(f"the read failed: {type(error).__name__}: {error}")
 
     def _met_damage(self, job: Job, reason: str) -> None:
-        """Shut the door, unless it was closed since: what was damaged may have been replaced meanwhile."""
+        """Shut the door, unless it was closed since: the damaged copy was possibly replaced meanwhile."""
         with self._lock:
             is_news = not self._book.closed_reason and job.opening == self._book.opening
         if is_news:
@@ -271,7 +271,7 @@ class ReadPool:
     # ---- deadlines
 
     def _watch_from(self, due_s: float) -> None:
-        """Let the watch thread know of a time; the lock is held."""
+        """Tell the watch thread a due time; the lock is held."""
         if self._watch is None:
             self._watch = threading.Thread(target=self._watching, name=f"{self._name} read watch", daemon=True)
             self._watch.start()
@@ -279,7 +279,7 @@ class ReadPool:
             self._watched.notify_all()
 
     def _watching(self) -> None:
-        """End waits at their deadlines, for as long as the pool is open."""
+        """End waits at their deadlines, while the pool is open."""
         while True:
             with self._lock:
                 if self._is_closed:
@@ -304,12 +304,12 @@ class ReadPool:
 
 
 class ReadAnswers:
-    """Answers that wait to be sent by the loop, in pieces of at most 1 MiB; never more than the pool takes in.
+    """Answers that wait to be sent by the loop, in pieces of at most 1 MiB; their number is bounded by the pool's.
 
         pool thread:  future completed -> queue, wake the loop          loop:  take() -> pieces -> transport
 
-    Rows that were read before the door of the pool was closed are not sent after it: the copy may be damaged. Such an answer becomes
-    a NotReady here, and the master asks another worker.
+    Rows read before a closing of the pool's door are not sent after it: the copy is possibly damaged. Such an answer becomes a
+    NotReady, and the master asks another worker.
     """
 
     def __init__(self, pool: ReadPool, wake: Callable[[], None]) -> None:
@@ -318,7 +318,7 @@ class ReadAnswers:
         self._ready: deque[tuple[NodeId, str, int, Future[ReadOutcome]]] = deque()
 
     def when_done(self, asker: NodeId, request: str, future: Future[ReadOutcome]) -> None:
-        """Queue the answer for the master that asked, once it is there. To be called right after `ReadPool.read`."""
+        """Queue the answer for the asking master when it is complete. To be called right after `ReadPool.read`."""
         opening = self._pool.opening
 
         def put(done: Future[ReadOutcome]) -> None:
@@ -328,7 +328,7 @@ class ReadAnswers:
         future.add_done_callback(put)
 
     def take(self) -> list[Outgoing]:
-        """What is to be sent now."""
+        """Return the pieces to send now."""
         taken: list[Outgoing] = []
         while self._ready:
             asker, request, opening, done = self._ready.popleft()
@@ -362,7 +362,7 @@ def _error(request: str, name: str, text: str) -> ReadResult:
 
 
 def _make_nice(thread: int) -> None:
-    """Give a thread the lowest priority, where the system can do that for one thread (Linux)."""
+    """Give a thread the lowest priority, if the system can do so for one thread (Linux)."""
     if thread and hasattr(os, "setpriority") and os.uname().sysname == "Linux":
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, thread, SLOW_NICENESS)
@@ -374,6 +374,6 @@ def _fail(ends: Iterable[tuple[Job, BrokerhaError]]) -> None:
 
 
 def _bare(error: BrokerhaError) -> BrokerhaError:
-    """The error without the frames that it came through: they hold iterators of the engine, which only this thread can let go of."""
+    """Return the error without its traceback, whose frames hold iterators of the engine that only this thread can release."""
     error.__context__ = error.__cause__ = None
     return error.with_traceback(None)

@@ -1,13 +1,13 @@
-"""Reads that a master passes on to its workers: futures on one side, messages on the other, `Routing` in between.
+"""Reads of a master that its workers answer: futures on one side, messages on the other, `Routing` in between.
 
     front door --> Reads (master) --Read--> ReadPool (worker) --> store, in a thread of the pool
                         ^                       |
-                        +------ ReadResult -----+      pieces of at most 1 MiB, the last one says so
+                        +------ ReadResult -----+      pieces of at most 1 MiB, the last one is marked
 
-`Routing` decides which worker is asked, asked too, or asked next; here its steps become messages, and pieces become whole
-answers. The answer of an attempt is put together by itself, so that two workers that are asked the same never mix.
+`Routing` decides which worker is asked first, in addition, or next. This module turns its steps into messages, and pieces into
+whole answers. Each attempt has its own pieces, so that the answers of two workers never mix.
 
-Used by the master's loop only. Every future is completed, at the latest a grace after the deadline of its read.
+Used only by the master's loop. Every future is completed, a grace after the deadline of its read at the latest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from brokerha.nodes.reads.worker_order import WorkerFacts
 from brokerha.ports.front import ReadOutcome
 
 _PROBE_READ = Read("", "repositories", "", {}, 0, 0)
-"""Small, answered from memory, and it goes through the pool of the worker as every read does."""
+"""Small, answered from memory, and passes through the pool of the worker like every read."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class _Parts:
     last: int | None = None
 
     def add(self, piece: ReadResult) -> ReadOutcome | None:
-        """Take in one piece; the whole answer when it is complete."""
+        """Take one piece; return the whole answer when it is complete."""
         self.received[piece.part] = piece
         if not piece.more:
             self.last = piece.part
@@ -48,18 +48,18 @@ class Reads:
     """Reads under way from one master."""
 
     def __init__(self, name: str, limits: RoutingLimits | None = None) -> None:
-        """``name`` is unlike that of every earlier start of this master: answers to those are not for us."""
+        """``name`` differs from that of every earlier start of this master: answers to earlier starts are ignored."""
         self.routing = Routing(limits or RoutingLimits())
         self.due_ms = self.routing.due_ms
-        """When `tick` wants to be called; None when nothing waits: no read, no late answer, no probe."""
+        """When `tick` is due next; None when no read, late answer or probe waits."""
         self.asked = 0
-        """Reads since the start."""
+        """Number of reads since the start."""
         self._prefix = f"{name}."
         self._open: dict[int, tuple[Read, Future[ReadOutcome]]] = {}
         self._parts: dict[int, _Parts] = {}
 
     def ask(self, read: Read, workers: Sequence[WorkerFacts], mono_ms: int, future: Future[ReadOutcome]) -> list[Outgoing]:
-        """Take a read in; ``workers`` are those that may be asked now."""
+        """Take a read; ``workers`` are the readable ones."""
         self.routing.update(workers, mono_ms)
         self.asked += 1
         number = self.routing.ask(read.kind, read.min_lsn, read.timeout_ms, mono_ms)
@@ -67,7 +67,7 @@ class Reads:
         return self._outgoing()
 
     def on_result(self, result: ReadResult, mono_ms: int) -> list[Outgoing]:
-        """Take in one piece of an answer, or an error."""
+        """Take one piece of an answer, or an error."""
         attempt = self._attempt_of(result.request)
         if result.error:
             self._parts.pop(attempt, None)
@@ -75,7 +75,7 @@ class Reads:
             return self._outgoing()
         is_open = self.routing.heard(attempt, mono_ms) is not None
         if not is_open:
-            # Late, or a probe: only its end matters.
+            # A late answer, or one to a probe: only its end matters.
             self._parts.pop(attempt, None)
             if not result.more:
                 self.routing.answered(attempt, mono_ms)
@@ -89,7 +89,7 @@ class Reads:
         return self._outgoing()
 
     def tick(self, workers: Sequence[WorkerFacts], mono_ms: int) -> list[Outgoing]:
-        """Do what is due; called once in a turn while reads are under way."""
+        """Serve what is due; called once in a turn while reads are under way."""
         self.routing.update(workers, mono_ms)
         self.routing.tick(mono_ms)
         for attempt in [number for number in self._parts if self.routing.is_over(number)]:
@@ -102,7 +102,7 @@ class Reads:
         self._outgoing()
 
     def metrics(self) -> Numbers:
-        """Numbers for /metrics."""
+        """Return the numbers for /metrics."""
         counts = self.routing.counts
         numbers: Numbers = {f"reads_{name}_total": counts[name] for name in ("retried", "hedged", "hedges_won", "failed", "late")}
         return {
@@ -140,6 +140,6 @@ class Reads:
         return Read(request, read.kind, read.repository, read.arguments, read.min_lsn, step.timeout_ms)
 
     def _attempt_of(self, request: str) -> int:
-        """Number of the attempt; one that never was when it belongs to an earlier start of this master."""
+        """Return the number of the attempt; -1 when the request is from an earlier start of this master."""
         number = request.removeprefix(self._prefix)
         return int(number) if number != request and number.isdecimal() else -1

@@ -1,22 +1,22 @@
-"""The way of each read through the workers of a master: where it is sent, sent again, asked twice, given up.
+"""The way of each read through the workers of a master: where it is sent, retried, hedged, given up.
 
     ask ---> attempt at w2 ---- answer -------------------------------------> the read is answered
-                 |   `--------- the request is wrong -----------------------> answered with that: it is wrong everywhere
+                 |   `--------- the request is wrong -----------------------> answered with the error: it is wrong everywhere
                  |   `--------- an error of the worker, or it is lost ------> attempt at the next one not tried yet
-                 |                                                            none left: given up, with what each said
+                 |                                                            none left: given up, with the answer of each
                  `- silent for its patience: a second attempt at w3           the first answer of the two counts
 
-An attempt has the whole rest of the read's time, because a long query is not to be cut; its share, after which
-somebody else is asked too, is the `Patience`. A worker that has given a sign of life since is slow and
-not frozen, and gets four times that. At most two attempts of a read count as under way; one at a worker that is silent
-does not count, so that two frozen workers do not hide a third.
+An attempt has all the remaining time of the read, because a long query must not be cut. Its share, after which another worker is
+asked as well, is the `Patience`. A worker that was heard meanwhile is slow and not frozen, and gets four times that. At most two
+attempts of a read count as under way. An attempt at a silent worker does not count, so that two frozen workers do not block a
+third.
 
-Who leaves several reads in a row unanswered is benched: no more reads while there is another, but a small probe now and
-then; any answer ends that.
+A worker that leaves several reads in a row unanswered is benched: it gets no more reads while there is another worker, but a small
+probe at intervals. Any answer ends that.
 
-Invariants: each read ends exactly once, answered or given up, at the latest a grace after its deadline; a read is never
-sent to one worker twice; what comes for a read that has ended is counted and dropped; everything that waits has an entry
-in the timetable. No clock, no thread, no wire in here: times are arguments, and `take` returns what is to be done.
+Invariants: each read ends exactly once, answered or given up, a grace after its deadline at the latest. A read is never sent to one
+worker twice. A late answer is counted and dropped. Everything that waits has an entry in the timetable. This module has no clock,
+thread or connection: times are arguments, and `take` returns the steps.
 
 >>> routing = Routing(RoutingLimits())
 >>> _ = routing.update([WorkerFacts("w1", 10, 0, 0), WorkerFacts("w2", 10, 0, 0)], 0)
@@ -43,12 +43,12 @@ from brokerha.nodes.reads.worker_order import WorkerFacts, WorkerQueue
 from brokerha.nodes.timetable import Timetable
 
 PROBE = 0
-"""The number that stands for no read: a probe of a benched worker."""
+"""The read number of a probe of a benched worker."""
 SAMPLES = 128
-"""Recent answers of one kind that count."""
+"""Number of recent answers of one kind that count."""
 LEAST_SAMPLES = 8
 KINDS_LIMIT = 16
-"""Kinds that are told apart; a program may ask for any word."""
+"""Most kinds that are distinguished; a program can ask for any word."""
 TIMES = 4
 EARNED = 0.05
 
@@ -58,22 +58,22 @@ class RoutingLimits:
     """Bounds of the reads of one master."""
 
     reads: int = 10_000
-    """Attempts under way, late ones included; more reads are refused."""
+    """Most attempts under way, late ones included; more reads are refused."""
     patience_ms: int = 500
-    """Least time that a worker has before another is asked the same."""
+    """Least time before another worker is asked the same."""
     attempts: int = 2
-    """Attempts of one read under way, those at silent workers not counted."""
+    """Most attempts of one read under way, without those at silent workers."""
     savings: int = 10
-    """Second questions that may be asked in a row without being worth it."""
+    """Most second questions in a row without success."""
     alive_factor: int = 4
-    """How much more patience a worker gets that was heard since it was asked."""
+    """Factor of the patience for a worker that was heard since it was asked."""
     silent_ms: int = 1500
-    """A worker that was not heard for this long, and since it was asked, may be frozen."""
+    """Silence, since it was asked, after which a worker is possibly frozen."""
     bench_after: int = 3
     probe_ms: int = 2000
-    """Time between two probes of a benched worker."""
+    """Interval of the probes of a benched worker."""
     grace_ms: int = 1000
-    """How much longer than the worker, which has the same deadline, one waits for its answer."""
+    """Extra time for a worker's answer, because the worker has the same deadline."""
 
 
 class Send(NamedTuple):
@@ -91,7 +91,7 @@ class GiveUp(NamedTuple):
 
     read: int
     is_timeout: bool
-    """Whether nothing but time was missing."""
+    """Whether only the time was too short."""
     text: str
 
 
@@ -108,7 +108,7 @@ class _Attempt:
     is_second: bool
     moved_ms: int
     is_counted: bool = False
-    """Whether the worker was called unanswering for it."""
+    """Whether the attempt was counted as unanswered for its worker."""
 
 
 @dataclass(slots=True)
@@ -123,65 +123,65 @@ class _Read:
 
 
 class Recent:
-    """How long the last answers of one kind took."""
+    """Durations of the last answers of one kind."""
 
     def __init__(self) -> None:
         self._in_turn: deque[int] = deque()
         self._sorted: SortedList[int] = SortedList()
 
     def note(self, duration_ms: int) -> None:
-        """One more answer."""
+        """Add the duration of an answer."""
         if len(self._in_turn) == SAMPLES:
             self._sorted.remove(self._in_turn.popleft())
         self._in_turn.append(duration_ms)
         self._sorted.add(duration_ms)
 
     def p95_ms(self) -> int:
-        """What 95 of 100 answers did not exceed; 0 while there are too few to say."""
+        """Return the 95th percentile; 0 while there are too few answers."""
         count = len(self._sorted)
         return 0 if count < LEAST_SAMPLES else int(self._sorted[min(count - 1, count * 95 // 100)])
 
 
 class Patience:
-    """Hedged reads: the delay before a second worker is asked the same, by kind of read, and the budget for doing so.
+    """Hedged reads: the delay before a second worker is asked the same, by kind of read, and the budget for that.
 
-    The patience with a kind of read is four times what the slowest twentieth of its recent answers took, and never below a floor. Slow
-    queries therefore get a long patience by themselves, and a `get` that hangs is noticed at once.
+    The patience with a kind of read is four times the 95th percentile of its recent answers, and never below a floor. So slow
+    queries get a long patience, and a `get` that hangs is noticed at once.
 
-    A second question costs a second worker, so it has to be earned: each answer in good time brings a twentieth of one, each second
-    question that was answered first brings its price back. When a query is slow everywhere the savings are soon used up and it stays
-    with one worker; when one worker of several hangs they last.
+    A second question costs a second worker, so it must be earned. Each timely answer earns a twentieth of one; a second question
+    that was answered first earns its price back. When a query is slow everywhere, the savings are soon used up and it stays with
+    one worker. When one of several workers hangs, they last.
 
         savings  10.0 -> ask again -1.0 -> the second was first +1.0        bounded by the limit, never below 0
     """
 
     def __init__(self, floor_ms: Callable[[], int], savings_limit: int) -> None:
-        """``floor_ms`` is the least wait that counts now."""
+        """``floor_ms`` returns the present floor."""
         self._floor_ms = floor_ms
         self._savings_limit = float(savings_limit)
         self._savings = float(savings_limit)
         self._recent: dict[str, Recent] = {}
 
     def of(self, kind: str) -> int:
-        """Milliseconds to wait for an answer to a read of this kind."""
+        """Return how many milliseconds to wait for an answer to a read of this kind."""
         recent = self._recent.get(self._known(kind))
         floor_ms = self._floor_ms()
         return floor_ms if recent is None else max(floor_ms, TIMES * recent.p95_ms())
 
     def note(self, kind: str, duration_ms: int) -> None:
-        """A read of this kind was answered."""
+        """Note an answer to a read of this kind."""
         self._recent.setdefault(self._known(kind), Recent()).note(duration_ms)
         self._savings = min(self._savings_limit, self._savings + EARNED)
 
     def pay(self) -> bool:
-        """Whether a second question may be asked now; it is paid for then."""
+        """Pay for a second question; return False when it cannot be paid."""
         if self._savings < 1:
             return False
         self._savings -= 1
         return True
 
     def give_back(self) -> None:
-        """The second question was worth it."""
+        """Refund a second question that was answered first."""
         self._savings = min(self._savings_limit, self._savings + 1)
 
     def _known(self, kind: str) -> str:
@@ -189,7 +189,7 @@ class Patience:
 
 
 class Routing:
-    """All reads of one master, and the workers that may get them."""
+    """All reads of one master, and the workers that can get them."""
 
     def __init__(self, limits: RoutingLimits) -> None:
         self.limits = limits
@@ -207,13 +207,13 @@ class Routing:
     # ---- inputs
 
     def update(self, facts: Sequence[WorkerFacts], mono_ms: int) -> None:
-        """Take in who may be asked now. Attempts at those that no longer may have failed."""
+        """Set the readable workers. Attempts at workers that are no longer readable fail."""
         for node in self._queue.update(facts):
             for attempt in [each for each in self._attempts.values() if each.worker == node]:
                 self.failed(attempt.number, "NotReady", "was lost, or may not serve reads any more", mono_ms)
 
     def ask(self, kind: str, min_lsn: Lsn, timeout_ms: int, mono_ms: int) -> int:
-        """A new read; returns its number."""
+        """Take a new read; return its number."""
         read = _Read(next(self._numbers), kind, min_lsn, mono_ms + timeout_ms)
         self._reads[read.number] = read
         if len(self._attempts) >= self.limits.reads:
@@ -224,7 +224,7 @@ class Routing:
         return read.number
 
     def heard(self, number: int, mono_ms: int) -> int | None:
-        """A piece of an answer came: the worker is at it. Returns the read if it is still open."""
+        """Note a piece of an answer, which shows that the worker is busy with it. Return the read if it is still open."""
         attempt = self._attempts.get(number)
         if attempt is None or attempt.read not in self._reads:
             return None
@@ -233,7 +233,7 @@ class Routing:
         return attempt.read
 
     def answered(self, number: int, mono_ms: int, *, is_good: bool = True) -> int | None:
-        """An attempt was answered; not ``is_good`` when the request is wrong. Returns the read, None when it came late."""
+        """Note an answer; ``is_good`` is False when the request is wrong. Return the read, or None when the answer is late."""
         attempt = self._ended(number)
         if attempt is None:
             self.counts["late"] += 1
@@ -252,13 +252,13 @@ class Routing:
         return read.number
 
     def failed(self, number: int, error: str, text: str, mono_ms: int) -> None:
-        """An attempt ended by an error of the worker (by its name); the read goes to the next one."""
+        """Note the error of a worker, by its name; the read goes to the next worker."""
         attempt = self._ended(number)
         if attempt is None:
             self.counts["late"] += 1
             return
         if error == "TimedOut":
-            # Time is the reader's affair: a worker that says so in time is as good as any.
+            # The reader chose the time, so a worker that reports its end in time is healthy.
             self._queue.answered(attempt.worker)
         else:
             self._count_unanswered(attempt, mono_ms)
@@ -271,7 +271,7 @@ class Routing:
             self._go_on(read, mono_ms)
 
     def tick(self, mono_ms: int) -> None:
-        """Do what is due: second attempts, deadlines, probes."""
+        """Serve what is due: second attempts, deadlines, probes."""
         for number in self._timetable.take(mono_ms):
             if number in self._reads:
                 self._look_after(self._reads[number], mono_ms)
@@ -281,31 +281,31 @@ class Routing:
                 self._count_unanswered(attempt, mono_ms)
 
     def close(self, text: str) -> None:
-        """Give up everything."""
+        """Give up all reads."""
         for read in list(self._reads.values()):
             self._give_up(read, is_timeout=False, text=text)
 
     # ---- output
 
     def take(self) -> list[Step]:
-        """What is to be done now."""
+        """Return the steps to take now."""
         steps, self._steps = self._steps, []
         return steps
 
     def due_ms(self) -> int | None:
-        """When `tick` wants to be called; None when nothing waits."""
+        """Return when `tick` is due next; None when nothing waits."""
         return int(self._timetable.next() or 0) if self._timetable.due else None
 
     def is_over(self, number: int) -> bool:
-        """Whether no answer of this attempt is waited for."""
+        """Tell whether an attempt no longer waits for an answer."""
         return number not in self._attempts
 
     def loads(self) -> dict[NodeId, int]:
-        """Load of each worker, in the order in which they would be asked."""
+        """Return the load of each worker, in the order of the queue."""
         return self._queue.loads()
 
     def benched(self) -> list[NodeId]:
-        """Workers that get probes only."""
+        """Return the workers that get only probes."""
         return [node for node in self._queue.loads() if self._queue.is_benched(node)]
 
     def __len__(self) -> int:
@@ -333,14 +333,14 @@ class Routing:
         return attempt
 
     def _go_on(self, read: _Read, mono_ms: int) -> None:
-        """All attempts so far have failed: the next worker, or the end."""
+        """Try the next worker after all attempts have failed, or give up."""
         if mono_ms < read.deadline_ms and self._start(read, mono_ms, is_second=False):
             self.counts["retried"] += 1
             return
         self._give_up_tried(read, mono_ms)
 
     def _look_after(self, read: _Read, mono_ms: int) -> None:
-        """The read's patience or its time is over."""
+        """Act at the end of the read's patience or of its time."""
         if mono_ms >= read.deadline_ms + self.limits.grace_ms:
             self._give_up_tried(read, mono_ms)
             return
@@ -360,7 +360,7 @@ class Routing:
         return mono_ms - heard_ms >= self.limits.silent_ms
 
     def _patient_until(self, read: _Read) -> int:
-        """When somebody else may be asked too: the patience with the last attempt."""
+        """Return when another worker can be asked as well, by the patience with the last attempt."""
         patience_ms = self._patience.of(read.kind)
         attempt = max(read.open.values(), key=lambda each: each.number)
         is_alive = self._queue.heard_ms(attempt.worker) > attempt.moved_ms
@@ -370,12 +370,12 @@ class Routing:
         last_ms = read.deadline_ms + self.limits.grace_ms
         look_ms = self._patient_until(read) if read.open else last_ms
         if look_ms <= mono_ms:
-            # Nobody could be asked; a worker may come, and savings too.
+            # No worker could be asked; a worker can come, and savings too.
             look_ms = mono_ms + self.limits.patience_ms
         self._timetable.set(read.number, min(last_ms, look_ms) if mono_ms < read.deadline_ms else last_ms)
 
     def _close(self, read: _Read, mono_ms: int) -> None:
-        """The read is over; what it has under way may still come, and is late then."""
+        """End a read; its open attempts can still be answered, but late."""
         del self._reads[read.number]
         self._timetable.drop(read.number)
         for attempt in read.open.values():
@@ -402,7 +402,7 @@ class Routing:
         self.counts["failed"] += 1
 
     def _ended(self, number: int) -> _Attempt | None:
-        """Forget an attempt; returns it, None when it is not known any more."""
+        """Forget an attempt; return it, or None when it is unknown."""
         attempt = self._attempts.pop(number, None)
         if attempt is None:
             return None
@@ -425,7 +425,7 @@ class Routing:
             self._timetable.set(number, mono_ms + self.limits.probe_ms)
 
     def _probe(self, number: int, mono_ms: int) -> None:
-        """Ask a benched worker something small; forget it when it is benched no more."""
+        """Probe a benched worker; forget it when it is no longer benched."""
         worker = self._probes[number]
         if not self._queue.is_benched(worker):
             del self._probes[number]

@@ -1,20 +1,20 @@
-"""The workers of a master in the order in which they get reads: the one with the fewest running queries first.
+"""The workers of a master, in the order in which they get reads: the worker with the fewest running queries first.
 
     load   worker   last read               choose()  ->  w2, and w2 moves after w3
     0      w2       number 17
     0      w3       number 19
     3      w1       number 12
-    0      w4       number 11   benched: left the last three reads unanswered, gets probes only
+    0      w4       number 11   benched: left the last three reads unanswered, gets only probes
 
-The order is kept sorted and re-ordered after every read, by (load, number of the last read); nothing goes through all
-reads to choose one worker. The load of a worker is what this master has under way there, and what the worker said
-was running there besides (its own HTTP door) in its last heartbeat.
+The order is kept sorted by (load, number of the last read), and updated after every read, so that a choice does not look at all
+reads. The load of a worker is the number of this master's reads there, plus the other reads (of its own HTTP door) in its last
+heartbeat.
 
-Two things come before the load: a worker that left several reads in a row unanswered comes last of all until it answers
-something, and one that is far behind the least LSN of a read comes after those that are near.
+Two things come before the load. A worker that left several reads in a row unanswered comes last until it answers something. A
+worker that is far behind the least LSN of a read comes after those that are near.
 
-Invariant: a worker's place in the order is taken away before its load changes and given back afterwards.
-There is no clock in here; times are arguments, in milliseconds of one monotonic clock.
+Invariant: a worker leaves the order before its load changes, and returns afterwards. This module has no clock; times are arguments,
+in milliseconds of one monotonic clock.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from sortedcontainers import SortedKeyList
 from brokerha.model.ids import Lsn, NodeId
 
 NEAR_LSNS = 1000
-"""A worker that lacks no more than this is about to have it: its load counts, not its lag."""
+"""A worker that lacks no more entries than this will have them soon: its load counts, not its lag."""
 
 SAID_AGAIN_MS = 1000
-"""After this long a number of running reads that did not change is taken as said anew."""
+"""After this time an unchanged number of running reads counts as a new report."""
 
 
 class WorkerFacts(NamedTuple):
-    """What a master knows of a worker that may be asked."""
+    """What a master knows of a readable worker."""
 
     node: NodeId
     applied: Lsn
     running_reads: int
-    """Over all doors, as said in the heartbeat at `heard_ms`."""
+    """Over all doors, from the heartbeat at `heard_ms`."""
     heard_ms: int
 
 
@@ -51,26 +51,26 @@ class QueuedWorker:
 
     node: NodeId
     own: int = 0
-    """Reads of this master under way there."""
+    """Number of this master's reads there."""
     elsewhere: int = 0
-    """Reads that came through other doors, by its last heartbeat."""
+    """Number of reads through other doors, by its last heartbeat."""
     last_used: int = 0
     unanswered: int = 0
-    """Reads in a row that it left unanswered, or answered with a fault of its own."""
+    """Number of reads in a row that it left unanswered, or answered with a fault of its own."""
     said: int = 0
-    """Running reads as it said them at `said_ms`."""
+    """Running reads that it reported at `said_ms`."""
     said_ms: int = 0
     applied: Lsn = 0
     heard_ms: int = -1
 
     @property
     def load(self) -> int:
-        """Queries that run there."""
+        """Number of queries that run there."""
         return self.own + self.elsewhere
 
 
 class WorkerQueue:
-    """Workers that may be asked; `bench_after` unanswered reads in a row put one at the end."""
+    """Readable workers; `bench_after` unanswered reads in a row put one at the end."""
 
     def __init__(self, bench_after: int) -> None:
         self._bench_after = bench_after
@@ -81,7 +81,7 @@ class WorkerQueue:
         self._uses = 0
 
     def update(self, facts: Sequence[WorkerFacts]) -> list[NodeId]:
-        """Take in who may be asked now; returns those that no longer may."""
+        """Set the readable workers; return those that are no longer readable."""
         for fact in facts:
             worker = self._workers.get(fact.node)
             if worker is None:
@@ -89,7 +89,7 @@ class WorkerQueue:
                 self._order.add(worker)
             worker.applied = fact.applied
             worker.heard_ms = fact.heard_ms
-            # The same number again may be old, as not only heartbeats count as heard, or may say that nothing has ended.
+            # An unchanged number can be old, because not only heartbeats count as heard; or it can mean that nothing has ended.
             if fact.running_reads != worker.said or fact.heard_ms - worker.said_ms >= SAID_AGAIN_MS:
                 worker.said, worker.said_ms = fact.running_reads, fact.heard_ms
                 with self._moving(worker):
@@ -103,7 +103,7 @@ class WorkerQueue:
         return gone
 
     def choose(self, tried: Container[NodeId], min_lsn: Lsn) -> NodeId | None:
-        """The worker for the next read; None when all have been tried."""
+        """Return the worker for the next read; None when all have been tried."""
         best: NodeId | None = None
         best_rank = (True, 0)
         worker: QueuedWorker
@@ -119,7 +119,7 @@ class WorkerQueue:
         return best
 
     def begin(self, node: NodeId) -> None:
-        """A read is on its way there."""
+        """Note that a read was sent to it."""
         worker = self._workers[node]
         self._uses += 1
         with self._moving(worker):
@@ -127,19 +127,19 @@ class WorkerQueue:
             worker.last_used = self._uses
 
     def end(self, node: NodeId) -> None:
-        """A read is not under way there any more."""
+        """Note that a read is no longer under way there."""
         worker = self._workers.get(node)
         if worker is not None and worker.own:
             with self._moving(worker):
                 worker.own -= 1
 
     def answered(self, node: NodeId) -> None:
-        """It answered something: it counts as well again."""
+        """Note an answer: the worker counts as healthy again."""
         if (worker := self._workers.get(node)) is not None:
             worker.unanswered = 0
 
     def unanswered(self, node: NodeId) -> bool:
-        """It left a read unanswered; returns whether this one puts it on the bench."""
+        """Note an unanswered read; return whether this one puts the worker on the bench."""
         worker = self._workers.get(node)
         if worker is None:
             return False
@@ -147,17 +147,17 @@ class WorkerQueue:
         return worker.unanswered == self._bench_after
 
     def is_benched(self, node: NodeId) -> bool:
-        """Whether it gets no reads but probes, as long as there is another."""
+        """Tell whether it gets only probes, as long as there is another worker."""
         worker = self._workers.get(node)
         return worker is not None and self._is_benched(worker)
 
     def heard_ms(self, node: NodeId) -> int:
-        """When it was last heard; -1 when it may not be asked."""
+        """Return when it was last heard; -1 when it is not readable."""
         worker = self._workers.get(node)
         return -1 if worker is None else worker.heard_ms
 
     def loads(self) -> dict[NodeId, int]:
-        """Load of each worker, in the order of the queue."""
+        """Return the load of each worker, in the order of the queue."""
         return {worker.node: worker.load for worker in self._order}
 
     def _is_benched(self, worker: QueuedWorker) -> bool:

@@ -1,4 +1,4 @@
-"""Carrying out what a worker's core decides about its copy as a whole: snapshots, chunks, loads, ranges of the log."""
+"""Carries out the decisions of a worker's core about its copy as a whole: snapshots, chunks, loads, ranges of the log."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from brokerha.replication.worker.kept_here import NOTHING, KeptState
 
 
 def state_of(copy: WorkerCopy) -> CopyState:
-    """What a worker that starts now finds."""
+    """Return the state of the copy for a starting worker."""
     kept = copy.kept
     return CopyState(
         copy.journal,
@@ -52,7 +52,7 @@ def state_of(copy: WorkerCopy) -> CopyState:
 
 
 def carry_out_copy(copy: WorkerCopy, decision: CopyDecision, tell: Callable[[CopyAnswer], None]) -> CopyAnswer | Damaged | None:
-    """Do what a decision says; the answer for the core, None where there is none. ``tell`` gets what is to be known before it is done."""
+    """Carry out a decision; return the answer for the core, or None. ``tell`` gets an answer that must be known earlier."""
     match decision:
         case ReadRange():
             return _read_range(copy, decision)
@@ -72,7 +72,7 @@ def carry_out_copy(copy: WorkerCopy, decision: CopyDecision, tell: Callable[[Cop
         case KeepCopy():
             return _keep(copy, decision, tell)
         case DropKept():
-            # What stays on the disk is told by the next process, and the order comes again.
+            # The next process reports a copy that stays on the disk, and the order comes again.
             with suppress(StoreError):
                 copy.drop_kept()
             return None
@@ -85,7 +85,7 @@ def carry_out_copy(copy: WorkerCopy, decision: CopyDecision, tell: Callable[[Cop
 
 def _condemn(copy: WorkerCopy, decision: Condemn) -> None:
     if copy.journal == decision.journal:
-        # Where the disk takes nothing, the process and its master know it all the same.
+        # When the disk cannot be written, the process and its master know of the damage all the same.
         with suppress(StoreError):
             copy.condemn(decision.reason)
 
@@ -112,7 +112,7 @@ def _make(copy: WorkerCopy, decision: MakeSnapshot) -> SnapshotMade | Damaged:
 
 
 def read_chunks(copy: Snapshots, decision: ReadChunks, error: type[BrokerhaError]) -> ChunksRead:
-    """Chunks of a snapshot; where ``error`` says that it cannot be read, the follower asks for another one."""
+    """Read chunks of a snapshot; when one cannot be read (``error``), the follower asks for another snapshot."""
     chunks: list[tuple[int, bytes | None]] = []
     for number in decision.numbers:
         try:
@@ -123,7 +123,7 @@ def read_chunks(copy: Snapshots, decision: ReadChunks, error: type[BrokerhaError
 
 
 def load_chunks(copy: Snapshots, decision: BeginLoad | KeepChunk) -> LoadBegun | ChunkKept:
-    """Begin a load, or take one of its chunks. Raises what the copy raises."""
+    """Begin a load, or keep one of its chunks. Raises the errors of the copy."""
     if isinstance(decision, KeepChunk):
         return ChunkKept(decision.number, copy.keep_chunk(decision.number, decision.data))
     offer = decision.offer

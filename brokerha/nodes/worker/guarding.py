@@ -1,7 +1,7 @@
-"""Guards the machine and the site against what no thread can stop: memory that grows, reads and writes that never end.
+"""Guards the machine and the site against growing memory, and against reads and writes that never end: no thread can stop them.
 
-The engine cannot be stopped while it evaluates. Over a damaged table it may evaluate for ever, and take hundreds of MB a second
-(stores/rdf/errors.py). Only the end of the process ends that, and a supervisor starts it again. Once a second:
+The engine cannot be stopped while it evaluates. Over a damaged table it can evaluate for ever, and take hundreds of MB a second
+(stores/rdf/errors.py). Only the end of the process ends that, and a supervisor starts it again. The guard checks once a second:
 
     memory over half of the limit         a warning in the log
     memory over the limit                 reads are refused, and the process must be left at once
@@ -9,10 +9,10 @@ The engine cannot be stopped while it evaluates. Over a damaged table it may eva
     a decision is with the store for longer than `store_patience_s`, while the copy is damaged, memory is over
     half of its limit, or the thread only waits (a flush over damaged tables)   the process must be started again
 
-Who serves a node alone in its process ends that (serving.py). A cluster in one process does not end its host: it logs, and
-refuses reads until the memory is free again. Memory that maps files does not count, the system takes it back by itself.
+A node alone in its process ends the process (serving.py). A cluster in one process does not end its host: it logs, and refuses
+reads until the memory is free again. Memory of mapped files does not count: the system takes it back by itself.
 
-No thread and no clock in here: the loop of the worker calls, with what it sees.
+This module has no thread and no clock: the loop of the worker calls it with its observations.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ log = structlog.get_logger()
 MIB: Final = 1024 * 1024
 LOOK_EVERY_S: Final = 1.0
 MACHINE_SHARE: Final = 0.75
-"""Part of the machine's memory that all workers of a site may take together."""
+"""Share of the machine's memory for all workers of a site together."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardLimits:
-    """What a worker may take."""
+    """Limits of a worker."""
 
     memory_bytes: int = 0
-    """0 for any."""
+    """0 for no limit."""
     store_patience_s: float = 300.0
     grace_s: float = 5.0
 
 
 class Seen(NamedTuple):
-    """What the worker sees of itself."""
+    """Observations of a worker about itself."""
 
     is_damaged: bool
     store_busy_s: float
-    """How long the store has been at its present decision; 0 when it has none."""
+    """Time that the store has spent on its present decision; 0 when it has none."""
     idle_s: float
-    """The same, if the thread hardly computed anything meanwhile; work beside the store counts too."""
+    """The same if the thread hardly computed meanwhile; work beside the store counts too."""
     reads_left: int
-    """Reads that go on although they began before damage was found."""
+    """Number of running reads that began before the damage was found."""
 
 
 def own_memory_bytes() -> int:
-    """Memory of this process that is its own, swapped out or not, without that of files; 0 where the system does not say."""
+    """Return the private memory of this process, including swap, without mapped files; 0 when the system does not tell."""
     found = 0
     with suppress(OSError, ValueError):
         for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
@@ -67,7 +67,7 @@ def own_memory_bytes() -> int:
 
 
 def machine_memory_bytes() -> int:
-    """Memory of this machine, or what this process may have of it (cgroup 2); 0 where the system does not say."""
+    """Return the memory of this machine, or the share of this process (cgroup 2); 0 when the system does not tell."""
     found = 0
     with suppress(OSError, ValueError, AttributeError):
         found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -77,14 +77,14 @@ def machine_memory_bytes() -> int:
 
 
 class Guard:
-    """What must not go on in one worker."""
+    """Guard of one worker."""
 
     def __init__(self, limits: GuardLimits, name: str, memory: Callable[[], int] = own_memory_bytes) -> None:
         self.limits = limits
         self.memory_bytes = 0
-        """As it was last looked at."""
+        """As of the last look."""
         self.over_memory = ""
-        """Why nothing more may be evaluated here; empty while there is memory."""
+        """Why no more reads can be evaluated; empty while there is memory."""
         self._name = name
         self._memory = memory
         self._endless = ""
@@ -94,15 +94,15 @@ class Guard:
 
     @property
     def must_restart(self) -> str:
-        """Why this process has to be started again; empty while all is well."""
+        """Why this process must be restarted; empty while all is well."""
         return self.over_memory or self._endless
 
     def is_due(self, now_s: float) -> bool:
-        """Whether it wants to look."""
+        """Tell whether the next look is due."""
         return now_s >= self._next_s
 
     def look(self, now_s: float, seen: Seen) -> None:
-        """Look once; ``now_s`` of a clock that only goes forward."""
+        """Look once; ``now_s`` is from a monotonic clock."""
         self._next_s = now_s + LOOK_EVERY_S
         before = self._endless
         self._mind_memory()
@@ -112,7 +112,7 @@ class Guard:
             log.error("something never ends", node=self._name, reason=self._endless)
 
     def _mind_memory(self) -> None:
-        # The limit may be lifted at run time.
+        # The limit can be lifted at run time.
         self.memory_bytes = self._memory() if self.limits.memory_bytes else 0
         said = f"{self.memory_bytes // MIB:,} MiB of {self.limits.memory_bytes // MIB:,} MiB (memory-limit-mb)"
         is_over = 0 < self.limits.memory_bytes < self.memory_bytes

@@ -1,12 +1,12 @@
-"""One worker as one process holds it: store, core, loop, the threads that work on the copy, and the reading half of a front.
+"""One worker in one process: store, core, loop, the threads that work on the copy, and the reading half of a front.
 
-loop thread    turns of the WorkerRunner; never waits for the store; once a second the guard looks, and how much space is left
-store thread   carries out one decision after the other
+loop thread    turns of the WorkerRunner; never waits for the store; checks guard and free space once a second
+store thread   carries out one decision after another
 copy thread    makes, reads and keeps snapshots and ranges of the log beside it
-read threads   answer reads, bounded
+read threads   answer reads; their number is bounded
 near reads     answers doors of this machine (local_reads/)
-scrub thread   looks at all of the data, again and again, slowly (scrubbing.py)
-task thread    long work that the master gave, a backup for one; none until there is some (tasks.py)
+scrub thread   checks all data, repeatedly and slowly (scrubbing.py)
+task thread    long work from the master, such as a backup; started with the first task (tasks.py)
 """
 
 from __future__ import annotations
@@ -65,30 +65,30 @@ from brokerha.replication.worker.core import WorkerCore
 
 log = structlog.get_logger()
 READS_CLOSE_S = 5.0
-"""How long a stopping worker waits for reads under way."""
+"""Longest time that a stopping worker waits for running reads."""
 SETTINGS_MS = 5000
-"""How long a look at the settings may take."""
+"""Longest time of a look at the settings."""
 HASTE_S = 0.5
-"""... when it stops because of reads that do not end."""
+"""Longest wait when it stops because of reads that do not end."""
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Do nothing."""
 
 
 class CopyThreads:
     """`StoreDoor` of a worker.
 
-    The threads in which a worker's copy is worked on, so that its loop and its heartbeats go on meanwhile.
+    The threads that work on a worker's copy, so that its loop and its heartbeats go on meanwhile.
 
-        store thread    executes and applies: the one thread that writes the store
-        copy thread     snapshots, chunks, loads: in the order in which they were decided
+        store thread    executes and applies: the only thread that writes the store
+        copy thread     snapshots, chunks, loads: in the order of the decisions
 
-    Both hand their answers to the loop and wake it.
+    Both pass their answers to the loop and wake it.
     """
 
     def __init__(self, copy: WorkerCopy, name: str, wake: Callable[[], None], on_given: Callable[[], None] = _nothing) -> None:
-        """``on_given`` is called, from the copy thread, when a snapshot was made for somebody."""
+        """``on_given`` is called by the copy thread after it made a snapshot to give away."""
         self._copy = copy
         self._on_given = on_given
         self._wake = wake
@@ -97,14 +97,14 @@ class CopyThreads:
         self._beside = WorkThread(f"{name} copy", self._on_copy)
 
     def begin(self, decision: Decision) -> None:
-        """Hand a decision over."""
+        """Start a decision."""
         if isinstance(decision, StoreDecision):
             self._store.put(decision)
         else:
             self._beside.put(decision)
 
     def finished(self) -> list[StoreAnswer]:
-        """Answers since the last call."""
+        """Return the answers since the last call."""
         answers = []
         while self._done:
             answers.append(self._done.popleft())
@@ -112,16 +112,16 @@ class CopyThreads:
 
     @property
     def store_busy_s(self) -> float:
-        """How long the store thread has been at its present decision; 0 when it has none."""
+        """Time that the store thread has spent on its present decision; 0 when it has none."""
         return self._store.busy_s
 
     @property
     def idle_s(self) -> float:
-        """How long either thread has been at its present decision if it hardly computed meanwhile; 0 if it did, or has none."""
+        """Time that either thread has spent on its present decision while it hardly computed; 0 otherwise."""
         return max(self._store.idle_s, self._beside.idle_s)
 
     def close(self, timeout_s: float) -> None:
-        """Finish what is under way, take no more."""
+        """Finish the work in hand and take no more."""
         self._store.close(timeout_s)
         self._beside.close(timeout_s)
 
@@ -137,7 +137,7 @@ class CopyThreads:
             answer = carry_out_copy(self._copy, decision, self._answer)
         except Exception as error:  # noqa: BLE001  (a fault in a load ends the load, not the worker)
             reason = f"{type(error).__name__}: {error}"
-            # Writing waits while a copy that is kept is frozen.
+            # The store waits while a kept copy is frozen, so it needs this answer.
             answer = CopyKept(decision.number, -1, 0, reason) if isinstance(decision, KeepCopy) else LoadFailed(reason)
         if answer is not None:
             self._answer(answer)
@@ -167,8 +167,8 @@ class WorkerNode:
         guard: GuardLimits | None = None,
         folder: Path | None = None,
     ) -> None:
-        """``settings`` are those at run time. ``scrubbing`` looks at the data in the background, ``tasks`` does long work; None for nobody. In ``folder`` doors of the
-        same machine find it; None for no such door.
+        """``settings``: the run-time settings. ``scrubbing``: checks the data in the background. ``tasks``: does long work. None
+        for none. ``folder``: where doors of the same machine find this worker, or None.
         """
         self.config = config
         self.cluster = cluster
@@ -208,10 +208,10 @@ class WorkerNode:
         self._asked_settings: Future[ReadOutcome] | None = None
         settings.on_change = self._on_settings
         self._distrusted_at = 0
-        """What the door counted when damage was known last."""
+        """Opening number of the reads' door when damage was last known."""
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the loop, after the first check of the data if one is due."""
         if self.store.trouble:
             log.error("the copy was moved aside and begins anew", node=self.config.node, reason=self.store.trouble)
         if self._scrubbing is not None and not self.store.condemned:
@@ -223,10 +223,10 @@ class WorkerNode:
             self._scrubbing.start(self.on_damage, self._may_be_scrubbed)
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Finish what is under way, close everything. Idempotent."""
+        """Finish the work in hand, close everything. Idempotent."""
         if self.must_restart and self._scrubbing is not None:
             self._scrubbing.give_up()
-        # Reads first, so that masters still hear that theirs go on elsewhere.
+        # Reads first, so that masters still learn which of theirs must go elsewhere.
         self.reads.close(HASTE_S if self.must_restart else READS_CLOSE_S)
         if self._near is not None:
             self._near.close()
@@ -256,7 +256,7 @@ class WorkerNode:
             self.transport.send(self._tasks.take())
 
     def _mind_the_door(self) -> None:
-        """Reads are answered only while the copy may be trusted."""
+        """Allow reads only while the copy is trusted."""
         core = self.runner.core
         if not core.may_be_read:
             word, reason = core.word()
@@ -269,7 +269,7 @@ class WorkerNode:
                 self._scrubbing.on_trusted()
 
     def _mind_itself(self) -> None:
-        """Once a second: nothing may go on that never ends, and is there space? What was loaded just now is to be looked at."""
+        """Check for endless work and free space once a second. Scrub a new copy soon."""
         core, now_s = self.runner.core, self.clock.now().mono_ms / 1000
         if core.trouble:
             self._distrusted_at = self.reads.opening
@@ -285,7 +285,7 @@ class WorkerNode:
                 self._scrubbing.look_soon()
 
     def _look_at_settings(self) -> None:
-        """They are content of this copy: read when it has applied anything since."""
+        """Read the settings, which are content of this copy, when it has applied anything since the last time."""
         settings, asked = self._settings, self._asked_settings
         if asked is not None and asked.done():
             self._asked_settings = None
@@ -302,7 +302,7 @@ class WorkerNode:
             self._scrubbing.on_limits()
 
     def _report_state(self) -> None:
-        """One line in the log of the node for each change of what it does."""
+        """Log each change of this worker's state in one line."""
         core = self.runner.core
         is_loaded = self._load_watch.note(core.replacing.loading, self.clock.now().mono_ms)
         if is_loaded and (load := self._load_watch.last) is not None:
@@ -313,7 +313,7 @@ class WorkerNode:
             log.info("follows", node=self.config.node, state=now[0], reason=now[1], lsn=core.applied, view=core.view)
 
     def on_damage(self, reason: str) -> None:
-        """Somebody found that this copy is not what it should be. Callable from any thread."""
+        """Stop reads and report damage of this copy to the core. Any thread can call this."""
         log.error("the copy is damaged", node=self.config.node, reason=reason)
         self.reads.shut(f"{self.config.node} is out of sync: {reason}")
         self.loop.call(lambda: self.runner.core.step(Damaged(reason), self.clock.now()))
@@ -326,7 +326,7 @@ class WorkerNode:
         if envelope.sender == self.config.master:
             self._hearing.heard_ms = now.mono_ms
         if isinstance(message, Apply | Execute):
-            # For the core, too.
+            # The core gets it, too.
             if (self._hearing.is_greeted or not message.items) and envelope.sender == self.config.master:
                 self._on_lines(message, now)
             return False
@@ -354,7 +354,7 @@ class WorkerNode:
     def _listen(self) -> None:
         now_ms = self.clock.now().mono_ms
         if not is_judged(self.transport):
-            # Silence counts from the time when there is a connection again.
+            # Silence counts from the moment of the new connection.
             self._hearing.heard_ms = now_ms
             return
         if self._hearing.is_to_ask(now_ms):
@@ -362,7 +362,7 @@ class WorkerNode:
         self._leave_broker_node(self._hearing.look(now_ms), f"nothing is heard of {self.config.master}")
 
     def _leave_broker_node(self, directions: tuple[str, ...], reason: str) -> None:
-        """For another one, over which the master may hear this worker, and be heard."""
+        """Connect to another broker node, over which master and worker can possibly hear each other."""
         if directions and is_judged(self.transport):
             log.warning("not heard", node=self.config.node, reason=reason, directions=" ".join(directions))
             self.transport.leave_broker_node(directions)
@@ -371,16 +371,16 @@ class WorkerNode:
 
     @property
     def node_id(self) -> str:
-        """Which node this is."""
+        """Id of this node."""
         return self.config.node
 
     @property
     def role(self) -> str:
-        """What it does."""
+        """Role of this node."""
         return "worker"
 
     def new_txid(self) -> TxId:
-        """Workers take no writes."""
+        """Raise ReadOnly: workers take no writes."""
         raise ReadOnly(self._no_writes())
 
     def submit(
@@ -393,7 +393,7 @@ class WorkerNode:
         apart: str = WAIT,
         user: str = "",
     ) -> Future[Reply]:
-        """Workers take no writes."""
+        """Raise ReadOnly: workers take no writes."""
         raise ReadOnly(self._no_writes())
 
     def _no_writes(self) -> str:
@@ -415,14 +415,14 @@ class WorkerNode:
         return self.reads.read_here(kind, name, arguments, min_lsn, timeout_ms)
 
     def readers(self, min_lsn: Lsn) -> Readers:
-        """Nobody but itself."""
+        """Return no other reader."""
         return Readers((), min_lsn)
 
     def was_read(self) -> None:
-        """Its reads are counted by their pool."""
+        """Do nothing: the pool counts its reads."""
 
     def transact(self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
-        """Transactions live at masters."""
+        """Refuse: transactions are at masters."""
         del action, arguments, timeout_ms
         refused: Future[dict[str, Any]] = Future()
         refused.set_exception(
@@ -431,56 +431,56 @@ class WorkerNode:
         return refused
 
     def outcome(self, txid: TxId) -> dict[str, Any] | None:
-        """Workers do not know transactions by id."""
+        """Raise NotReady: workers do not know transactions by id."""
         raise NotReady(f"ask master {self.config.master} for the outcome of transaction {txid}")
 
     def status(self, timeout_ms: int = 2000) -> dict[str, Any]:
-        """The whole cluster as seen from here."""
+        """Return the status of the whole cluster as seen from here."""
         return self.view.status(timeout_ms)
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
-        """Workers keep no log of transactions."""
+        """Raise NotReady: workers keep no log of transactions."""
         raise NotReady(f"the log is kept by master {self.config.master}: ask it for LSN {first_lsn} to {last_lsn}")
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
-        """The master has the log for as long as anybody may need it."""
+        """Raise NotReady: the master keeps the log for as long as it is needed."""
         raise NotReady(f"the log is kept by master {self.config.master}: ask it for LSN {first_lsn} to {last_lsn}")
 
     def entries(self, first_lsn: Lsn, last_lsn: Lsn) -> dict[str, Any]:
-        """As `logged`."""
+        """Raise NotReady, as `logged`."""
         raise NotReady(f"the log is kept by master {self.config.master}: ask it for LSN {first_lsn} to {last_lsn}")
 
     def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
-        """Commands are carried out by masters."""
+        """Refuse: masters carry out commands."""
         refused: Future[dict[str, Any]] = Future()
         refused.set_exception(NotReady(f"{self.config.node} is a worker: give the command {name} to master {self.config.master}"))
         return refused
 
     def writable(self) -> tuple[bool, str]:
-        """Never."""
+        """Return False."""
         return False, self._no_writes()
 
     def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
-        """Whether reads can be served."""
+        """Tell whether reads can be served."""
         return self.view.ready(max_lag_entries, max_lag_s)
 
     @property
     def must_restart(self) -> str:
-        """Why this process has to be started again; empty while all is well."""
+        """Why this process must be restarted; empty while all is well."""
         return self.view.must_restart
 
     @property
     def must_leave_at_once(self) -> bool:
-        """Whether there is no time to stop in order."""
+        """Whether there is no time for an orderly stop."""
         return bool(self.guard.over_memory)
 
     def hurry(self) -> None:
-        """End what `start` may be waiting for; from any thread."""
+        """End the first check that `start` possibly waits for; from any thread."""
         if self._scrubbing is not None:
             self._scrubbing.close(0)
 
     def applied_lsn(self) -> Lsn:
-        """What this copy has applied."""
+        """Return the LSN that this copy has applied."""
         return self.runner.core.applied
 
     def wait_for(self, lsn: Lsn, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
@@ -495,5 +495,5 @@ class WorkerNode:
         return answer
 
     def metrics(self) -> Numbers:
-        """Numbers for /metrics."""
+        """Return the numbers for /metrics."""
         return self.view.metrics()

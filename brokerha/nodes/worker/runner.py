@@ -1,4 +1,4 @@
-"""One turn of a worker: receive, step, send, hand decisions to the store (master/runner.py has that of a master, and the rules)."""
+"""One turn of a worker: receive, step, send, pass decisions to the store; master/runner.py has the rules, and a master's turn."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from brokerha.replication.worker.core import WorkerCore
 
 
 class StoreDoor(Protocol):
-    """Hands decisions to the copy and brings its answers; at most one that writes the store is under way."""
+    """Passes decisions to the copy and returns its answers; at most one decision that writes the store is under way."""
 
     def begin(self, decision: Decision) -> None:
-        """Start carrying a decision out; never blocks."""
+        """Start to carry out a decision; never blocks."""
 
     def finished(self) -> list[StoreAnswer]:
-        """Answers that came since the last call."""
+        """Return the answers since the last call."""
 
 
 class WorkerRunner:
@@ -50,12 +50,12 @@ class WorkerRunner:
         self.on_node: NodeHandler = lambda _envelope, _now: False
 
     def wait_ms(self) -> int:
-        """How long the next turn may wait for a message."""
+        """Return how long the next turn can wait for a message."""
         due = self.core.deadline_ms()
         return 0 if due is None else max(0, min(IDLE_MS, due - self.clock.now().mono_ms))
 
     def turn(self, wait_ms: int = 0) -> int:
-        """Take in what there is, carry out what follows; returns how many inputs there were."""
+        """Take the inputs and carry out the consequences; return the number of inputs."""
         items = self.transport.receive(TURN_LIMIT, wait_ms)
         now = self.clock.now()
         self.turns += 1
@@ -73,12 +73,12 @@ class WorkerRunner:
         return len(items) + len(answers)
 
     def leave(self) -> None:
-        """Say that this process ends, once there are no more turns: its master has another worker execute."""
+        """Tell the master that this process ends, so that another worker executes; called after the last turn."""
         self.transport.send([Outgoing(self.config.master, Leave())])
 
 
 def carry_out(store: Store, decision: StoreDecision) -> StoreDone | StoreFailed:
-    """Do what a decision says, in whichever thread writes the store; the answer tells what is durable now."""
+    """Carry out a decision, in the thread that writes the store; the answer tells the durable LSN."""
     results: Sequence[ResultRow] = ()
     try:
         if isinstance(decision, ExecuteBatch):

@@ -1,14 +1,14 @@
-"""The background scrub of a worker: when it looks at all of its data, how fast, and whom it tells (stores/comparing/scrub.py).
+"""The background scrub of a worker: its times, its rate, and its reports (stores/comparing/scrub.py).
 
-A thread of its own that waits, looks, and tells. It looks only at a copy that is trusted, and is never in the way: its rate is
-bounded, and stopping ends it at once. When it looks:
+One thread waits, scrubs and reports. It scrubs only a trusted copy, and never disturbs other work: its rate is bounded, and a stop
+ends it at once. It scrubs:
 
-    every `every_s` seconds                                             what went wrong silently
-    soon after a copy was loaded, and after a snapshot was given away    a source that is silently wrong gives its wrongness on
-    first thing after a process that came to no good end                 what ended it may be in the data (stores/copies/lives.py)
-    ... before anything else, unpaced, when that was not the first       then nothing else can have ended it
+    every `every_s` seconds                                             silent damage
+    soon after a copy was loaded, and after a snapshot was given away    a silently damaged source passes its damage on
+    first, after a process that ended badly                              the data can be the cause (stores/copies/lives.py)
+    ... before anything else, unpaced, after several bad ends            then nothing else can be the cause
 
-The last runs in the thread that starts the node, before it follows or answers anything.
+The last one runs in the thread that starts the node, before the node follows or answers.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ScrubLimits:
-    """How often and how fast."""
+    """Pause and rate of the scrub."""
 
     every_s: float = 600.0
-    """Pause between two looks at everything; 0 for never."""
+    """Pause between two scrubs of everything; 0 for never."""
     items_per_s: float = 20_000.0
 
 
 def _nobody(_reason: str) -> None:
-    """Nobody wants to know of damage."""
+    """Ignore a report of damage."""
 
 
 class Scrubbing:
-    """Scrubs one copy now and then, and on demand."""
+    """Scrubs one copy at intervals and on demand."""
 
     def __init__(self, copy: WorkerCopy, name: str, limits: ScrubLimits, lives: Lives | None = None) -> None:
-        """``lives`` tells how the processes before this one ended; None for well."""
+        """``lives`` tells how the processes before this one ended; None counts as well."""
         self.limits = limits
         self.looks = 0
-        """Finished since the start."""
+        """Number of scrubs finished since the start."""
         self.damages = 0
-        """Looks that found damage."""
+        """Number of scrubs that found damage."""
         self.last: Finding | None = None
         self._copy = copy
         self._name = name
@@ -61,7 +61,7 @@ class Scrubbing:
         self._may_look: Callable[[], bool] = lambda: False
         self._is_owed = lives is not None and lives.bad_ends > 0
         self._every_s = limits.every_s
-        """The pause that was in force last."""
+        """Pause as of the last change of the limits."""
         self._is_changed = False
         self._stop = threading.Event()
         self._wake = threading.Event()
@@ -69,7 +69,7 @@ class Scrubbing:
         self._thread: threading.Thread | None = None
 
     def look_first(self, on_damage: Callable[[str], None]) -> None:
-        """Look at everything in the calling thread, if the copy must not be used before; ``close`` ends it."""
+        """Scrub everything in the calling thread, if the copy must not be used before; ``close`` ends it."""
         lives = self._lives
         if lives is None or not lives.must_look_first:
             return
@@ -85,13 +85,13 @@ class Scrubbing:
             lives.look_ended()
 
     def start(self, on_damage: Callable[[str], None], may_look: Callable[[], bool]) -> None:
-        """Begin. ``on_damage`` is told what is wrong; ``may_look`` says whether the copy is trusted now."""
+        """Start. ``on_damage`` gets the damage; ``may_look`` returns whether the copy is trusted now."""
         self._on_damage = on_damage
         self._may_look = may_look
         self._begin()
 
     def on_limits(self) -> None:
-        """Other limits may be in force: another pause begins anew."""
+        """React to possibly changed limits: a new pause begins at once."""
         if self.limits.every_s != self._every_s:
             self._every_s = self.limits.every_s
             self._is_changed = True
@@ -104,22 +104,22 @@ class Scrubbing:
             self._thread.start()
 
     def look_soon(self) -> None:
-        """Look as soon as the copy is trusted, not only after the pause. Any thread."""
+        """Scrub as soon as the copy is trusted, without the pause. Any thread can call this."""
         self._is_owed = True
         self._wake.set()
 
     def give_up(self) -> None:
-        """The process is given up: the next one looks at the data first thing."""
+        """Note that this process ends badly, so that the next one scrubs the data first."""
         if self._lives is not None:
             self._lives.counts_as_bad()
 
     def on_trusted(self) -> None:
-        """The copy is trusted from now on. Any thread."""
+        """Note that the copy is trusted from now on. Any thread can call this."""
         if self._is_owed:
             self._wake.set()
 
     def close(self, timeout_s: float) -> None:
-        """End it at once. Idempotent."""
+        """Stop at once. Idempotent."""
         self._stop.set()
         self._wake.set()
         if self._thread is not None:
@@ -127,13 +127,13 @@ class Scrubbing:
 
     @property
     def items(self) -> int:
-        """Items that there are to look at."""
+        """Number of items to scrub."""
         return self._copy.applied().items
 
     def look(self, items_per_s: float, on_items: Callable[[int], None] = lambda _: None) -> Finding | None:
-        """Look at everything once, in the calling thread; None when it was stopped. Raises StoreError.
+        """Scrub everything once, in the calling thread; return None when it was stopped. Raises StoreError.
 
-        ``on_items`` is told now and then how many items were looked at; what it raises ends the look.
+        ``on_items`` gets the number of items scrubbed so far, at intervals; its exception ends the scrub.
         """
         with self._one:
             scrub = Scrub(
@@ -152,7 +152,7 @@ class Scrubbing:
             self.damages += 1
             self._on_damage(f"scrub: {finding.damage}")
         elif self._lives is not None and finding.is_compared:
-            # Where the disk takes nothing, the next start looks once more than it would have to.
+            # When the disk cannot be written, the next start scrubs once more than needed.
             with suppress(StoreError):
                 self._lives.found_whole()
         return finding
@@ -172,5 +172,5 @@ class Scrubbing:
             try:
                 self.look(self.limits.items_per_s)
             except BrokerhaError as error:
-                # The copy was replaced or closed meanwhile: the next look is at the new one.
+                # The copy was replaced or closed meanwhile: the next scrub reads the new one.
                 log.info("scrub ended early", node=self._name, reason=str(error))

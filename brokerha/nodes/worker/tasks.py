@@ -1,13 +1,13 @@
-"""Long work that a master gives to this worker (messages.Task): one at a time, in a thread of its own, reported as it goes.
+"""Long work that a master gives this worker (messages.Task): one task at a time, in its own thread, with progress reports.
 
     loop thread    on_task ─> a new request begins, a known one is reported again        take ─> reports to send
     task thread    work(arguments, meter) ─> answer                                      running … done or failed
 
-The same request always has the same report: a task that comes twice is done once. A request that comes while another one runs
-has failed, and stays so; the last 32 are remembered. A process that starts again knows none of them, so the master's next order
-begins the work anew, which every kind of work has to bear (a backup finds what the same request has made).
+A request has one report: a task that comes twice is done once. A request that comes while another one runs has failed, and stays
+failed; the last 32 are remembered. A restarted process knows none of them, so the master's next order begins the work again. Every
+kind of work must allow that (a backup finds the result of the same request).
 
-A meter is called often by the work, and raises when the node stops: nothing runs on after `close`, and no half result is left.
+The work calls its meter often, and the meter raises when the node stops: nothing runs on after `close` or leaves half a result.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from brokerha.stores.backup.writing import About, Work, extend_backup, write_bac
 log = structlog.get_logger()
 
 REPORT_S: Final = 1.0
-"""Time between two reports of running work; less than after which a master asks again."""
+"""Interval of reports of running work; shorter than the interval after which a master asks again."""
 REMEMBERED: Final = 32
 
 Answer = dict[str, str | int | bool | None]
 Meter = Callable[[int, int], None]
-"""Is told (done, total); raises when the node stops."""
+"""Takes (done, total); raises when the node stops."""
 Kind = Callable[[str, Mapping[str, Any], Meter], Answer]
-"""Does the work of one task: (request, arguments, meter) to what comes out. Raises BrokerhaError with the reason."""
+"""Does the work of one task: (request, arguments, meter) to the answer. Raises BrokerhaError with the reason."""
 
 
 class TaskStopped(BrokerhaError):
-    """The node stops; the work is given up."""
+    """The node stops, and the work with it."""
 
 
 class WorkerTasks:
@@ -67,26 +67,26 @@ class WorkerTasks:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._reports: dict[str, tuple[NodeId, TaskReport]] = {}
-        """By request, the oldest first; each with whom to tell."""
+        """By request, the oldest first; each with the node to report to."""
         self._news: set[str] = set()
         self._running = ""
         self._thread: threading.Thread | None = None
 
     def on_task(self, sender: NodeId, task: Task) -> None:
-        """A master gives a task, or asks how it is getting on."""
+        """Begin a task of a master, or report on a known one."""
         with self._lock:
             known = self._reports.get(task.request)
             report = known[1] if known is not None else self._begun(sender, task)
             self._note(sender, report)
 
     def take(self) -> list[Outgoing]:
-        """Reports that are due."""
+        """Return the reports that are due."""
         with self._lock:
             news, self._news = self._news, set()
             return [Outgoing(*self._reports[request]) for request in sorted(news)]
 
     def close(self, timeout_s: float) -> None:
-        """Give up what runs, wait for its thread. Idempotent."""
+        """Stop the running task and wait for its thread. Idempotent."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(timeout_s)
@@ -103,7 +103,7 @@ class WorkerTasks:
         return TaskReport(task.request, "running", 0, 0, "", {})
 
     def _note(self, sender: NodeId, report: TaskReport) -> None:
-        """Keep a report and have it sent. Under the lock."""
+        """Keep a report and have it sent; called under the lock."""
         self._reports[report.request] = (sender, report)
         self._news.add(report.request)
         for old in list(self._reports)[:-REMEMBERED]:
@@ -129,7 +129,7 @@ class WorkerTasks:
             answer = kind(task.request, task.arguments, meter)
             report = TaskReport(task.request, "done", last.total, last.total, "", answer)
         except BrokerhaError as error:
-            # The caller must be able to tell a copy that is damaged from work that could not be done.
+            # The caller must be able to tell a damaged copy from work that failed.
             answer = {"damaged": True} if isinstance(error, StoreDamaged) else {}
             report = TaskReport(task.request, "failed", last.done, last.total, str(error), answer)
         except Exception as error:  # noqa: BLE001  (told to the caller, and in the log)
@@ -156,7 +156,7 @@ def _failed(request: str, reason: str) -> TaskReport:
 def backup_kind(
     copy: WorkerCopy, folder: Path, cluster: str, node: NodeId, masters: tuple[NodeId, ...], now_us: Callable[[], int]
 ) -> Kind:
-    """``backup`` with {name, incremental, replace}: makes or extends a backup below a folder of this machine."""
+    """Return the kind ``backup`` with {name, incremental, replace}: it makes or extends a backup in a folder of this machine."""
     return partial(_backup, copy, BackupFolder(folder), About(cluster, node, masters), now_us)
 
 
@@ -195,7 +195,7 @@ def _answer(folder: BackupFolder, manifest: Manifest, **more: int) -> Answer:
 
 
 def scrub_kind(scrubbing: Scrubbing) -> Kind:
-    """``scrub`` with {items_per_s}: computes the fingerprint from the data itself, at the usual rate if none is given."""
+    """Return the kind ``scrub`` with {items_per_s}: it computes the fingerprint from the data, at the usual rate by default."""
     return partial(_scrub, scrubbing)
 
 

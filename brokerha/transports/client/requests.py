@@ -1,14 +1,13 @@
-"""What a client program has asked and not been answered yet: no I/O, no clock, so that every turn of it can be tested.
+"""Open requests of a client program, without I/O and clock, so that every case can be tested.
 
-A request is published, perhaps returned, perhaps published again with the same ids, and answered in one or more pieces:
+A request is published, possibly returned, possibly published again with the same ids, and answered in one or more pieces:
 
     waiting ── sent ──> under way ── answer(s) ──> done
                  ^           │ returned, or connection lost, or silence, or a master that cannot answer now
                  └───────────┘                    └── deadline ──> OutcomeUnknown, TimedOut or Unreachable
 
-Each future is completed exactly once, at the latest when `expire` is called after its deadline. What was handed to a
-broker and did not come back as unroutable may have been taken: its outcome is unknown then, otherwise nobody was
-reached.
+Each future is completed exactly once, at the latest when `expire` is called after its deadline. A message that was handed to a
+broker and not returned as unroutable was possibly taken: its outcome is unknown. Any other message reached no master.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from brokerha.transports.topology import READS_EXCHANGE, WRITES_EXCHANGE
 
 
 class Answered(enum.Enum):
-    """What is left of a request after an answer."""
+    """State of a request after an answer."""
 
     WHOLLY = enum.auto()
     IN_PART = enum.auto()
     REFUSED = enum.auto()
-    """Another master, or the same one a little later, may do better."""
+    """Another master, or the same one a little later, can possibly answer."""
 
 
 class Request(Protocol):
@@ -42,31 +41,31 @@ class Request(Protocol):
     content_type: str
     is_persistent: bool
     may_wait: bool
-    """Whether it is of use to a master that takes it after its deadline."""
+    """Whether a master can still use it after its deadline."""
     deadline_s: float
     """Monotonic."""
     attempts: int
-    """How often it was handed to a broker, less how often it was returned."""
+    """Number of publications minus number of returns."""
     published_s: float
-    """Monotonic; when that was first, 0 before it."""
+    """Monotonic time of the first publication, 0 before it."""
     to: NodeId
-    """The master that it has to reach; empty for the one that the connection is to."""
+    """The master that it must reach; empty for that of the connection."""
 
     def body(self) -> bytes:
-        """The message: only what is not answered yet."""
+        """Return the message: only the unanswered part."""
 
     def headers(self, now_s: float) -> dict[str, Any]:
-        """Headers of the message; time-outs count from now."""
+        """Return the headers of the message; timeouts count from now."""
 
     def answer(self, data: bytes) -> Answered:
-        """Take an answer. Raises InvalidRequest for bytes that are none."""
+        """Take an answer. Raises InvalidRequest for bytes that are no answer."""
 
     def expire(self, reason: str, remedy: str = "") -> None:
-        """Complete what is left: its time is over."""
+        """Complete the rest at the deadline."""
 
 
 class Writes:
-    """Some writes on the same terms that travel in one message."""
+    """Writes on the same terms in one message."""
 
     exchange = WRITES_EXCHANGE
     content_type = client_wire.WRITES_TYPE
@@ -94,15 +93,15 @@ class Writes:
             self._open.setdefault(txid, (body, []))[1].append(future)
 
     def __len__(self) -> int:
-        """Transactions that are not answered yet."""
+        """Return the number of unanswered transactions."""
         return len(self._open)
 
     def body(self) -> bytes:
-        """What is not answered yet, in its order."""
+        """Return the unanswered writes, in order."""
         return client_wire.encode_writes([(txid, body) for txid, (body, _) in self._open.items()])
 
     def headers(self, now_s: float) -> dict[str, Any]:
-        """The terms, with the time that is left."""
+        """Return the terms, with the remaining time."""
         return client_wire.headers_of(self._level, self._copies, _left_ms(self.deadline_s, now_s), self._apart)
 
     def answer(self, data: bytes) -> Answered:
@@ -117,7 +116,7 @@ class Writes:
         return Answered.IN_PART if self._open else Answered.WHOLLY
 
     def expire(self, reason: str, remedy: str = "") -> None:
-        """OutcomeUnknown for each write that may have been taken, else Unreachable."""
+        """Set OutcomeUnknown for each write that was possibly taken, otherwise Unreachable."""
         for txid, (_, futures) in self._open.items():
             problem = OutcomeUnknown(txid) if self.attempts else _unreachable(reason, remedy)
             for future in futures:
@@ -143,9 +142,9 @@ class Question:
         *,
         is_insistent: bool = True,
     ) -> None:
-        """``read_answer`` makes the future's result of the answer, or raises the error that it stands for.
+        """``read_answer`` turns the answer into the future's result, or raises its error.
 
-        One that ``is_insistent`` is asked again, until its deadline, when a master says that it cannot answer now.
+        If ``is_insistent``, the question is repeated until its deadline when a master cannot answer now.
         """
         self.deadline_s = deadline_s
         self.attempts = 0
@@ -158,15 +157,15 @@ class Question:
         self._refusal: BrokerhaError | None = None
 
     def body(self) -> bytes:
-        """Always the same."""
+        """Return the body, which never changes."""
         return self._body
 
     def headers(self, now_s: float) -> dict[str, Any]:  # The protocol's signature.
-        """None: everything is in the body."""
+        """Return no headers: everything is in the body."""
         return {}
 
     def answer(self, data: bytes) -> Answered:
-        """Complete the future, unless another answer may be better."""
+        """Complete the future, unless another answer could be better."""
         answer = client_wire.decode_answer(data)
         try:
             self._future.set_result(self._read_answer(answer))
@@ -178,7 +177,7 @@ class Question:
         return Answered.WHOLLY
 
     def expire(self, reason: str, remedy: str = "") -> None:
-        """What the last master said that could not answer, else TimedOut when one may be at it, else Unreachable."""
+        """Set the last refusal of a master, or TimedOut when a master possibly works on it, or Unreachable."""
         problem = self._refusal or (TimedOut("no answer within the deadline") if self.attempts else _unreachable(reason, remedy))
         self._future.set_exception(problem)
 
@@ -190,7 +189,7 @@ def _unreachable(reason: str, remedy: str) -> Unreachable:
 
 
 def read_outcome(answer: Mapping[str, Any]) -> ReadOutcome:
-    """The result of a read. Raises the error that the answer stands for."""
+    """Return the result of a read. Raises the error in the answer."""
     _raise_error_of(answer)
     return ReadOutcome(
         str(answer.get("content_type", "")),
@@ -202,7 +201,7 @@ def read_outcome(answer: Mapping[str, Any]) -> ReadOutcome:
 
 
 def plain_answer(answer: Mapping[str, Any]) -> Any:
-    """The answer to a question. Raises the error that the answer stands for."""
+    """Return the answer to a question. Raises the error in the answer."""
     _raise_error_of(answer)
     return answer.get("answer")
 

@@ -1,12 +1,12 @@
-"""One connection of a client program, kept by one thread: pika's loop, with a channel that publishes and hears answers.
+"""One connection of a client program, in its own thread: pika's loop, with a channel that publishes and receives answers.
 
-    connect ─> channel ─> consume reply-to ─> exchanges are there ─> up(channel) … lost(reason) ─> pause ─> connect …
+    connect ─> channel ─> consume reply-to ─> exchanges exist ─> up(channel) … lost(reason) ─> pause ─> connect …
 
-Answers come through RabbitMQ's direct reply-to: no queue is made for them, and nothing has to be cleaned up. An answer
-to an older connection is lost, so the owner of this publishes its open requests again after each `up`.
+Answers come through RabbitMQ's direct reply-to: without a queue, and without a clean-up. An answer to an older connection is lost,
+so the owner publishes its open requests again after each `up`.
 
-pika's `SelectConnection` never blocks: a broker that stops reading, or a host that does not answer, delays no deadline.
-Everything but `call` and `close` runs in the thread. The loop sleeps until there is something, at most five seconds.
+pika's `SelectConnection` never blocks: a broker that stops reading, or a silent host, delays no deadline. Everything but `call` and
+`close` runs in the thread. The loop sleeps until there is something to do, at most five seconds.
 """
 
 from __future__ import annotations
@@ -31,48 +31,48 @@ from brokerha.transports.rabbitmq.identity import CLIENT_ROLE, Identity
 from brokerha.transports.topology import READS_EXCHANGE, REPLY_ADDRESS, WRITES_EXCHANGE
 
 _REFUSALS: Final = (ProbableAuthenticationError, ProbableAccessDeniedError)
-"""Of a user, and of a virtual host."""
+"""Refusals of a user, and of a virtual host."""
 log = structlog.get_logger(__name__)
-# pika tells every failed attempt several times; a program that wants to read that configures logging.
+# pika logs every failed attempt several times; a program that wants these lines configures logging.
 logging.getLogger("pika").addHandler(logging.NullHandler())
 
 
 class Owner(Protocol):
-    """Who is told; called in the thread only."""
+    """Receiver of the events; called only in the thread."""
 
     def up(self, channel: Any) -> None:
-        """Publishing is possible now, on this channel."""
+        """Note that publishing is possible now, on this channel."""
 
     def lost(self, reason: str, remedy: str = "") -> None:
-        """It is not any more; answers to what was published will not come. ``remedy``: as that of `Unreachable`."""
+        """Note that it no longer is; answers to earlier messages will not come. ``remedy``: as that of `Unreachable`."""
 
     def answered(self, correlation_id: str, body: bytes) -> None:
-        """An answer has come."""
+        """Take an answer."""
 
     def returned(self, correlation_id: str) -> None:
-        """There was no queue for a message."""
+        """Note that no queue took a message."""
 
     def blocked(self, is_blocked: bool) -> None:
-        """The broker takes no publications now, or takes them again."""
+        """Note whether the broker takes publications now."""
 
 
 class PikaThread:
     """See the head of the module."""
 
     def __init__(self, addresses: Sequence[Address], name: str, config: TransportConfig, owner: Owner) -> None:
-        """``name`` shows in the dashboard."""
+        """``name`` is shown in the dashboard."""
         self._addresses = list(addresses)
         self._name = name
         self._config = config.for_nodes(len(self._addresses))
         self._owner = owner
         self._jitter = random.Random()
         self.user = ""
-        """Of the address that is connected to, or was last; the broker lets nobody say another one."""
+        """User of the present or last address; the broker accepts no other ``user_id``."""
         self._attempts = 0
         self._pause_ms = 0
         self._is_closing = False
         self._dropped_for = ""
-        """Why we close the connection ourselves; pika will only say that it was closed."""
+        """Why this side closes the connection; pika only reports that it was closed."""
         self._connection: Any = None
         self._retry: Any = None
         """Timer of the next attempt to connect."""
@@ -80,15 +80,15 @@ class PikaThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start connecting; returns at once."""
+        """Start to connect; return at once."""
         self._thread.start()
 
     def call(self, what: Callable[[], None]) -> None:
-        """Have something called in the thread, soon. Callable from any thread."""
+        """Call something in the thread, soon. Any thread can call this."""
         self._loop.add_callback_threadsafe(what)
 
     def call_later(self, delay_s: float, what: Callable[[], None]) -> Any:
-        """Have something called after a time; the answer is for `forget`. Only in the thread."""
+        """Call something after a time; return the handle for `forget`. Only in the thread."""
         return self._loop.call_later(max(0.0, delay_s), what)
 
     def forget(self, timer: Any) -> None:
@@ -96,7 +96,7 @@ class PikaThread:
         self._loop.remove_timeout(timer)
 
     def close(self, timeout_s: float) -> None:
-        """Disconnect and end the thread; not from within the thread."""
+        """Disconnect and end the thread; must not be called in the thread."""
         if self._thread.is_alive():
             self.call(self._say_goodbye)
             self._thread.join(timeout_s)
@@ -111,7 +111,7 @@ class PikaThread:
         self._loop.close()
 
     def _fault(self, error: Exception) -> None:
-        # pika trips over itself when it is closed while it connects; nobody waits for anything any more.
+        # pika fails when it is closed during a connect; no caller waits any more.
         if not self._is_closing:
             # Without the traceback: local variables on the way hold the password.
             log.error("fault in a client connection", connection=self._name, error=repr(error))
@@ -148,7 +148,7 @@ class PikaThread:
         )
 
     def _look_for_exchanges(self, channel: Any) -> None:
-        """Publishing to a missing exchange would tear down the channel with all that is under way on it."""
+        """Check the exchanges: publishing to a missing one would close the channel with all messages under way."""
         channel.exchange_declare(
             WRITES_EXCHANGE,
             passive=True,
@@ -163,7 +163,7 @@ class PikaThread:
         self._owner.up(channel)
 
     def _on_channel_closed(self, _channel: Any, error: Exception) -> None:
-        # The usual reason is an exchange that no node has declared yet, or that somebody deleted.
+        # The usual reason is an exchange that no node has declared yet, or that was deleted.
         self.renew(str(getattr(error, "reply_text", "") or error))
 
     def _lost(self, reason: str, remedy: str = "") -> None:
@@ -182,14 +182,14 @@ class PikaThread:
         self._pause_ms = min(most_ms, max(first_ms, self._pause_ms * 2))
 
     def renew(self, reason: str) -> None:
-        """Tear down the connection; `_lost` follows when pika says that it is closed, and now if there is none. Only in the thread."""
+        """Close the connection; `_lost` follows once pika has closed it, or at once when there is none. Only in the thread."""
         self._owner.lost(reason)
         self._dropped_for = reason
         connection = self._connection
         if connection is None:
             self._lost(reason)
         elif not connection.is_closing:
-            # One that closes already calls back by itself; told again, pika logs an error that users would see.
+            # A closing connection calls back by itself; a second close makes pika log an error that users would see.
             with contextlib.suppress(AMQPError):
                 connection.close()
 
@@ -203,7 +203,7 @@ class PikaThread:
                 connection.close()
         except AMQPError:
             self._loop.stop()
-        # A broker that does not answer must not keep the thread.
+        # A silent broker must not block the thread.
         self.call_later(1.0, self._loop.stop)
 
 
@@ -230,13 +230,13 @@ def _parameters(address: Address, name: str, config: TransportConfig) -> pika.Co
 
 
 def _cause(error: BaseException) -> BaseException | None:
-    """What pika wraps: a failed attempt lies in up to three layers of its own errors."""
+    """Return the wrapped error: pika wraps a failed attempt in up to three of its own errors."""
     candidates = (getattr(error, "exception", None), *reversed(getattr(error, "exceptions", ())), *error.args)
     return next((each for each in candidates if isinstance(each, BaseException)), None)
 
 
 def explain(error: BaseException, address: Address) -> Problem:
-    """Why there is no connection, of what pika raises."""
+    """Explain an error of pika: why there is no connection."""
     cause: BaseException | None = error
     while cause is not None:
         error, cause = cause, _cause(cause)
@@ -244,7 +244,7 @@ def explain(error: BaseException, address: Address) -> Problem:
         return explain_os_error(error, address)
     text = str(getattr(error, "reply_text", "")) or str(error) or type(error).__name__
     if isinstance(error, _REFUSALS):
-        # pika keeps what the broker says as text only.
+        # pika keeps the broker's words only as text.
         said = str(error.args[0]).partition("'")[2].rstrip("'.") if error.args else ""
         return refused(said or text, address)
     return Problem(f"{text} ({address.host}:{address.port})", "")

@@ -1,17 +1,16 @@
-"""How a client program reaches a cluster over AMQP: ports.Wire, with pika.
+"""The connection of a client program to a cluster over AMQP: ports.Wire, with pika.
 
     submit ─┐                                      ┌─> brokerha.writes ─> a master
     read   ─┼─> table of open requests ── thread ──┤
     ask    ─┘              ^                       └─> brokerha.reads  ─> a master
                            └────────── answers through direct reply-to ──────┘
 
-What was handed in while the thread was busy travels together: writes on the same terms share a message, up to 512 of
-them or 1 MiB. The reply is the confirmation: a write is published again, with the same transaction id, after a lost
-connection, when no queue took it, and when nobody has answered for a while, until its deadline. Masters know ids that
-they have seen, so a write is applied once.
+Requests that come in while the thread is busy travel together: writes on the same terms share a message, up to 512 of them or 1
+MiB. The reply is the confirmation. A write is published again, with the same transaction id, until its deadline: after a lost
+connection, when no queue took it, and after a silence. Masters remember ids, so a write is applied once.
 
-Invariants: every future is completed, at the latest a little after its deadline, whatever the broker does; no call
-but `ask` and `close` waits; what is open at any time is bounded.
+Invariants: every future is completed, a little after its deadline at the latest, whatever the broker does. Only `ask` and `close`
+wait. The number of open requests is bounded.
 """
 
 from __future__ import annotations
@@ -42,29 +41,29 @@ from brokerha.transports.topology import ANY_MASTER, REPLY_ADDRESS
 
 OPEN_LIMIT = 100_000
 OPEN_LIMIT_BYTES = 512 * 1024 * 1024
-"""Handed in and not answered yet; more is refused with NotReady."""
+"""Limits of open requests; more are refused with NotReady."""
 RESEND_LEAST_S = 0.5
 RESEND_WRITES_S = 1.5
-"""Silence after which writes are published again, at least and at most (`Patience`); doubles each time. An answer is lost with the process
-that was sending it, so this is a part of a client's pause at a fail-over."""
+"""Shortest and longest silence before writes are published again (`Patience`); it doubles each time. An answer is lost with its
+sending process, so this is a part of a client's pause at a fail-over."""
 PATIENCE_TIMES = 4
 FORGETS = 0.9
 RESEND_FIRST_S = 5.0
-"""The same for reads and questions, which may cost much more to answer twice."""
+"""The same for reads and questions, where a second answer can cost much more."""
 RESEND_MOST_S = 30.0
 RETURNED_PAUSE_S = 0.2
-"""A message that no queue took is published again after this time: masters declare their queues when they start."""
+"""Pause before a message that no queue took is published again: masters declare their queues at their start."""
 REFUSED_FIRST_S = 0.05
 REFUSED_MOST_S = 1.0
-"""What a master could not answer is asked again after the first pause; it doubles each time."""
+"""First and longest pause before a question that a master could not answer is repeated; it doubles each time."""
 _ASK_MARGIN_S = 5.0
 _SILENT_MS = 4_000
-"""How long one of several masters may take to list its transactions."""
+"""Longest wait for one of several masters to list its transactions."""
 _PARTING_S = 2.0
 
 
 class _Waiting:
-    """A write that was handed in and is in no message yet."""
+    """A submitted write that is in no message yet."""
 
     __slots__ = ("body", "deadline_s", "future", "terms", "txid")
 
@@ -77,7 +76,7 @@ class _Waiting:
 
 
 class Patience:
-    """How long writes are waited for before they are published again: several times what the slowest of the last ones took.
+    """The wait before writes are published again: several times the slowest of the recent answers.
 
     >>> patience = Patience()
     >>> patience.first_s
@@ -94,39 +93,39 @@ class Patience:
         self._slow_s: float | None = None
 
     def note(self, seconds: float) -> None:
-        """A message of writes was answered after so long."""
+        """Note the time until an answer to a message of writes."""
         self._slow_s = max(seconds, FORGETS * (self._slow_s or 0.0))
 
     @property
     def first_s(self) -> float:
-        """Until the first time; `RESEND_WRITES_S` before anything was answered."""
+        """First wait; `RESEND_WRITES_S` before the first answer."""
         if self._slow_s is None:
             return RESEND_WRITES_S
         return min(RESEND_WRITES_S, max(RESEND_LEAST_S, PATIENCE_TIMES * self._slow_s))
 
 
 class AmqpWire:
-    """See the head of the module; callable from any thread."""
+    """See the head of the module; any thread can use it."""
 
     def __init__(
         self, url: str, name: str = "brokerha client", to: NodeId = ANY_MASTER, config: TransportConfig | None = None
     ) -> None:
-        """Start connecting; ``to`` is the master that is wanted. Raises ConfigurationError; waits for no broker."""
+        """Start to connect; ``to`` is the wanted master. Raises ConfigurationError; does not wait for a broker."""
         self._to = to
         self._lock = threading.Lock()
         self._handed_in: list[_Waiting | Request] = []
         self._enough = 0
-        """So many that were handed in are not to wait for others; 0 when nobody waits."""
+        """Number of submitted requests that ends the wait for others; 0 without a wait."""
         self._open_count = 0
         self._open_bytes = 0
         self._is_closed = False
         self._idle = threading.Condition(self._lock)
-        # From here on only in the thread.
+        # From here on used only in the thread.
         self._channel: Any = None
         self._has_answered = False
-        """Whether anything was answered over this connection, if only that no queue took it."""
+        """Whether anything was answered over this connection, including a return."""
         self._silent = 0
-        """Connections in a row over which nothing was answered."""
+        """Number of connections in a row without any answer."""
         self._is_blocked = False
         self._reason = "not connected yet"
         self._remedy = ""
@@ -134,13 +133,13 @@ class AmqpWire:
         self._open: dict[str, Request] = {}
         """By correlation id."""
         self._due: list[tuple[float, str]] = []
-        """Heap of (monotonic time, correlation id): deadlines, and times to publish again. May name closed requests."""
+        """Heap of (monotonic time, correlation id): deadlines and resend times. Can name closed requests."""
         self._resend_s: dict[str, float] = {}
         """Time of the next publication of each open request."""
         self._gathering = Gathering()
         self._patience = Patience()
         self._held: Any = None
-        """Timer of those that wait for others."""
+        """Timer of the writes that wait for others."""
         self._timer: Any = None
         self._timer_s = 0.0
         self._thread = PikaThread(parse_addresses(url), name, config or TransportConfig(), self)
@@ -168,20 +167,20 @@ class AmqpWire:
         return self._question(body, read_outcome, timeout_ms, to)
 
     def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
-        """Ask and wait for the answer; see ports.Wire. What names a ``node`` goes to that master."""
+        """Ask and wait for the answer; see ports.Wire. A question with a ``node`` goes to that master."""
         if what == "transactions":
             return self._transactions(timeout_ms)
         return _awaited(self._asked(what, arguments, timeout_ms), timeout_ms)
 
     def _asked(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Future[Any]:
-        # How long a node waits with others is its own affair, but a step may be told to wait.
+        # A node decides how long it waits for others, but a step can be told to wait.
         more = {"timeout_ms": timeout_ms} if what == "transact" else {}
         body = client_wire.encode_question(what, {**arguments, **more})
         is_insistent = what not in {"transact", "command"}
         return self._question(body, plain_answer, timeout_ms, str(arguments.get("node", "")), is_insistent=is_insistent)
 
     def _transactions(self, timeout_ms: int) -> list[Any]:
-        """Those of all masters that answer. Raises what the last one said when none does."""
+        """Return the transactions of all masters that answer. Raises the last error when none does."""
         nodes = self.ask("status", {}, timeout_ms)["nodes"]
         masters = [node["id"] for node in nodes if node["role"] == "master" and node["seen_s"] is not None]
         if len(masters) > 1:
@@ -200,7 +199,7 @@ class AmqpWire:
         return [row for answer in answers for row in answer["transactions"]]
 
     def close(self, timeout_ms: int = 5000) -> None:
-        """Wait for what is open as far as the time allows, complete the rest, disconnect. Idempotent."""
+        """Wait for open requests as far as time allows, complete the rest, disconnect. Idempotent."""
         with self._lock:
             if self._is_closed:
                 return
@@ -226,7 +225,7 @@ class AmqpWire:
 
     def _hand_in(self, items: Sequence[_Waiting | Request], futures: Sequence[Future[Any]], sizes_bytes: Sequence[int]) -> None:
         for future in futures:
-            # Running futures cannot be cancelled: what was sent cannot be called back.
+            # A running future cannot be cancelled: a sent request cannot be recalled.
             future.set_running_or_notify_cancel()
         with self._lock:
             refusal = self._refusal(len(futures), sum(sizes_bytes))
@@ -263,7 +262,7 @@ class AmqpWire:
     # ---------------------------------------------------------------------------- thread.Owner, in the thread
 
     def up(self, channel: Any) -> None:
-        """Publish everything that is open: answers to the old connection are lost."""
+        """Publish all open requests: answers to the old connection are lost."""
         self._channel, self._remedy = channel, ""
         self._has_answered = False
         self._pump()
@@ -272,12 +271,12 @@ class AmqpWire:
         self._set_timer()
 
     def lost(self, reason: str, remedy: str = "") -> None:
-        """Nothing can be published until `up`."""
+        """Note that nothing can be published until `up`."""
         self._channel = None
         self._reason, self._remedy = reason, remedy
 
     def blocked(self, is_blocked: bool) -> None:
-        """Publishing waits, deadlines do not."""
+        """Pause publishing, but not deadlines."""
         was_blocked, self._is_blocked = self._is_blocked, is_blocked
         if is_blocked:
             self._reason = "the broker is out of memory or disk space"
@@ -285,7 +284,7 @@ class AmqpWire:
             self.up(self._channel)
 
     def answered(self, correlation_id: str, body: bytes) -> None:
-        """Complete what was answered."""
+        """Complete the answered requests."""
         self._has_answered, self._silent = True, 0
         request = self._open.get(correlation_id)
         before = len(request) if isinstance(request, Writes) else 0
@@ -300,11 +299,11 @@ class AmqpWire:
                 self._gathering.answered(before - len(request), now_s)
                 self._patience.note(now_s - request.published_s)
         except InvalidRequest:
-            # Bytes that no master sends: as if there was no answer.
+            # No master sends such bytes: treat them as no answer.
             return
 
     def returned(self, correlation_id: str) -> None:
-        """No queue took it: no master has started yet, or somebody deleted its queue. Try again in a moment."""
+        """Retry a message that no queue took in a moment: no master has started yet, or its queue was deleted."""
         self._has_answered = True
         request = self._open.get(correlation_id)
         if request is not None:
@@ -316,13 +315,13 @@ class AmqpWire:
     # ----------------------------------------------------------------------------------------------- in the thread
 
     def _ask_again(self, correlation_id: str) -> None:
-        """Later, as a master could not answer; the broker hands it to whichever is free then."""
+        """Repeat a question later, because a master could not answer; the broker gives it to the first free one."""
         pause_s = min(REFUSED_MOST_S, REFUSED_FIRST_S * 2 ** min(self._open[correlation_id].attempts - 1, 10))
         self._resend_at(correlation_id, time.monotonic() + pause_s)
         self._set_timer()
 
     def _pump(self) -> None:
-        """Publish what was handed in; writes may wait a moment for others."""
+        """Publish the submitted requests; writes can wait a moment for others."""
         if self._held is not None:
             self._thread.forget(self._held)
             self._held = None
@@ -335,7 +334,7 @@ class AmqpWire:
         self._publish_waiting()
 
     def _publish_waiting(self) -> None:
-        """Make messages of what was handed in, and publish them."""
+        """Make messages of the submitted requests, and publish them."""
         with self._lock:
             self._enough = 0
             handed_in, self._handed_in = self._handed_in, []
@@ -362,7 +361,7 @@ class AmqpWire:
             reply_to=REPLY_ADDRESS,
             user_id=None if self._thread.user == NOBODY else self._thread.user,
             headers=request.headers(now_s),
-            # Nobody waits for the answer to a read that is older than its deadline, nor wants a write done that should not wait.
+            # No client waits for a read's answer after its deadline, nor wants a late write that must not wait.
             expiration=None if request.may_wait else str(max(1, int((request.deadline_s - now_s) * 1000))),
         )
         self._channel.basic_publish(request.exchange, request.to or self._to, request.body(), properties, mandatory=True)
@@ -390,8 +389,8 @@ class AmqpWire:
                 request.expire(self._reason, self._remedy)
             elif now_s >= self._resend_s.get(correlation_id, now_s + 1):
                 if self._channel is not None and not self._has_answered:
-                    # In a cluster of brokers, what was published over a connection that was opened while a replicated queue changed
-                    # from one node to another may wait there for ever; over the next one it is published again.
+                    # In a cluster of brokers a message can be stuck for ever, if its connection was opened while a replicated queue
+                    # moved to another node; over the next connection it is published again.
                     self._silent += 1
                     self._resend_at(correlation_id, now_s + RESEND_MOST_S)
                     self._thread.renew("nothing was answered over this connection")
@@ -400,7 +399,7 @@ class AmqpWire:
         self._set_timer()
 
     def _set_timer(self) -> None:
-        """Wake up for the earliest thing that is due, and not before."""
+        """Set the timer for the earliest due time."""
         while self._due and self._due[0][1] not in self._open:
             heapq.heappop(self._due)
         if not self._due:
@@ -425,7 +424,7 @@ class AmqpWire:
 
 
 def _awaited(future: Future[Any], timeout_ms: int) -> Any:
-    """The answer to a question, which is completed a little after its deadline at the latest."""
+    """Wait for the answer to a question, which comes a little after its deadline at the latest."""
     try:
         return future.result(timeout_ms / 1000 + _ASK_MARGIN_S)
     except FutureTimeoutError:
@@ -433,7 +432,7 @@ def _awaited(future: Future[Any], timeout_ms: int) -> Any:
 
 
 def _batches(items: Sequence[_Waiting]) -> list[Request]:
-    """Messages of writes: together what has the same terms and stands together."""
+    """Make messages of writes: adjacent writes with the same terms share one."""
     requests: list[Request] = []
     for terms, group in itertools.groupby(items, key=lambda item: item.terms):
         same = list(group)

@@ -1,11 +1,10 @@
-"""The link of an embedded cluster: no thread, no socket; what the loop calls is done in that call.
+"""The link of an embedded cluster, without thread or socket: each call does its work at once.
 
-Publishing puts a message straight into the queue of the other node, where the limits of that queue count; taking
-sleeps on the bell of this node. So nine nodes in one process have nine loops and nothing else, and
-none of them wakes up without a reason.
+Publishing puts a message directly into the queue of the other node, with the limits of that queue; taking sleeps on the bell of
+this node. So nine nodes in one process have nine loops and no other thread, and none wakes up without a reason.
 
-As long as a lane has messages, those after it wait: bulk never stands in front of agreement. Messages of nodes are
-acknowledged when they are taken, messages of apps when they are settled.
+While a lane has messages, later lanes wait: bulk never delays agreement. Messages of nodes are acknowledged when taken, messages of
+apps when settled.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class DirectLink:
     def __init__(
         self, url: str, node: NodeId, role: str, config: TransportConfig, counters: Counters, master: NodeId = "", cluster: str = ""
     ) -> None:
-        """Raises ConfigurationError where the broker of this name is another cluster's."""
+        """Raises ConfigurationError when the broker of this name is another cluster's."""
         self._counters = counters
         self._config = config
         self._topology = topology_of(node, role, master, cluster=cluster)
@@ -60,13 +59,13 @@ class DirectLink:
         self._is_serving = role == MASTER_ROLE
         self._is_closed = self._is_woken = False
         self._generation = 1
-        """Of messages of apps: a new one begins when those that were not settled were given back."""
+        """Generation of messages of apps: a new one begins when the unsettled ones were given back."""
         self._last_tag = 0
         self._unsettled: dict[int, tuple[str, LocalMessage]] = {}
         """Messages of apps with their queues, by delivery tag."""
         self._arrived: list[Arrival] = []
         self._read: dict[str, dict[str, None]] = {lane: {} for lane in (SYNC_LANE, DATA_LANE, TX_LANE, CLIENT_LANE)}
-        """Queues that are read, by lane, in the order in which they are served."""
+        """Queues that are read, by lane, in the order of service."""
         self._broker = local_broker.enter(urlsplit(url).hostname or "")
         self._bell = threading.Condition(self._broker.lock)
         try:
@@ -76,12 +75,12 @@ class DirectLink:
             raise
 
     def publish(self, publications: Sequence[Publication]) -> None:
-        """Put each publication into its queue; what has none is counted as returned."""
+        """Put each publication into its queue; count those without a queue as returned."""
         for publication in publications:
             try:
                 self._publish(publication)
             except LookupError:
-                # Somebody deleted the exchange: make everything again, as after a deleted queue.
+                # The exchange was deleted: declare everything again, as after a deleted queue.
                 self._broker.declare(self._topology)
                 self._publish(publication)
             if publication.settles is not None:
@@ -89,7 +88,7 @@ class DirectLink:
         self._counters.add("sent", sum(not publication.opens for publication in publications))
 
     def take(self, limit: int, timeout_s: float) -> list[Arrival]:
-        """Up to ``limit`` arrivals; waits on the bell."""
+        """Return up to ``limit`` arrivals; wait on the bell."""
         deadline_s = time.monotonic() + timeout_s
         while not self._arrived and (self._deliver() or self._wait(deadline_s)):
             pass
@@ -111,7 +110,7 @@ class DirectLink:
                 self._unsettled.pop(tag.delivery_tag, None)
 
     def serve_shared(self, is_open: bool) -> None:
-        """Begin or end to read what any master may take."""
+        """Start or stop reading the queue that all masters share."""
         self._is_sharing = is_open
         for row in self._topology.queues_of_apps():
             if row.is_shared_writes:
@@ -120,7 +119,7 @@ class DirectLink:
                     self._start(CLIENT_LANE, row.name)
 
     def serve_clients(self, is_open: bool) -> None:
-        """Begin to read messages of apps, or give back all that were not settled."""
+        """Start reading messages of apps, or give back all unsettled ones."""
         self._is_serving = is_open
         if is_open:
             for row in filter(self._is_wanted, self._topology.queues_of_apps()):
@@ -132,7 +131,7 @@ class DirectLink:
         self._generation += 1
 
     def look(self, masters: Iterable[NodeId]) -> None:
-        """Look who reads the inboxes of masters; one that is not there says nothing."""
+        """Report the inboxes of masters that have no reader; a missing inbox gives no report."""
         for master in masters:
             with suppress(LookupError):
                 if not self._broker.readers(sync_queue(master)):
@@ -141,13 +140,13 @@ class DirectLink:
     has_other_nodes = False
 
     def leave_broker_node(self, directions: Iterable[str]) -> None:
-        """There is only one."""
+        """Do nothing: there is only one."""
 
     def hear(self, node: NodeId) -> None:
-        """Every node here is at this broker."""
+        """Do nothing: every node is at this broker."""
 
     def follow(self, queue: str) -> None:
-        """Read the queue of a transaction, made anew when it is not there."""
+        """Read the queue of a transaction; declare it again when it is missing."""
         followed = self._read[TX_LANE]
         if queue in followed:
             return
@@ -158,19 +157,19 @@ class DirectLink:
         self._start(TX_LANE, queue)
 
     def leave(self, queue: str) -> None:
-        """Read it no longer."""
+        """Stop reading the queue of a transaction."""
         self._stop(TX_LANE, queue)
 
     def state(self) -> tuple[str, Problem]:
-        """Always connected: there is nothing that could be lost."""
+        """Return *connected*: nothing can be lost here."""
         return CONNECTED, Problem("", "")
 
     def waiting(self) -> int:
-        """Nothing ever waits here."""
+        """Return 0: nothing waits here."""
         return 0
 
     def close(self, timeout_s: float) -> None:  # The port's signature; nothing takes time here.
-        """Bring back what was not settled, and leave. Idempotent."""
+        """Give back the unsettled messages, and leave. Idempotent."""
         if not self._is_closed:
             self._is_closed = True
             for lane in self._read:
@@ -179,18 +178,18 @@ class DirectLink:
             local_broker.leave(self._broker)
 
     def has_ready(self) -> bool:
-        """Whether `take` would find something now."""
+        """Tell whether `take` would find something now."""
         return any(self._broker.has_ready(queue) for lane in self._open_lanes() for queue in self._read[lane])
 
     # ------------------------------------------------------------------------- reading
 
     def _open_lanes(self) -> list[str]:
-        """Lanes that take more: messages of apps only up to their prefetch."""
+        """Return the lanes that take more: messages of apps only up to their prefetch."""
         is_full = len(self._unsettled) >= self._config.prefetch_clients
         return [lane for lane in self._read if not (is_full and lane == CLIENT_LANE)]
 
     def _wait(self, deadline_s: float) -> bool:
-        """Sleep until there may be something; False when woken, or when the time is over."""
+        """Sleep until there is possibly a message; return False when woken or timed out."""
         with self._bell:
             if self._is_woken:
                 self._is_woken = False
@@ -203,7 +202,7 @@ class DirectLink:
             return True
 
     def _deliver(self) -> bool:
-        """Take one message, or note that a queue is gone; False when there is neither."""
+        """Take one message, or note that a queue is gone; return False for neither."""
         for lane in self._open_lanes():
             for queue in self._read[lane]:
                 message = self._broker.take(queue)
@@ -224,7 +223,7 @@ class DirectLink:
         self._arrived.append(Arrival(lane, tag, body, properties, exchange, redelivered, key))
 
     def _on_gone(self, lane: str, queue: str) -> None:
-        """Somebody deleted a queue: one of a transaction is left, all others are made again."""
+        """Leave a deleted queue of a transaction; declare any other again."""
         self._stop(lane, queue)
         if lane == TX_LANE:
             self._counters.add("tx_queues_gone")
@@ -233,7 +232,7 @@ class DirectLink:
             self._subscribe()
 
     def _subscribe(self) -> None:
-        """Declare everything and read what is wanted."""
+        """Declare everything and read the wanted queues."""
         self._broker.declare(self._topology)
         for row in filter(self._is_wanted, self._topology.queues_to_consume()):
             self._start(LANE_OF_KIND[row.kind], row.name)
@@ -249,7 +248,7 @@ class DirectLink:
             self._read[lane][queue] = None
 
     def _stop(self, lane: str, queue: str) -> None:
-        """Read a queue no longer; what came of it stays unsettled."""
+        """Stop reading a queue; its messages stay unsettled."""
         if queue in self._read[lane]:
             del self._read[lane][queue]
             self._broker.unsubscribe(queue, self._bell)

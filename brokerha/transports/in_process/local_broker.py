@@ -1,19 +1,19 @@
 """A message broker inside this process: exchanges, queues and bindings of one embedded cluster.
 
-It does what brokerha needs of RabbitMQ and nothing else: direct, fanout and default exchanges, bounded queues that drop
-their oldest message or refuse a new one, messages that come back in their order when their reader is gone, and word to
-the readers when a queue is deleted. It keeps nothing on disk and runs no thread: a publisher rings the bells of
-the connections that read the queue, and a reader waits for its bell.
+It has only the functions of RabbitMQ that brokerha needs: direct, fanout and default exchanges; bounded queues that drop their
+oldest message or refuse a new one; redelivery in order when a reader is gone; a signal to readers when a queue is deleted. It keeps
+nothing on disk and runs no thread: a publisher rings the bells of the connections that read the queue, and a reader waits for its
+bell.
 
     publish("brokerha.sync", "m2", message) ──> queue brokerha.m2.sync ──> bell of m2's connection
 
-Each cluster name has a broker of its own (`enter`), which is gone when the last connection has left (`leave`): two
-embedded clusters in one process never see each other.
+Each cluster name has its own broker (`enter`), which ends when the last connection has left (`leave`): two embedded clusters in one
+process are separate.
 
-Invariants: everything happens under the broker's one lock, which is never held while anybody waits or is called back;
-a message is in one queue, or with one reader, or gone. Ages (x-message-ttl) are not watched: an embedded cluster has no
-node that is away while its messages pile up beyond the limits of the queue. A queue that nobody has read for its time
-(x-expires) goes when the next queue is declared, so that they do not pile up either.
+Invariants: every action holds the broker's one lock, which is never held during a wait or a callback. A message is in one queue, or
+with one reader, or gone. Ages (x-message-ttl) are ignored: in an embedded cluster no node is away while its messages exceed the
+limits of the queue. A queue without a reader for its time (x-expires) is removed when the next queue is declared, so that they do
+not pile up.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from brokerha.transports.topology import CLUSTER_EXCHANGE, DEFAULT_EXCHANGE, Top
 _UNLIMITED = 1 << 62
 
 Bell = threading.Condition
-"""Rung when there may be something to read; made on the broker's lock."""
+"""Rung when there is possibly something to read; made on the broker's lock."""
 
 
 class LocalMessage(NamedTuple):
-    """A message as it lies in a queue."""
+    """A message in a queue."""
 
     number: int
-    """Place among all messages of the broker: what was taken goes back in this order."""
+    """Place among all messages of the broker; returned messages keep this order."""
     body: bytes
     properties: dict[str, Any]
     exchange: str
@@ -47,13 +47,13 @@ class LocalMessage(NamedTuple):
 
 
 class Published(NamedTuple):
-    """What became of a published message, in numbers of queues and of messages."""
+    """Result of a publication, in numbers of queues and of messages."""
 
     routed: int
     refused: int
-    """Queues that were full and refuse (x-overflow: reject-publish)."""
+    """Full queues that refuse (x-overflow: reject-publish)."""
     dropped: int
-    """Older messages that had to give way (x-overflow: drop-head)."""
+    """Older messages that were dropped (x-overflow: drop-head)."""
 
 
 class LocalQueue:
@@ -62,7 +62,7 @@ class LocalQueue:
     def __init__(self, name: str, arguments: Mapping[str, Any], *, auto_delete: bool = False) -> None:
         self.name = name
         self.auto_delete = auto_delete
-        """It goes with the last of its readers, once there was one."""
+        """The queue is removed with its last reader, once it had one."""
         self.ready: deque[LocalMessage] = deque()
         self.bells: list[Bell] = []
         self._size_bytes = 0
@@ -71,10 +71,10 @@ class LocalQueue:
         self._refuses = arguments.get("x-overflow", "drop-head") == "reject-publish"
         self.expires_s = int(arguments["x-expires"]) / 1000 if "x-expires" in arguments else None
         self.unused_since_s = 0.0
-        """Counts while nobody reads it; monotonic."""
+        """Counts while it has no reader; monotonic."""
 
     def put(self, message: LocalMessage) -> int | None:
-        """Add a message; return how many older ones were dropped for it, or None when it was refused."""
+        """Add a message; return the number of older ones dropped for it, or None when it was refused."""
         if self._refuses and self._is_over(1, len(message.body)):
             return None
         self.ready.append(message)
@@ -96,7 +96,7 @@ class LocalQueue:
         return message
 
     def give_back(self, messages: Iterable[LocalMessage]) -> None:
-        """Put messages that were taken back to their places; the limit does not count for them."""
+        """Return taken messages to their places; the limit does not apply to them."""
         returned = [message._replace(redelivered=True) for message in messages]
         self._size_bytes += sum(len(message.body) for message in returned)
         self.ready = deque(sorted([*returned, *self.ready], key=lambda message: message.number))
@@ -108,25 +108,25 @@ class LocalQueue:
 
 
 class LocalBroker:
-    """The exchanges and queues of one namespace; callable from any thread."""
+    """The exchanges and queues of one namespace; any thread can use it."""
 
     def __init__(self, name: str, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self.name = name
         self._monotonic_s = monotonic_s
         self._expiring: set[str] = set()
-        """Queues that have a time to expire."""
+        """Queues with a time to expire."""
         self.lock = threading.RLock()
         self.connections = 0
         self._published = 0
         self._kinds: dict[str, str] = {}
         self._cluster = ""
-        """Whose broker it is, as the argument of its exchange says."""
+        """Name of the owning cluster, from the argument of its exchange."""
         self._routes: dict[tuple[str, str], list[str]] = {}
         """Queue names by (exchange, key); a fanout exchange has the one key ``""``."""
         self._queues: dict[str, LocalQueue] = {}
 
     def declare(self, topology: Topology) -> None:
-        """Make exchanges, queues and bindings; what is there stays. Raises ConfigurationError where the broker is another cluster's."""
+        """Make missing exchanges, queues and bindings. Raises ConfigurationError when the broker is another cluster's."""
         for exchange in topology.exchanges:
             if exchange.name == CLUSTER_EXCHANGE:
                 self._belong_to(exchange.arguments["alternate-exchange"])
@@ -144,13 +144,13 @@ class LocalBroker:
                 raise ConfigurationError(f"{problem}: write another name after embedded://")
 
     def declare_exchange(self, name: str, kind: str) -> None:
-        """Make an exchange unless it is there."""
+        """Make an exchange, unless it exists."""
         with self.lock:
             known = self._kinds.setdefault(name, kind)
             invariant(known == kind, "an exchange keeps its kind", exchange=name, known=known, asked=kind)
 
     def declare_queue(self, name: str, arguments: Mapping[str, Any], *, auto_delete: bool = False) -> None:
-        """Make a queue unless it is there; queues that have expired go."""
+        """Make a queue, unless it exists; remove expired queues."""
         with self.lock:
             now_s = self._monotonic_s()
             self._expire(now_s)
@@ -162,7 +162,7 @@ class LocalBroker:
             queue.unused_since_s = now_s
 
     def bind(self, queue: str, exchange: str, key: str) -> None:
-        """Let an exchange route a key to a queue. Raises LookupError when either is missing."""
+        """Make an exchange route a key to a queue. Raises LookupError when either is missing."""
         with self.lock:
             self._queue(queue)
             kind = self._kind(exchange)
@@ -183,12 +183,12 @@ class LocalBroker:
                 bell.notify_all()
 
     def has_queue(self, name: str) -> bool:
-        """Whether the queue exists."""
+        """Tell whether the queue exists."""
         with self.lock:
             return name in self._queues
 
     def has_ready(self, name: str) -> bool:
-        """Whether a reader of the queue has something to do: a message, or to learn that the queue is gone."""
+        """Tell whether a reader of the queue has something to do: a message, or the end of the queue."""
         with self.lock:
             queue = self._queues.get(name)
             return queue is None or bool(queue.ready)
@@ -214,7 +214,7 @@ class LocalBroker:
             self._queue(name).bells.append(bell)
 
     def unsubscribe(self, name: str, bell: Bell) -> None:
-        """The opposite of `subscribe`; harmless when the queue is gone."""
+        """Undo `subscribe`; harmless when the queue is gone."""
         with self.lock:
             queue = self._queues.get(name)
             if queue is not None and bell in queue.bells:
@@ -224,18 +224,18 @@ class LocalBroker:
                     self.delete_queue(name)
 
     def readers(self, name: str) -> int:
-        """How many read a queue. Raises LookupError when it is missing."""
+        """Return the number of readers of a queue. Raises LookupError when it is missing."""
         with self.lock:
             return len(self._queue(name).bells)
 
     def take(self, name: str) -> LocalMessage | None:
-        """Take the oldest ready message of a queue, if there are both."""
+        """Take the oldest ready message of a queue, or None."""
         with self.lock:
             queue = self._queues.get(name)
             return queue.take() if queue is not None else None
 
     def give_back(self, name: str, messages: Iterable[LocalMessage]) -> None:
-        """Bring back what was taken and not settled; harmless when the queue is gone."""
+        """Return taken, unsettled messages; harmless when the queue is gone."""
         with self.lock:
             queue = self._queues.get(name)
             if queue is not None:
@@ -270,7 +270,7 @@ _namespaces_lock = threading.Lock()
 
 
 def enter(name: str) -> LocalBroker:
-    """The broker of a namespace, made when it is not there; each call needs one `leave`."""
+    """Return the broker of a namespace, made at the first call; each call needs one `leave`."""
     with _namespaces_lock:
         broker = _namespaces.setdefault(name, LocalBroker(name))
         broker.connections += 1
@@ -278,7 +278,7 @@ def enter(name: str) -> LocalBroker:
 
 
 def leave(broker: LocalBroker) -> None:
-    """Give up a broker; the last to leave takes its queues along."""
+    """Release a broker; its queues end with the last release."""
     with _namespaces_lock:
         broker.connections -= 1
         if broker.connections == 0:

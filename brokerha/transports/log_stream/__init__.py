@@ -2,5 +2,5 @@
 
     stream.py     publishes the log of a master for followers outside
     messages.py   the messages in which a batch of the log is published
-    reader.py     reads the log that a master has published, up to where its stream ended when reading began
+    reader.py     reads the published log of a master, up to the end of its stream when reading began
 """

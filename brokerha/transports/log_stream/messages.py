@@ -1,10 +1,10 @@
-"""The messages in which a batch of the log is published, and what their headers say about where to go on.
+"""The messages in which a batch of the log is published, and the headers that tell the next LSN.
 
     batch 41-43 ──> [change, change, …] [change, …] [log message 41-43]      groups, each confirmed before the next
     the log went back to 40 ──> [change log.m1.went-back] [log message without lines, after which 41 comes]
 
-A message of the stream names the history that it is of: the journal, and the lineage once the log has gone back
-(model/log_lineages.py). From then on it says every going back, so that one message is enough to know which of all before it are void.
+A message of the stream names its history: the journal, and the lineage once the log has gone back (model/log_lineages.py). From
+then on it lists every going back, so that one message tells which earlier ones are void.
 
 Pure: bytes and names only; stream.py publishes them.
 """
@@ -27,13 +27,13 @@ WENT_BACK = "went-back"
 LOG_TYPE = "application/vnd.brokerha.log+msgpack"
 CHANGE_TYPE = "application/vnd.brokerha.change+msgpack"
 GROUP_CHANGES = 100
-"""Changes that are on their way at a time."""
+"""Most unconfirmed changes."""
 _PERSISTENT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """One message to be published."""
+    """One message to publish."""
 
     exchange: str
     key: str
@@ -47,13 +47,13 @@ class Post:
 
 
 def next_lsn(last: Mapping[str, Any] | None, journal: str, first_held: Lsn, rewinds: Rewinds = ()) -> Lsn:
-    """Where to go on after a message with these headers, or in an empty stream; never below what is held."""
+    """Return the next LSN after a message with these headers, or in an empty stream; never below the first held LSN."""
     place = void_after(last, journal, rewinds)
     return first_held if last is None else max(first_held, _following(last, journal) if place is None else place + 1)
 
 
 def void_after(last: Mapping[str, Any] | None, journal: str, rewinds: Rewinds) -> Lsn | None:
-    """The LSN after which a stream that ends with this message is void, because the log went back; None when nothing of it is."""
+    """Return the LSN after which a stream with this last message is void, because the log went back; None when nothing is void."""
     if last is None:
         return None
     place = agreed(rewinds, lineage_of(str(last.get("journal"))))
@@ -68,7 +68,7 @@ def _following(last: Mapping[str, Any], journal: str) -> Lsn:
 
 
 def rewinds_in(headers: Mapping[str, Any]) -> Rewinds:
-    """How often the log had gone back, by the headers of a message of its stream; never where they do not say it."""
+    """Return how often the log had gone back, from the headers of a message of its stream; never when they do not say it."""
     try:
         return read_rewinds(json.loads(headers.get("rewinds", "[]")))
     except (TypeError, ValueError):
@@ -76,19 +76,19 @@ def rewinds_in(headers: Mapping[str, Any]) -> Rewinds:
 
 
 def went_back(lsn: Lsn, node: NodeId, cluster: str, journal: str, rewinds: Rewinds) -> list[list[Post]]:
-    """The messages that tell followers: what was published after an LSN is void, and what comes goes on from there."""
+    """Return the messages that tell followers that everything after an LSN is void, and that the log continues there."""
     lineage = newest(rewinds)
     headers = {"lsn": lsn, "lineage": lineage, "cluster": cluster, "node": node}
     body: bytes = msgpack.packb([WENT_BACK, lsn, lineage])
     properties = {"content_type": CHANGE_TYPE, "delivery_mode": _PERSISTENT, "application_headers": headers}
     change = Post(CHANGES_EXCHANGE, f"log.{node}.{WENT_BACK}", body, properties)
-    # The first LSN of a message without lines is above its last one.
+    # In a message without lines the first LSN is above the last one.
     nothing = LogBatch(lsn + 1, lsn, (msgpack.packb([]),), rewinds=rewinds)
     return [[change], *groups_of(nothing, node, cluster, journal)]
 
 
 def groups_of(batch: LogBatch, node: NodeId, cluster: str, journal: str) -> list[list[Post]]:
-    """The messages of a batch; each group must be confirmed before the next is published."""
+    """Return the messages of a batch; each group must be confirmed before the next is published."""
     lineage = newest(batch.rewinds)
     about = {"cluster": cluster, "node": node, **({"lineage": lineage} if lineage else {})}
     changes = [

@@ -1,16 +1,16 @@
-"""Reads the log that a master has published, up to where its stream ended when reading began.
+"""Reads the published log of a master, up to the end of its stream when reading began.
 
     with LogReader(url, "m1") as reader:
         for lsn, row in reader.lines(1, reader.last_lsn): ...
 
-Where a range begins is found by its headers, halving the stream each time, so that a part of a long stream is read without the rest.
+A binary search by headers finds the begin of a range, so that a part of a long stream is read without the rest.
 
-A stream may say things twice, hold the log of an earlier journal before that of the present one, and cut a large transaction into
-parts: what comes out has each LSN of the newest journal once, in order. Where the log went back after a split, the last message says
-so, and what is void comes out neither. Lines that the stream no longer has are left out, and
-a reader that applies the rest sees the gap.
+A stream can have repeats, can have the log of an earlier journal before the present one, and splits a large transaction into parts.
+The reader returns each LSN of the newest journal once, in order. When the log went back after a split, the last message tells so,
+and void lines are left out as well. Lines that the stream no longer has are left out, and a program that applies the rest sees the
+gap.
 
-Reading takes nothing away and declares nothing. Every wait has an end: a stream that says nothing for ten seconds is unreachable.
+Reading takes nothing away and declares nothing. Every wait has an end: a stream that is silent for ten seconds is unreachable.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from brokerha.transports.rabbitmq.connecting import explain, no_broker, open_con
 from brokerha.transports.rabbitmq.identity import TOOL_ROLE, Identity
 from brokerha.transports.topology import log_stream
 
-# py-amqp tells of each delivery that meets a channel on its way out; a program that wants to read that configures logging.
+# py-amqp logs each delivery to a closing channel; a program that wants these lines configures logging.
 logging.getLogger("amqp").addHandler(logging.NullHandler())
 
 OFFSET: Final = "x-stream-offset"
 """Header that the broker adds to each message."""
 PREFETCH: Final = 10
-"""Messages under way; each has up to 1 MiB, or 8 MiB as part of a large transaction."""
+"""Most messages under way; each has up to 1 MiB, or 8 MiB as part of a large transaction."""
 LAST_WITHIN_S: Final = 5.0
-"""How long the last message may take to come; a stream that gives none is taken for empty."""
+"""Longest wait for the last message; a stream without one counts as empty."""
 QUIET_S: Final = 0.5
-"""The last chunk may hold more than one message: wait so long for the next one."""
+"""Wait for a next message: the last chunk can hold more than one."""
 SILENCE_S: Final = 10.0
 _NOT_SAID: Final = (0, "", "", 0, "", "", b"", b"", 0)
 
@@ -65,9 +65,9 @@ class LogReader:
             self.close()
             raise
         self.cluster = str(last.get("cluster", ""))
-        """Name of the cluster that published; empty when the stream is."""
+        """Name of the publishing cluster; empty for an empty stream."""
         self.last_lsn: Lsn = int(last.get("last_lsn", 0))
-        """Where the stream ended when it was opened."""
+        """End of the stream when it was opened."""
         self.rewinds: Rewinds = rewinds_in(last)
         """How often the log had gone back by then."""
         self._journal = journal_of(str(last.get("journal")))
@@ -86,20 +86,20 @@ class LogReader:
 
     @property
     def first_lsn(self) -> Lsn:
-        """The first line of the newest journal that the stream still has; one more than the last when it has none."""
+        """First LSN of the newest journal that the stream still has; one more than the last when it has none."""
         if not self._first_lsn:
             self._first_lsn = self._read_first_lsn()
         return self._first_lsn
 
     def lines(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[tuple[Lsn, LoggedRow]]:
-        """Lines of a range in order, without repeats, as far as the stream has them. Raises Unreachable."""
+        """Yield lines of a range in order, without repeats, as far as the stream has them. Raises Unreachable."""
         for lsn, txid, _origin, timestamp, outcome, reason, effect, fingerprint, _epoch in self.rows(first_lsn, last_lsn):
             yield lsn, (txid, timestamp, outcome, reason, effect, fingerprint)
 
     def rows(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[tuple[Any, ...]]:
-        """The same with all that the stream says: (lsn, txid, origin, timestamp, outcome, reason, effect, fingerprint, epoch).
+        """Yield the same with all columns: (lsn, txid, origin, timestamp, outcome, reason, effect, fingerprint, epoch).
 
-        A stream that was written by an earlier version has no epoch (0), or no fingerprint (empty).
+        A stream of an earlier version has no epoch (0), or no fingerprint (empty).
         """
         seen = first_lsn - 1
         last = min(last_lsn, self.last_lsn)
@@ -118,13 +118,13 @@ class LogReader:
         return journal_of(str(headers.get("journal"))) == self._journal
 
     def _end_of(self, headers: Mapping[str, Any]) -> Lsn:
-        """The last LSN of a message that is not void."""
+        """Return the last LSN of a message that is not void."""
         place = agreed(self.rewinds, lineage_of(str(headers.get("journal"))))
         last_lsn = int(headers.get("last_lsn", 0))
         return last_lsn if place is None else min(last_lsn, place)
 
     def _is_void(self, headers: Mapping[str, Any]) -> bool:
-        """Whether the log went back before the first LSN of a message."""
+        """Tell whether the log went back before the first LSN of a message."""
         place = agreed(self.rewinds, lineage_of(str(headers.get("journal"))))
         return place is not None and int(headers.get("first_lsn", 0)) > place
 
@@ -134,17 +134,17 @@ class LogReader:
         start = self._offset_of(lambda _headers: True)
         with closing(self._messages(start, QUIET_S)) as messages:
             for headers, _ in messages:
-                # The oldest parts of a large transaction may be gone already.
+                # The oldest parts of a large transaction are possibly gone.
                 if self._is_ours(headers) and headers.get("part", 1) == 1 and not self._is_void(headers):
                     return int(headers["first_lsn"])
         return self.last_lsn + 1
 
     def _offset_of(self, is_found: Callable[[Mapping[str, Any]], bool]) -> int | str:
-        """The first message of the newest journal for which this holds; once it does it must hold for all later ones."""
+        """Return the first message of the newest journal that ``is_found`` accepts; it must accept all later ones too."""
         low, high = 0, self._last_offset
         while low < high:
             middle = (low + high) // 2
-            # What is not there any more is passed over: the answer is the oldest one that is.
+            # The broker skips missing messages and returns the oldest one that exists.
             headers = self._headers_at(middle)
             offset = int(headers.get(OFFSET, middle))
             if self._is_ours(headers) and is_found(headers):
@@ -154,20 +154,20 @@ class LogReader:
         return low
 
     def _headers_at(self, offset: int) -> Mapping[str, Any]:
-        """Headers of the message at an offset, or of the next one that is there."""
+        """Return the headers of the message at an offset, or of the next existing one."""
         with closing(self._messages(offset, SILENCE_S, prefetch=1)) as messages:
             for headers, _ in messages:
                 return headers
         raise Unreachable(f"the stream {self.stream} has said nothing for {SILENCE_S:g} seconds")
 
     def _bodies(self, start: int | str) -> Generator[tuple[Lsn, bytes], None, None]:
-        """The last LSN that counts, and bodies of the messages of the newest journal, parts joined. Endless; raises Unreachable when nothing comes."""
+        """Yield the last valid LSN and the body of each message of the newest journal. Endless; raises Unreachable on silence."""
         parts: list[bytes] = []
         for headers, body in self._messages(start, SILENCE_S):
             if not self._is_ours(headers):
                 continue
             part, count = headers.get("part", 1), headers.get("parts", 1)
-            # Parts come again from the first one on when the publisher was cut off between them.
+            # Parts come again from the first one when the publisher was cut off between them.
             parts = [*parts, body] if part == len(parts) + 1 else [body] if part == 1 else []
             if len(parts) == count:
                 yield self._end_of(headers), b"".join(parts)
@@ -175,7 +175,7 @@ class LogReader:
         raise Unreachable(f"the stream {self.stream} has said nothing for {SILENCE_S:g} seconds")
 
     def _last_headers(self) -> Mapping[str, Any]:
-        """Headers of the last message; empty for an empty stream."""
+        """Return the headers of the last message; empty for an empty stream."""
         found: Mapping[str, Any] = {}
         deadline_s = time.monotonic() + LAST_WITHIN_S
         while not found and time.monotonic() < deadline_s:
@@ -186,7 +186,7 @@ class LogReader:
     def _messages(
         self, offset: int | str, quiet_s: float, prefetch: int = PREFETCH
     ) -> Generator[tuple[Mapping[str, Any], bytes], None, None]:
-        """Messages from an offset on, until there are none for so long."""
+        """Yield messages from an offset on, until none comes for this long."""
         wire: Any = self._connection.connection
         found: deque[Any] = deque()
         channel: Any = None
@@ -209,14 +209,14 @@ class LogReader:
         except troubles as error:
             raise Unreachable(f"{self.stream}: {error or type(error).__name__}") from error
         finally:
-            # Not basic.cancel: a delivery that crosses it would be rejected, which a stream answers by ending the connection.
+            # Not basic.cancel: a delivery that crosses it would be rejected, and a stream would end the connection for that.
             with suppress(*troubles):
                 if channel is not None and channel.is_open:
                     channel.close()
 
 
 def as_bytes(body: bytes | str) -> bytes:
-    """A body as it was sent: the library decodes what says that it is text."""
+    """Return a body as it was sent: the library decodes bodies that claim to be text."""
     return body.encode() if isinstance(body, str) else bytes(body)
 
 

@@ -1,13 +1,13 @@
-"""Publishes the log of a master for followers outside: a thread and a connection of its own, fed from the journal.
+"""Publishes the log of a master for followers outside, in its own thread and connection, from the journal.
 
     journal ── batches ──> LogSession ── "<node> master log" ──> stream brokerha.<node>.log, exchange brokerha.changes
 
-The stream is its own bookmark: after every connect, the last message in it says where to go on; when there is none, or
-one of another journal, everything that the journal holds is published. Changes go out before the log message that
-covers them, so a crash in between repeats them and never skips one.
+The stream is its own bookmark: after every connect, its last message tells the next LSN. When there is none, or when it is of
+another journal, all entries of the journal are published. Changes are published before the log message that covers them, so a crash
+in between repeats them and never skips one.
 
-Nothing here can hold up the master: the loop says at most "there is more", and the thread reads the journal, which any
-thread may. No broker, a slow broker or a full one cost the master nothing; the journal keeps what is to be published.
+Nothing here can block the master: the loop only signals new entries, and the thread reads the journal, which any thread can do. A
+missing, slow or full broker costs the master nothing; the journal keeps the unpublished entries.
 """
 
 from __future__ import annotations
@@ -39,45 +39,44 @@ from brokerha.transports.topology import Topology, connection_name, consumer_tag
 log = structlog.get_logger(__name__)
 
 GAP_S = 0.05
-"""Least time between two batches: one message costs about the same with one write in it and with a hundred."""
+"""Least time between two batches: a message costs about the same with one write as with a hundred."""
 BACKLOG_GAP_S = 0.01
-"""The same while there is a backlog, so that filling a stream leaves the processor to the writes."""
+"""The same during a backlog, so that filling a stream leaves the processor to the writes."""
 REFUSED_PAUSE_S = 1.0
 JOURNAL_PAUSE_S = 10.0
 LAST_WITHIN_S = 5.0
-"""How long the last message of a stream may take to come; after that the stream is taken for empty."""
+"""Longest wait for the last message of a stream; after that the stream counts as empty."""
 QUIET_S = 0.2
-"""The last chunk may hold more than one message: wait so long for the next one."""
+"""Wait for a next message: the last chunk can hold more than one."""
 _FAR_S = 3600.0
 _LOG = "log"
 
 
 class News:
-    """What loop and publishing thread know of each other; plain assignments, so neither waits for the other."""
+    """State shared by loop and publishing thread; plain assignments, so neither waits for the other."""
 
     def __init__(self) -> None:
         self.published: Lsn = 0
         self.shown: Lsn = 0
-        """Up to where results may be published."""
+        """Highest LSN whose result can be published."""
         self.is_asleep = False
-        """Whether the thread waits to be woken: it has published all that there was."""
+        """Whether the thread waits to be woken, after it has published everything."""
 
 
 class LogSession:
-    """One connection's publishing; fulfils `kept_connection.Session`.
+    """One connection's publishing of the log; fulfils `kept_connection.Session`. It finds the next LSN, then publishes batch after
+    batch, each step confirmed.
 
-    One connection's publishing of the log: finds out where to go on, then batch after batch, each step confirmed.
+        declare ─> last message in the stream ─> batch ─> changes, confirmed ─> log message, confirmed ─> batch …
 
-        declare ─> what is last in the stream? ─> batch ─> changes, confirmed ─> log message, confirmed ─> batch …
+    Invariants: one group is under way at a time (a log message, or up to 100 changes), and the next begins when all of it is
+    confirmed. So neither a refusal nor a lost connection leaves a gap or changes the order. At most one batch is published in 50
+    ms, unless a batch was full.
 
-    Invariants: one group is on its way at a time (a log message, or up to 100 changes), and the next begins when all of
-    it is confirmed: so neither a refusal nor a lost connection leaves a gap or changes the order. In 50 ms at most one
-    batch is published, unless a batch was full.
+    When the log goes back after a split, followers are first told which part is void, in the stream and beside it.
 
-    The log may go back after a split: then followers are told first what is void, in the stream and beside it, and it goes on from there.
-
-    Must never: declare the stream in the middle of a connection. A stream that somebody deleted would come back empty, and
-    go on with a gap; instead it is looked for every few seconds, and filled again by the next connection.
+    Must never: declare the stream in the middle of a connection. A deleted stream would come back empty, and continue with a gap.
+    Instead it is checked every few seconds, and the next connection fills it again.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class LogSession:
         config: TransportConfig,
         counters: Counters,
     ) -> None:
-        """Declare, and find out where to go on. Raises what py-amqp raises."""
+        """Declare, and find the next LSN. Raises the errors of py-amqp."""
         self._node = node
         self._cluster = cluster
         self._committed = committed
@@ -101,17 +100,17 @@ class LogSession:
         self._counters = counters
         self._batch: LogBatch | None = None
         self._groups: deque[list[Post]] = deque()
-        """What of the batch is not confirmed; the first one may be on its way."""
+        """Unconfirmed groups of the batch; the first one is possibly under way."""
         self._on_way: dict[int, Post] = {}
         self._number = 0
         self._sent_s = 0.0
         self._due_s = 0.0
         """Of the next batch."""
         self._again_s = 0.0
-        """After a refusal, or a journal that cannot be read: of whatever comes next."""
+        """Earliest next step after a refusal, or an unreadable journal."""
         last = last_headers(connection, node, cluster)
         self._rewinds = committed.rewinds()
-        """How often the log has gone back, as far as followers are told."""
+        """How often the log has gone back, as far as followers know."""
         self._next = next_lsn(last, committed.journal, committed.first_lsn(), self._rewinds)
         self._tell_void(void_after(last, committed.journal, self._rewinds))
         news.published = self._next - 1
@@ -125,9 +124,9 @@ class LogSession:
         self._check_s = time.monotonic() + config.redeclare_every_ms / 1000
 
     def turn(self, now_s: float) -> float:
-        """Go one step on; returns when the next one is due. Raises what makes the connection worthless."""
+        """Take one step; return when the next one is due. Raises the errors that make the connection useless."""
         if self._state.is_blocked():
-            # The broker will not confirm while it is blocked, and says itself when it is not any more.
+            # A blocked broker does not confirm, and reports its end of blocking by itself.
             self._sent_s = now_s
             return now_s + _FAR_S
         if self._on_way:
@@ -147,21 +146,21 @@ class LogSession:
         return self._sent_s + self._config.confirm_timeout_s
 
     def is_idle(self) -> bool:
-        """Always: what is not confirmed is published after the next start."""
+        """Return True: unconfirmed messages are published after the next start."""
         return True
 
     def end(self) -> None:
-        """Nothing to save: the stream knows how far it is."""
+        """Do nothing: the stream keeps its own position."""
 
     def _load(self, now_s: float) -> bool:
-        """Take the next batch; False when there is none, and then `note` will wake us."""
-        # Said before looking: what is noted after the look wakes us, what was noted before it is found.
+        """Take the next batch; return False when there is none, and then `note` wakes the thread."""
+        # Set before the look: a `note` after the look wakes the thread, and the look sees earlier ones.
         self._news.is_asleep = True
         try:
             batch = self._committed.batch(self._next, self._news.shown)
             rewinds = self._committed.rewinds() if batch is None else batch.rewinds
         except JournalError as error:
-            # The master itself says what it thinks of its journal; connecting anew would not mend it.
+            # The master itself reports its journal's failure; a reconnect would not help.
             log.warning("the log cannot be read for its stream", lsn=self._next, reason=str(error))
             self._news.is_asleep = False
             self._again_s = now_s + JOURNAL_PAUSE_S
@@ -171,7 +170,7 @@ class LogSession:
             return self._go_back(rewinds)
         if batch is None and (held := self._committed.first_lsn()) > self._next:
             if self._news.shown >= self._next:
-                # A master without workers has no results, and trims what it had nothing to say about.
+                # A master without workers has no results, and trims entries that it had no results for.
                 log.warning("the journal was trimmed before its log was published", first_missing=self._next, next=held)
             self._next = held
             self._news.is_asleep = False
@@ -184,7 +183,7 @@ class LogSession:
         return True
 
     def _go_back(self, rewinds: Rewinds) -> bool:
-        """Go on after the place to which the log went back; whether there is something to publish at once."""
+        """Continue after the LSN to which the log went back; return whether there is something to publish at once."""
         place = agreed(rewinds, newest(self._rewinds))
         self._rewinds = rewinds
         if place is None or self._next <= place + 1:
@@ -213,12 +212,12 @@ class LogSession:
     def _on_nack(self, number: int, multiple: bool) -> None:
         for post in self._answered(number, multiple, is_refused=True):
             if not post.is_log:
-                # A queue that refuses when it is full must not hold up the others: its owner chose to miss changes.
+                # A full queue that refuses must not block the others: its owner chose to miss changes.
                 self._counters.add("refused_changes")
                 log.warning("a queue refused a change", key=post.key, lsn=post.properties["application_headers"]["lsn"])
 
     def _on_return(self, _problem: Exception, _exchange: str, _key: str, _message: Any) -> None:
-        # Its confirmation comes next and must not be read: it would pass for success.
+        # Its confirmation comes next and must not be read: it would count as success.
         raise RecoverableConnectionError("the log stream is missing")
 
     def _answered(self, number: int, multiple: bool, *, is_refused: bool = False) -> list[Post]:
@@ -241,9 +240,9 @@ class LogSession:
 
 
 def last_headers(connection: Connection, node: NodeId, cluster: str) -> Mapping[str, Any] | None:
-    """Make sure that the stream is there; headers of its last message, or None when it is new or empty.
+    """Make sure that the stream exists; return the headers of its last message, or None when it is new or empty.
 
-    Raises what py-amqp raises, TimeoutError among them.
+    Raises the errors of py-amqp, including TimeoutError.
     """
     wire: Any = connection.connection
     row = log_stream_row(node)
@@ -252,7 +251,7 @@ def last_headers(connection: Connection, node: NodeId, cluster: str) -> Mapping[
     try:
         channel.queue_declare(queue=row.name, passive=True)
     except NotFound:
-        # py-amqp has opened the channel again.
+        # py-amqp has reopened the channel.
         is_new = True
     declare(channel, Topology(exchanges_of(cluster), (row,)))
     if is_new:
@@ -274,7 +273,7 @@ def last_headers(connection: Connection, node: NodeId, cluster: str) -> Mapping[
             break
         if count and len(found) == count:
             break
-    # Not basic.cancel: a delivery that crosses it would be rejected, which a stream answers by ending the connection.
+    # Not basic.cancel: a delivery that crosses it would be rejected, and a stream would end the connection for that.
     channel.close()
     return dict(found[-1].properties.get("application_headers") or {}) if found else None
 
@@ -285,7 +284,7 @@ class LogStream:
     def __init__(
         self, url: str, cluster: str, node: NodeId, committed: CommittedLog, config: TransportConfig | None = None
     ) -> None:
-        """Raises ConfigurationError for a URL that cannot be meant."""
+        """Raises ConfigurationError for an impossible URL."""
         self._cluster = cluster
         self._node = node
         self._committed = committed
@@ -309,24 +308,24 @@ class LogStream:
         self._thread.start()
 
     def note(self, shown_lsn: Lsn) -> None:
-        """Wake the thread if it sleeps and there is something new that may be published."""
+        """Wake the thread if it sleeps and there is something new to publish."""
         news = self._news
-        # After a split there is less than before: that is something new as well.
+        # After a split there is less than before, which is news as well.
         has_less, news.shown = shown_lsn < news.shown, shown_lsn
         if news.is_asleep and (shown_lsn > news.published or has_less):
             news.is_asleep = False
             self._thread.waker.wake()
 
     def published_lsn(self) -> Lsn:
-        """Up to where everything is confirmed."""
+        """Return the LSN up to which everything is confirmed."""
         return self._news.published
 
     def counters(self) -> dict[str, int]:
-        """Monotone counts."""
+        """Return monotone counts."""
         return self._counters.read()
 
     def close(self, timeout_s: float) -> None:
-        """End the thread; nothing is lost by ending it anywhere."""
+        """End the thread; nothing is lost at any moment."""
         if self._is_started:
             self._is_started = False
             self._thread.ask_to_end(time.monotonic() + timeout_s)

@@ -1,11 +1,11 @@
-"""Broker URLs, read once and without guessing: what kombu, py-amqp and pika are given as plain values.
+"""Broker URLs, parsed once into plain values for kombu, py-amqp and pika.
 
     amqp://user:password@host:5672/vhost                 RabbitMQ
     amqps://host/vhost?cacertfile=ca.pem&certfile=…      RabbitMQ over TLS; chain and host name are verified
-    amqp://a/orders;amqp://b/orders                      one after the other, when the first does not answer
+    amqp://a/orders;amqp://b/orders                      tried one after another, while the first does not answer
     embedded://name                                      the broker of this process with this name
 
-The query knows RabbitMQ's own names cacertfile, certfile and keyfile. A missing or empty virtual host is ``/``.
+The query takes RabbitMQ's own names cacertfile, certfile and keyfile. A missing or empty virtual host is ``/``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from brokerha.model.errors import ConfigurationError
 from brokerha.ports.transport import Problem
 
 NOBODY: Final = "guest"
-"""The account that every RabbitMQ has from the start: who uses it says nothing of who he is."""
+"""The account that every RabbitMQ has from the start: it identifies no user."""
 
 EMBEDDED_SCHEME = "embedded"
 _PORTS = {"amqp": 5672, "amqps": 5671}
@@ -46,17 +46,17 @@ class Address:
         return self.scheme == "amqps"
 
     def __str__(self) -> str:
-        """Where it is, without the password: for reasons and logs."""
+        """Return the address without the password, for reasons and logs."""
         return f"{self.scheme}://{self.user}@{self.host}:{self.port} vhost {self.vhost!r}"
 
 
 def is_embedded(url: str) -> bool:
-    """Whether the URL names a broker of this process."""
+    """Tell whether the URL names a broker of this process."""
     return url.startswith(f"{EMBEDDED_SCHEME}://")
 
 
 def parse_addresses(url: str) -> tuple[Address, ...]:
-    """The brokers of an AMQP URL, in its order. Raises ConfigurationError."""
+    """Return the brokers of an AMQP URL, in order. Raises ConfigurationError."""
     return tuple(_parse(each.strip()) for each in url.split(";") if each.strip()) or (_parse(url),)
 
 
@@ -65,7 +65,7 @@ CORRECT_CERTIFICATES: Final = "correct cacertfile or the host name in its addres
 
 
 def explain_os_error(error: OSError, address: Address) -> Problem:
-    """A broker that cannot be reached."""
+    """Explain a broker that cannot be reached."""
     where = f"{address.host}:{address.port}"
     if isinstance(error, SSLCertVerificationError):
         return Problem(f"the certificate of {where} does not hold: {error.verify_message}", CORRECT_CERTIFICATES)
@@ -79,7 +79,7 @@ def explain_os_error(error: OSError, address: Address) -> Problem:
 
 
 def refused(said: str, address: Address) -> Problem:
-    """The broker runs, and lets nobody in with this address: in its own words."""
+    """Explain a running broker that refuses this address, in its own words."""
     remedy = "correct the user, the password or the virtual host of its address, or give the user its rights"
     return Problem(f"the broker refuses {address}: {said}".rstrip("."), remedy)
 
@@ -110,7 +110,7 @@ def _parse(url: str) -> Address:
 
 
 def _shown(url: str) -> str:
-    """The URL without what may be a password: before the host, or among the options."""
+    """Return the URL without anything that could be a password: before the host, or among the options."""
     scheme, _, rest = url.partition("://")
     place, mark, _ = rest.rpartition("@")[2].partition("?")
     before, after = "…@" if "@" in rest else "", "?…" if mark else ""

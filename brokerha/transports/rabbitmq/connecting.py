@@ -3,9 +3,9 @@
     kombu.Connection ── RabbitTransport ── RabbitConnection (py-amqp) ── FrameSocket
                                                └── RabbitChannel
 
-What differs from kombu's own ``amqp`` transport: the socket (below); a publication does not read from the
-socket first, because the owning thread reads it anyway, once in each turn; TLS verifies the host name; and nothing
-connects anew behind our back: who owns the connection decides (kept_connection.py).
+Differences from kombu's own ``amqp`` transport: the socket (below). A publication does not read from the socket first, because the
+owning thread reads it once in each turn. TLS verifies the host name. Nothing reconnects automatically: the owner of the connection
+decides (kept_connection.py).
 """
 
 from __future__ import annotations
@@ -60,35 +60,35 @@ _FRAME_HEAD = Struct(">BHI")
 _FRAME_END = b"\xce"
 _CONTENT_HEAD = Struct(">HHQ")
 _LARGE_BYTES = 64 * 1024
-"""Bodies above it are cut into frames here: py-amqp copies them twice more."""
+"""Larger bodies are cut into frames here: py-amqp copies them twice more."""
 _HEARTBEAT_LOOK_S = 0.5
-"""While one waits: how often to see whether a heartbeat is due. The broker sends its own at most every second."""
+"""Interval of checks for due heartbeats during a wait. The broker sends its own at most every second."""
 _CACHED = 1024
-"""Destinations and property sets that are kept encoded: a node has few of them, and encoding costs more than sending."""
+"""Number of encoded destinations and property sets kept: a node has few, and encoding costs more than sending."""
 
 
 class FrameSocket:
-    """Mixed into py-amqp's TCP and TLS transports; see the head of the module.
+    """py-amqp's socket with fewer system calls: large reads, collected writes, and no unwanted blocking.
 
-    py-amqp's socket, without its system calls: large reads, collected writes, and no call that blocks unasked.
+    Mixed into py-amqp's TCP and TLS transports; see the head of the module.
 
-    py-amqp reads a frame with three `recv` calls and writes a message with one `sendall`. Each call gives up the
-    interpreter's lock, and a busy loop thread may keep it for milliseconds before it comes back. Here a delivered message
-    costs a fraction of one call, and whatever was published in a turn leaves in one.
+    py-amqp reads a frame with three `recv` calls and writes a message with one `sendall`. Each call releases the interpreter's
+    lock, and a busy loop thread can then keep it for milliseconds. Here a delivered message costs a fraction of one call, and all
+    publications of a turn leave in one.
 
         serve:      fill() until False ── next_frame() until None ── … publish, ack … ── flush() ── wait for the socket
         py-amqp:    read_frame() in its synchronous calls (open, declare): flushes, then waits with a deadline
 
-    Invariants: the socket is non-blocking throughout; only `read_frame` waits, at most ``answer_timeout_s`` or the time
-    that py-amqp asked for; a write that the peer does not take stays in the buffer, and `flush` says so.
+    Invariants: the socket is always non-blocking. Only `read_frame` waits, at most ``answer_timeout_s`` or the time that py-amqp
+    asked for. Data that the peer does not take stays in the buffer, and `flush` reports it.
     """
 
     sock: Any
     answer_timeout_s: float = 10.0
     is_read_in_parts: bool = False
-    """Whether a read may bring less than there is."""
+    """Whether a read can return less than there is."""
     may_have_more: bool = False
-    """Whether the last `fill` may have left something behind."""
+    """Whether the last `fill` possibly left something behind."""
 
     def _setup_transport(self) -> None:
         super()._setup_transport()  # type: ignore[misc]  # py-amqp's: the TLS handshake.
@@ -102,11 +102,11 @@ class FrameSocket:
 
     @property
     def unsent_bytes(self) -> int:
-        """What `flush` could not get rid of."""
+        """Number of bytes that `flush` could not send."""
         return len(self._outgoing)
 
     def fill(self) -> bool:
-        """Read what is there, up to the size of the buffer; False when nothing was. Raises OSError at the end."""
+        """Read available bytes, up to the size of the buffer; return False when there were none. Raises OSError at the end."""
         if self._start == self._end:
             self._start = self._end = 0
         elif _BUFFER_BYTES - self._end < _LEAST_READ_BYTES:
@@ -126,7 +126,7 @@ class FrameSocket:
         return True
 
     def next_frame(self) -> tuple[int, int, bytes] | None:
-        """The next whole frame in the buffer as (type, channel, payload). Raises UnexpectedFrame on other bytes."""
+        """Return the next whole frame in the buffer as (type, channel, payload), or None. Raises UnexpectedFrame on other bytes."""
         if self._end - self._start < _HEADER_BYTES:
             return None
         kind, channel, size = unpack_from(">BHI", self._incoming, self._start)
@@ -138,12 +138,12 @@ class FrameSocket:
         if self._incoming[begin + size] != _END_OF_FRAME:
             raise UnexpectedFrame("a frame without its end: this is no AMQP")
         self._start = begin + size + 1
-        # Through a view the bytes are copied once, not twice.
+        # A view avoids a second copy of the bytes.
         with memoryview(self._incoming) as view:
             return kind, channel, bytes(view[begin : begin + size])
 
     def flush(self) -> bool:
-        """Write what was collected, as far as the peer takes it; whether nothing is left."""
+        """Write the collected bytes, as far as the peer takes them; return whether none is left."""
         outgoing = self._outgoing
         sent = 0
         with memoryview(outgoing) as view:
@@ -156,13 +156,13 @@ class FrameSocket:
         return not outgoing
 
     def read_frame(self, **_options: Any) -> tuple[int, int, bytes]:
-        """For py-amqp's synchronous calls: flush, and wait for a frame. Raises TimeoutError."""
+        """Flush, and wait for a frame, for py-amqp's synchronous calls. Raises TimeoutError."""
         deadline_s = time.monotonic() + self._patience_s
         while True:
             is_flushed = self.flush()
             frame = self.next_frame()
             if frame is not None:
-                # What came with it is for the next read.
+                # Bytes after this frame are for the next read.
                 self.may_have_more = True
                 return frame
             if not self.fill():
@@ -170,7 +170,7 @@ class FrameSocket:
 
     @contextmanager
     def having_timeout(self, timeout: float | None) -> Iterator[Any]:
-        """py-amqp's way to say how long `read_frame` may wait; None means our own time-out, never for ever."""
+        """Set how long `read_frame` can wait, in py-amqp's form; None means the own timeout, never for ever."""
         self._patience_s = self.answer_timeout_s if timeout is None else timeout
         yield self.sock
 
@@ -186,7 +186,7 @@ class TcpFrameSocket(FrameSocket, TCPTransport):  # type: ignore[misc]  # py-amq
 
 
 class TlsFrameSocket(FrameSocket, SSLTransport):  # type: ignore[misc]  # py-amqp has no types.
-    """Over TLS. Decrypted bytes never stay behind in the TLS layer, which gives a record at a time: `fill` is called until it returns False."""
+    """Over TLS. The TLS layer returns one record at a time, so `fill` is called until it returns False."""
 
     is_read_in_parts = True
 
@@ -199,8 +199,8 @@ def _publish_arguments(exchange: str, routing_key: str, mandatory: bool) -> byte
 
 @lru_cache(_CACHED)
 def _encoded_properties(properties: tuple[tuple[str, Any], ...], also: tuple[str, ...]) -> bytes:
-    # RabbitMQ routes by these keys too: https://www.rabbitmq.com/docs/sender-selected. Not BCC, which it takes out: a federated broker that
-    # the message is passed on to would know the first key only.
+    # RabbitMQ also routes by these keys: https://www.rabbitmq.com/docs/sender-selected. Not BCC, which it removes: a federated
+    # broker would then know only the first key.
     more = {"application_headers": {"CC": also}} if also else {}
     encoded: bytes = Message(b"", **dict(properties), **more)._serialize_properties()  # noqa: SLF001  # py-amqp has no other way.
     return encoded
@@ -213,19 +213,19 @@ def _publish_frame(channel: int, exchange: str, routing_key: str) -> bytes:
 
 
 class RepeatedMessage(Message):
-    """A message whose properties are those of many others: they are encoded once. All values must be hashable."""
+    """A message with the properties of many others, encoded once. All values must be hashable."""
 
     def _serialize_properties(self) -> bytes:
         return _encoded_properties(tuple(self.properties.items()), ())
 
 
 class RabbitChannel(pyamqp.Channel):
-    """A channel whose publications are only written; confirmations, returns and refusals come as events."""
+    """A channel that only writes publications; confirmations, returns and refusals come as events."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.auto_decode = False
-        # py-amqp sets a confirming version on the instance if asked to; ours is the class's.
+        # py-amqp can set a confirming version on the instance; this one is for all.
         self.basic_publish = self._publish
 
     def _publish(
@@ -240,7 +240,7 @@ class RabbitChannel(pyamqp.Channel):
         self.connection.frame_writer(_METHOD_FRAME, self.channel_id, spec.Basic.Publish, arguments, message)
 
     def publish_to_nodes(self, publication: Publication) -> None:
-        """Publish a message whose properties are those of many others, encoded once: all values must be hashable."""
+        """Publish a message with the properties of many others, encoded once: all values must be hashable."""
         body = publication.body
         properties = _encoded_properties(tuple(publication.properties.items()), publication.also)
         head = _CONTENT_HEAD.pack(spec.Basic.Publish[0], 0, len(body))
@@ -255,12 +255,12 @@ class RabbitChannel(pyamqp.Channel):
         self._write_body(body)
 
     def ask(self, on_answer: Callable[[], None]) -> None:
-        """Have the broker say that it serves this channel; it does so after all that was sent before. One question at a time."""
+        """Ask the broker whether it serves this channel; it answers after everything sent before. One question at a time."""
         self._callbacks[spec.Channel.FlowOk] = lambda _is_active: on_answer()
         self.send_method(spec.Channel.Flow, "b", (True,))
 
     def leave(self) -> None:
-        """Close the channel without waiting: what was not acknowledged goes back; what still comes is ignored."""
+        """Close the channel without waiting: unacknowledged messages go back; later frames are ignored."""
 
         def until_closed(method: tuple[int, int], *_content: Any) -> None:
             if method == spec.Channel.Close:
@@ -268,12 +268,12 @@ class RabbitChannel(pyamqp.Channel):
             elif method == spec.Channel.CloseOk:
                 self.collect()
 
-        # py-amqp's own would tell the log of everything that it ignores.
+        # py-amqp's own method would log every ignored frame.
         self.dispatch_method = until_closed
         self.send_method(spec.Channel.Close, "BsBB", (0, "", 0, 0))
 
     def _publish_large(self, arguments: bytes, message: Any) -> None:
-        """Write method, header and body as frames; nothing is written when a property cannot be."""
+        """Write method, header and body as frames; write nothing when a property cannot be encoded."""
         body = message.body
         properties = message._serialize_properties()  # noqa: SLF001  # As py-amqp's own frame writer does.
         header = _CONTENT_HEAD.pack(spec.Basic.Publish[0], 0, len(body)) + properties
@@ -286,7 +286,7 @@ class RabbitChannel(pyamqp.Channel):
         with memoryview(body) as view:
             for start in range(0, len(body), most_bytes):
                 self._write_frame(_BODY_FRAME, view[start : start + most_bytes])
-        # What py-amqp counts, to know whether a heartbeat is due.
+        # py-amqp counts this to know whether a heartbeat is due.
         self.connection.bytes_sent += 1
 
     def _write_frame(self, kind: int, payload: bytes | memoryview) -> None:
@@ -302,14 +302,14 @@ class RabbitConnection(pyamqp.Connection):
     Channel = RabbitChannel
 
     def on_inbound_method(self, channel_id: int, method: tuple[int, int], payload: Any, content: Any) -> None:
-        """Hand a method to its channel; RabbitMQ can send deliveries after the close of a channel, which is gone here."""
+        """Pass a method to its channel; RabbitMQ can send deliveries after the close of a channel, which is gone here."""
         if self.channels is None or channel_id in self.channels:
             super().on_inbound_method(channel_id, method, payload, content)
 
     def drain_events(self, timeout: float | None = None) -> None:
-        """Wait for a message or an answer, so long at most in all. Raises TimeoutError.
+        """Wait for a message or an answer, up to the timeout in total. Raises TimeoutError.
 
-        py-amqp's own begins its time anew with each heartbeat of the broker, so it ends never where these come more often; and it sends none itself.
+        py-amqp's own method restarts its time with each heartbeat of the broker, so it can block for ever; and it sends none.
         """
         deadline_s = time.monotonic() + (self.transport.answer_timeout_s if timeout is None else timeout)
         while True:
@@ -325,7 +325,7 @@ class RabbitConnection(pyamqp.Connection):
             self.heartbeat_tick(rate=2)
 
     def Transport(self, host: str, connect_timeout: float, tls: Any, *_timeouts: Any, **options: Any) -> Any:  # noqa: N802
-        """The socket; py-amqp asks for it under this name. Its own kind of time-outs is for sockets that block."""
+        """Make the socket; py-amqp asks for it under this name. Its own timeouts are for blocking sockets."""
         made = TlsFrameSocket if tls else TcpFrameSocket
         frame_socket = made(host, connect_timeout=connect_timeout, ssl=tls, **options)
         frame_socket.answer_timeout_s = connect_timeout
@@ -333,7 +333,7 @@ class RabbitConnection(pyamqp.Connection):
 
 
 class RabbitTransport(pyamqp.Transport):
-    """What kombu is given as its transport."""
+    """The transport for kombu."""
 
     Connection = RabbitConnection
 
@@ -345,7 +345,7 @@ def open_connection(
     on_blocked: Callable[[str], None] | None = None,
     on_unblocked: Callable[[], None] | None = None,
 ) -> Connection:
-    """Connect; ``identity`` shows in the dashboard. Raises OSError or AMQPError after one attempt."""
+    """Connect; ``identity`` is shown in the dashboard. Raises OSError or AMQPError after one attempt."""
     install()
     connection = Connection(
         hostname=address.host,
@@ -369,19 +369,19 @@ def open_connection(
 
 
 class LedNowhere(KombuError):
-    """A connection is given up because nothing comes of what goes over it."""
+    """A connection is given up because its messages lead nowhere."""
 
 
 def no_broker(*problems: Problem) -> Unreachable:
-    """What a command cannot go on without, with why (`explain`), for each address."""
+    """Return the error of a command without a broker, with the reason (`explain`) for each address."""
     error = Unreachable("; ".join(problem.reason for problem in problems))
-    # A broker that answers is nearer than one that is away: what it says is to be mended first.
+    # A broker that answers is closer to working than a silent one: its problem comes first.
     error.remedy = next((problem.remedy for problem in problems if problem.remedy != NO_BROKER), NO_BROKER)
     return error
 
 
 def foreign(error: BaseException, address: Address) -> Problem | None:
-    """What is wrong when the broker refuses this node because the virtual host is another cluster's; None for any other error."""
+    """Explain a refusal because the virtual host is another cluster's; return None for any other error."""
     text = str(error.reply_text) if isinstance(error, PreconditionFailed) else ""
     reason = foreign_problem(text, f"the virtual host {address.vhost!r} at {address.host}:{address.port}")
     remedy = (
@@ -392,14 +392,14 @@ def foreign(error: BaseException, address: Address) -> Problem | None:
 
 
 def explain(error: BaseException, address: Address) -> Problem:
-    """Why there is no connection, for the status of a node and for commands."""
+    """Explain why there is no connection, for the status of a node and for commands."""
     where = f"{address.host}:{address.port}"
     if isinstance(error, OSError):
         return explain_os_error(error, address)
     if isinstance(error, LedNowhere):
         return Problem(f"what goes over {where} leads nowhere", "wait; another node of the broker is tried by itself")
     if isinstance(error, ResourceLocked):
-        # Half open: after a silent cut the broker keeps our last connection until it misses two heartbeats.
+        # Half open: after a silent cut the broker keeps the last connection until it misses two heartbeats.
         return Problem(
             f"the broker still holds a connection of this node id ({error.reply_text})",
             "wait: it gives up a lost one by itself after two heartbeats; if this lasts, another process runs under the id: "
@@ -414,10 +414,10 @@ def explain(error: BaseException, address: Address) -> Problem:
 
 
 def tls_options(address: Address) -> dict[str, Any] | bool:
-    """What py-amqp takes as ``ssl``: chain and host name are verified; False without TLS."""
+    """Return py-amqp's ``ssl`` option: chain and host name are verified; False without TLS."""
     if not address.is_tls:
         return False
     files = {"ca_certs": "cacertfile", "certfile": "certfile", "keyfile": "keyfile"}
     options = {option: address.tls_files[name] for option, name in files.items() if name in address.tls_files}
-    # py-amqp verifies the host name only when it is told it.
+    # py-amqp verifies the host name only if it is given.
     return {**options, "cert_reqs": ssl.CERT_REQUIRED, "server_hostname": address.host}

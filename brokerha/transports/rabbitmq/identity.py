@@ -1,9 +1,9 @@
-"""What a connection says of itself to the broker: who reads the dashboard sees which process of which cluster it is.
+"""The description of a connection for the broker: the dashboard shows which process of which cluster it belongs to.
 
     Identity("m1 master in", "master", "m1", "orders").properties()
 
-Every connection of brokerha has a name and a role; node and cluster are said where there are any. The broker believes it
-unseen: nothing may be allowed by it.
+Every connection of brokerha has a name and a role, and a node and a cluster where they exist. The broker does not verify these, so
+no permission can depend on them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOOL_ROLE: Final = "tool"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One connection; ``name`` is what the dashboard shows first."""
+    """One connection; the dashboard shows ``name`` first."""
 
     name: str
     role: str
@@ -30,13 +30,13 @@ class Identity:
     cluster: str = ""
 
     def properties(self) -> dict[str, str]:
-        """The client properties of the connection, beside those that the library sets itself."""
+        """Return the client properties of the connection, besides those of the library."""
         said = {"role": self.role, "node": self.node, "cluster": self.cluster}
         return {
             "connection_name": self.name,
             "product": PRODUCT,
             "version": VERSION,
-            # Else the library's own stands beside our name.
+            # Otherwise the library's own version would stand beside this name.
             "product_version": VERSION,
             **{name: text for name, text in said.items() if text},
         }

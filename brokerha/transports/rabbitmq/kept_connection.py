@@ -1,15 +1,15 @@
-"""One connection to RabbitMQ that is kept: opened, served by its owner, and on any doubt torn down and opened again.
+"""One connection to RabbitMQ that is opened again after each loss: its owner serves it, and any doubt closes it.
 
-    opened by a thread of its own ─> adopted ─> served, again and again ─> lost ─> pause ─> opened …
+    opened by its own thread ─> adopted ─> served repeatedly ─> lost ─> pause ─> opened …
 
-What blocks (the TCP connection, the handshake, what a session declares at its beginning) is done in a thread that ends with it; everything else is
-done in `serve`, by the thread that owns the connection: a node's loop (loop_link.py), or a thread that has nothing else to do (`ConnectionThread`,
-for the log stream). What a turn does is the session's business (reader.py, writer.py, log_stream/stream.py). A session lives exactly as long as its
-connection, so nothing of an old channel can reach a new one: delivery tags, windows and consumers are made anew with it.
+Blocking work (the TCP connection, the handshake, the first declarations of a session) is done in a thread that ends with it. All
+other work is done in `serve`, by the thread that owns the connection: a node's loop (loop_link.py), or a thread with no other work
+(`ConnectionThread`, for the log stream). The session does the work of a turn (reader.py, writer.py, log_stream/stream.py). A
+session lives exactly as long as its connection, so delivery tags, windows and consumers of an old channel never reach a new one.
 
-Invariants: `serve` and `push` never block and never raise; heartbeats go out and are watched whenever it is served; a lost connection is tried again
-at once, then after pauses that double, with jitter, so that a broker that comes back does not meet all nodes at the same moment; one that did not
-last does not begin them anew.
+Invariants: `serve` and `push` never block and never raise. Heartbeats are sent and checked in each `serve`. A lost connection is
+retried at once, then after doubling pauses with jitter, so that a restarted broker does not meet all nodes at the same moment. A
+short-lived connection does not reset the pauses.
 """
 
 from __future__ import annotations
@@ -40,22 +40,21 @@ from brokerha.transports.rabbitmq.identity import Identity
 log = structlog.get_logger(__name__)
 FAR_S = 3600.0
 _EXPECTED = (AMQPError, KombuError, OSError)
-"""How a connection ends in the normal course of things; anything else is counted as a fault besides."""
+"""Normal ends of a connection; any other error is also counted as a fault."""
 _HEARTBEATS_A_TICK = 5
 _PARTING_S = 1.0
-"""How long a clean goodbye may take."""
+"""Longest wait for a clean close."""
 _FILLS = 4
-"""Buffers that are read before others have their turn."""
+"""Most buffers read before other work."""
 
 
 class Waker:
-    """One waiting thread, any number of wakers; close it when the thread has ended.
+    """Ends the wait of a thread that waits for sockets, through a pipe that any other thread writes to.
 
-    Ends the wait of a thread that waits for sockets: a pipe that is written to from any other thread.
+    One waiting thread, any number of wakers; close it when the thread has ended.
 
-    Nothing is written while the thread is awake, and nothing twice: the flags say that somebody has come since it last looked around. Who wakes
-    first sets `_is_called` and then looks whether the thread waits; the thread first says that it waits and then looks whether it was called; so one
-    of the two sees the other.
+    Nothing is written while the thread is awake, and nothing twice. A waker first sets `_is_called` and then checks whether the
+    thread waits. The thread first sets `_is_waiting` and then checks whether it was called. So one of the two sees the other.
     """
 
     def __init__(self) -> None:
@@ -67,24 +66,24 @@ class Waker:
         self._is_waiting = False
         self._poll = select.poll()
         self._polled: list[tuple[int, bool]] | None = None
-        """Descriptors of sockets that `_poll` is about, and whether also for room."""
+        """Descriptors of the sockets in `_poll`, and whether also for room."""
 
     def wake(self) -> None:
-        """End the wait that goes on, or the next one. Harmless after `close`."""
+        """End the present wait, or the next one. Harmless after `close`."""
         if self._is_called:
             return
         self._is_called = True
-        # A full pipe is as good as one more byte in it.
+        # A full pipe wakes as well as one more byte.
         with contextlib.suppress(BlockingIOError):
             if self._is_waiting and not self._is_closed:
                 os.write(self._write, b"\0")
 
     def wait(self, timeout_s: float, watched: Any = None, *, for_room: bool = False) -> None:
-        """Sleep until woken, until ``watched`` (a socket) can be read, or written ``for_room``, or time is over."""
+        """Sleep until woken, until ``watched`` (a socket) is readable, or writable ``for_room``, or until the timeout."""
         self.wait_for(timeout_s, [(watched.fileno(), for_room)] if watched is not None else [])
 
     def wait_for(self, timeout_s: float, watched: Sequence[tuple[int, bool]]) -> list[int]:
-        """As `wait`, for several sockets by their descriptors; which of them are ready."""
+        """Wait as `wait`, for several sockets by their descriptors; return the ready ones."""
         if watched != self._polled:
             self._polled = list(watched)
             self._poll = select.poll()
@@ -95,12 +94,12 @@ class Waker:
         ready = [found for found, _ in self._poll.poll(0 if self._is_called else max(0.0, timeout_s) * 1000)]
         if self._read in ready:
             os.read(self._read, 4096)
-        # In this order, and before what is wanted is looked at: a call that comes now is for the next wait.
+        # In this order, and before the wishes are read: a call that comes now is for the next wait.
         self._is_waiting = self._is_called = False
         return ready
 
     def close(self) -> None:
-        """Release the pipe; only when nobody waits any more."""
+        """Release the pipe, once no thread waits."""
         if not self._is_closed:
             self._is_closed = True
             os.close(self._read)
@@ -108,19 +107,19 @@ class Waker:
 
 
 class Session(Protocol):
-    """What lives on one connection."""
+    """The work on one connection."""
 
     def turn(self, now_s: float) -> float:
-        """Do what there is to do; return the monotonic time at which it wants the next turn at the latest.
+        """Do the work that is due; return the latest monotonic time of the next turn.
 
-        Raises any error that makes the connection worthless.
+        Raises any error that makes the connection useless.
         """
 
     def is_idle(self) -> bool:
-        """Whether a clean goodbye would lose nothing."""
+        """Tell whether a clean close would lose nothing."""
 
     def end(self) -> None:
-        """The connection is gone: save what must be repeated."""
+        """Save what must be repeated, after the connection is gone."""
 
 
 class KeptConnection:
@@ -137,12 +136,12 @@ class KeptConnection:
         config: TransportConfig,
         counters: Counters,
     ) -> None:
-        """``identity`` shows in the dashboard; ``start_session`` runs on a fresh connection, in the thread that opened it.
+        """``identity`` is shown in the dashboard; ``start_session`` runs on a fresh connection, in the opening thread.
 
-        ``wake`` makes the owner serve, and is called from that thread.
+        ``wake`` makes the owner serve; the opening thread calls it.
         """
         self.due_s = 0.0
-        """When it wants to be served at the latest; monotonic."""
+        """Latest monotonic time of the next `serve`."""
         self._identity = identity
         self._direction = direction
         self._addresses = list(addresses)
@@ -156,11 +155,11 @@ class KeptConnection:
         self._pause_ms = 0
         self._up_s = 0.0
         self._left = 0
-        """How many addresses it was aimed at after it had left others."""
+        """Number of addresses chosen by `leave`."""
         self._was_up = False
         self._last_reason = ""
         self._lock = threading.Lock()
-        """Of the three below, which the opening thread leaves for the owner."""
+        """Guards the three fields below, which the opening thread leaves for the owner."""
         self._is_opening = False
         self._is_wanted = True
         self._opened: _Opened | Exception | None = None
@@ -181,16 +180,16 @@ class KeptConnection:
         return self._frames is not None and self._frames.unsent_bytes > 0
 
     def wants_service(self, now_s: float, ready: Collection[int]) -> bool:
-        """Whether there is something to `serve`, if these descriptors are ready."""
+        """Tell whether `serve` has something to do, if these descriptors are ready."""
         frames = self._frames
         return frames is None or now_s >= self.due_s or frames.may_have_more or frames.sock.fileno() in ready
 
     def is_idle(self) -> bool:
-        """Whether a goodbye now would lose nothing that this connection could still do."""
+        """Tell whether a close now would lose nothing that this connection could still do."""
         return self._session is not None and self._session.is_idle()
 
     def serve(self, now_s: float) -> bool:
-        """Read what is there, let the session do its part, write; whether there may be more to read."""
+        """Read available frames, let the session work, write; return whether there is possibly more to read."""
         if self._session is None and not self._adopt(now_s):
             return False
         try:
@@ -199,13 +198,13 @@ class KeptConnection:
                 self._wire.heartbeat_tick(rate=2)
                 self._next_tick_s = now_s + self._config.heartbeat_s / _HEARTBEATS_A_TICK
             self._turn(now_s)
-        except Exception as error:  # noqa: BLE001  # Whatever it was: this is the node's only way to the broker.
+        except Exception as error:  # noqa: BLE001  # Whatever the error: this is the node's only connection to the broker.
             self._lose(error)
             return False
         return self._frames is not None and self._frames.may_have_more
 
     def push(self, now_s: float) -> None:
-        """Let the session write what it was given just now."""
+        """Let the session write its new work."""
         if self._session is not None:
             try:
                 self._turn(now_s)
@@ -213,9 +212,9 @@ class KeptConnection:
                 self._lose(error)
 
     def leave(self) -> None:
-        """Give up a connection that lives and leads nowhere, for another address; nothing happens where there is only one.
+        """Give up a live connection that leads nowhere, for another address; do nothing when there is only one.
 
-        All nodes go through the addresses in the same order: at one broker node together they need nothing of the others.
+        All nodes try the addresses in the same order, so that they meet at one broker node, which does not need the others.
         """
         if self._session is None or len(self._addresses) < 2:
             return
@@ -230,14 +229,14 @@ class KeptConnection:
         self._attempts = self._addresses.index(aim)
 
     def end(self) -> None:
-        """Say goodbye, and open no other one. Idempotent."""
+        """Close, and open no other connection. Idempotent."""
         with self._lock:
             self._is_wanted = False
             opened, self._opened = self._opened, None
         if isinstance(opened, _Opened):
             _release(*opened)
         if self._session is not None:
-            # The broker may be gone or busy: then it learns of our end from the closed socket.
+            # The broker can be gone or busy: then it learns of the end from the closed socket.
             with contextlib.suppress(*_EXPECTED):
                 self._wire.transport.answer_timeout_s = _PARTING_S
                 self._wire.close()
@@ -258,7 +257,7 @@ class KeptConnection:
             self._frames.flush()
 
     def _adopt(self, now_s: float) -> bool:
-        """Take over what was opened, or have it opened when it is time; whether there is a connection."""
+        """Take over an opened connection, or start to open one when it is time; return whether there is a connection."""
         with self._lock:
             opened, self._opened = self._opened, None
             may_open = self._is_wanted and not self._is_opening and opened is None and now_s >= self.due_s
@@ -285,7 +284,7 @@ class KeptConnection:
         return self._addresses[self._attempts % len(self._addresses)]
 
     def _open(self) -> None:
-        """Body of the opening thread."""
+        """Open a connection; the body of the opening thread."""
         opened: _Opened | Exception
         try:
             connection = open_connection(
@@ -301,7 +300,7 @@ class KeptConnection:
             except Exception:
                 _release(connection, wire, None)
                 raise
-        except Exception as error:  # noqa: BLE001  # It is the owner's: see `_lose`.
+        except Exception as error:  # noqa: BLE001  # The owner handles it: see `_lose`.
             opened = error
         with self._lock:
             self._is_opening = False
@@ -320,7 +319,7 @@ class KeptConnection:
             log.warning("broker lost", connection=self._identity.name, reason=problem.reason)
         self._last_reason = problem.reason
         if not self._was_up:
-            # One that was there already waits: somebody else came into its virtual host while its broker was away.
+            # A node that was connected waits: another cluster took its virtual host while its broker was away.
             self._state.foreign = self._state.foreign or foreign(error, self._address())
         if self._session is not None and time.monotonic() - self._up_s >= self._config.retry_most_ms / 1000:
             self._pause_ms = 0
@@ -339,16 +338,16 @@ class KeptConnection:
 
 
 class _Opened(NamedTuple):
-    """What the opening thread leaves for the owner."""
+    """The result of the opening thread for the owner."""
 
     connection: Connection
     wire: Any
-    """py-amqp's connection. Kombu is not asked for it again: of one that the broker has closed it would make another one, there and then."""
+    """py-amqp's connection. Kombu must not be asked for it again: it would replace a closed one at once."""
     session: Session
 
 
 def _release(connection: Connection, wire: Any, session: Session | None) -> None:
-    """Close the socket without a word, and let the session save what must be repeated."""
+    """Close the socket without a farewell, and let the session save what must be repeated."""
     try:
         if session is not None:
             session.end()
@@ -358,10 +357,10 @@ def _release(connection: Connection, wire: Any, session: Session | None) -> None
 
 
 class ConnectionThread:
-    """A thread that serves one connection and does nothing else, until it is asked to end."""
+    """A thread that only serves one connection, until it is asked to end."""
 
     def __init__(self, name: str, kept: Callable[[Callable[[], None]], KeptConnection]) -> None:
-        """``kept`` makes the connection from what wakes the thread that serves it."""
+        """``kept`` makes the connection; its argument wakes the serving thread."""
         self.waker = Waker()
         self._kept = kept(self.waker.wake)
         self._end_by_s: float | None = None
@@ -369,16 +368,16 @@ class ConnectionThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread; returns at once."""
+        """Start the thread; return at once."""
         self._thread.start()
 
     def ask_to_end(self, deadline_s: float) -> None:
-        """Let the thread say goodbye when it is idle, at the latest at this monotonic time. Callable from any thread."""
+        """Let the thread close when it is idle, or at this monotonic time at the latest. Any thread can call it."""
         self._end_by_s = deadline_s
         self.waker.wake()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the end of the thread; whether it has ended."""
+        """Wait for the end of the thread; return whether it has ended."""
         self._thread.join(max(0.0, timeout_s))
         if self._thread.is_alive():
             return False

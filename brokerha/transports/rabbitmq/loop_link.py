@@ -1,13 +1,12 @@
-"""The link to RabbitMQ: two connections that the node's loop serves itself, while it waits for something to arrive and after it has sent.
+"""The link to RabbitMQ: two connections that the node's loop serves itself, while it waits for arrivals and after it has sent.
 
-Two connections, because a broker that is short of memory stops reading from a publisher, and must not thereby stop delivering to it. The first one
-that is opened is the one that reads: who gets no inbox, because another process has it, must not publish either.
+There are two connections because a broker without memory stops reading from a publisher, and must still deliver to it. The reading
+one is opened first: a process without an inbox, because another process has it, must not publish either.
 
     loop ── publish ──> outbox ── "<node> <role> out" ──> broker ──> "<node> <role> in" ── inbox ── take ──> loop
 
-No thread stands between a node and its broker: what the loop sends is written in that call, and what arrives is read by the call that waits
-for it. Only to open a connection takes a thread (kept_connection.py). A loop that is kept from its turns (a slow disk) leaves its sockets
-alone for so long; the broker waits two heartbeats.
+No thread is between a node and its broker: `publish` writes at once, and `take` reads while it waits. Only opening a connection
+needs a thread (kept_connection.py). A blocked loop (a slow disk) does not serve its sockets; the broker waits two heartbeats.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class LoopLink:
         master: NodeId = "",
         cluster: str = "",
     ) -> None:
-        """Begin to connect; the virtual host must be that of ``cluster``. Waits for nothing."""
+        """Start to connect, without waiting; the virtual host must be that of ``cluster``."""
         self._node = node
         self._topology = topology_of(node, role, master, config.queue_type, cluster)
         self._config = config
@@ -96,13 +95,13 @@ class LoopLink:
         self._inbox = Inbox(limits)
         self._is_woken = False
         self._has_wishes = False
-        """Whether the reading half was told something since its last turn."""
+        """Whether there are wishes for the reading half since its last turn."""
         self._has_more = False
-        """Whether a socket may hold more than was read."""
+        """Whether a socket possibly holds more than was read."""
         self._serve(0.0, time.monotonic())
 
     def publish(self, publications: Sequence[Publication]) -> None:
-        """Write as much as may be written now; the rest waits in the outbox."""
+        """Write as much as possible now; the rest waits in the outbox."""
         if publications:
             dropped = self._outbox.put(publications)
             if dropped:
@@ -110,7 +109,7 @@ class LoopLink:
             self._writer.push(time.monotonic())
 
     def take(self, limit: int, timeout_s: float) -> list[Arrival]:
-        """What has arrived, after both connections were served; see the port. Raises ConfigurationError."""
+        """Return the arrivals, after serving both connections; see the port. Raises ConfigurationError."""
         now_s = time.monotonic()
         deadline_s = now_s + timeout_s
         if self._has_wishes:
@@ -140,9 +139,9 @@ class LoopLink:
         self._has_wishes = True
 
     def _serve(self, until_s: float, now_s: float) -> None:
-        """Wait until a socket is ready, a connection is due, or time is over; then serve whichever wants it."""
-        # The writer first: confirmations settle what the reader acknowledges. But not before the inbox is ours: a second process under our id
-        # must not speak for this node.
+        """Wait until a socket is ready, a connection is due, or the timeout; then serve the connections that need it."""
+        # The writer first: confirmations settle messages that the reader then acknowledges. But only once this process owns the
+        # inbox: a second process under this id must not speak for the node.
         both = (self._writer, self._reader) if self._has_read else (self._reader,)
         watched = [(kept.watched.fileno(), kept.wants_room) for kept in both if kept.watched is not None]
         wait_s = 0.0 if self._has_more else min(until_s, *(kept.due_s for kept in both)) - now_s
@@ -154,51 +153,51 @@ class LoopLink:
                 self._has_more |= kept.serve(now_s)
 
     def serve_shared(self, is_open: bool) -> None:
-        """With the next `take`."""
+        """Start or stop with the next `take`."""
         self._doors.is_sharing = is_open
         self._has_wishes = True
 
     def serve_clients(self, is_open: bool) -> None:
-        """With the next `take`."""
+        """Start or stop with the next `take`."""
         self._doors.serve(is_open)
         self._has_wishes = True
 
     def follow(self, queue: str) -> None:
-        """With the next `take`."""
+        """Follow the queue with the next `take`."""
         if not self._followed.follow(queue):
             self._counters.add("tx_queues_too_many")
         self._has_wishes = True
 
     def leave(self, queue: str) -> None:
-        """With the next `take`."""
+        """Leave the queue with the next `take`."""
         self._followed.leave(queue)
         self._has_wishes = True
 
     def look(self, masters: Iterable[NodeId]) -> None:
-        """With the next `take`."""
+        """Ask with the next `take`."""
         self._looks.update(masters)
         self._has_wishes = True
 
     def hear(self, node: NodeId) -> None:
-        """With the next `take`."""
+        """Note it with the next `take`."""
         self._sightings.hear(node)
         self._has_wishes = True
 
     def leave_broker_node(self, directions: Iterable[str]) -> None:
-        """At once; what was not confirmed is repeated as after any lost connection."""
+        """Leave at once; unconfirmed messages are repeated as after any lost connection."""
         for direction in directions:
             (self._reader if direction == _IN else self._writer).leave()
 
     def state(self) -> tuple[str, Problem]:
-        """State word, and why."""
+        """Return the state word and the reason."""
         return self._state.read()
 
     def waiting(self) -> int:
-        """Length of the outbox."""
+        """Return the length of the outbox."""
         return len(self._outbox)
 
     def close(self, timeout_s: float) -> None:
-        """Publish what waits as far as the time allows, settle what is confirmed by then, and say goodbye."""
+        """Publish the waiting messages as far as time allows, settle the confirmed ones, and close."""
         if self._is_closed:
             return
         self._is_closed = True

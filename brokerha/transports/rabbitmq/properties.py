@@ -1,12 +1,12 @@
-"""Properties and headers of messages on their way to and from RabbitMQ: what py-amqp would write or read in another way.
+"""Properties and headers of messages on their way to and from RabbitMQ: corrections of py-amqp's encoding and decoding.
 
-    written   only types that RabbitMQ documents: py-amqp writes numbers above 32 bits as ``L``, which is no type of RabbitMQ and ends some
-              clients (amqplib); here they are ``l``, 64 bits with a sign
-    read      what py-amqp cannot read (a text that is no UTF-8, an unknown type, tables nested without end) would end the connection
-              at each delivery, for ever; here such a message has no properties but the header `UNREADABLE`, and so it is set aside. A time
-              after the year 9999, as of a clock that counts milliseconds, is read as a number
+    written   only types that RabbitMQ documents: py-amqp writes numbers above 32 bits as ``L``, which is no type of RabbitMQ and
+              crashes some clients (amqplib); here they are ``l``, 64 bits with a sign
+    read      properties that py-amqp cannot read (text that is no UTF-8, an unknown type, endlessly nested tables) would end the
+              connection at each delivery; here such a message gets only the header `UNREADABLE`, and is set aside. A time after
+              the year 9999, as from a clock that counts milliseconds, is read as a number
 
-`install` changes how py-amqp reads, for the whole process. https://www.rabbitmq.com/amqp-0-9-1-errata lists the types.
+`install` changes py-amqp's decoding for the whole process. https://www.rabbitmq.com/amqp-0-9-1-errata lists the types.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from amqp.serialization import PROPERTY_CLASSES, decode_properties_basic
 UNREADABLE: Final = "brokerha-unreadable"
 """Why the properties of a message cannot be read."""
 DEPTH_LIMIT: Final = 32
-"""Tables and lists within each other, in headers that are read."""
+"""Nesting limit of tables and lists in headers."""
 _KEY_LIMIT_BYTES: Final = 255
 _INT32: Final = range(-(2**31), 2**31)
 _INT64: Final = range(-(2**63), 2**63)
@@ -34,7 +34,7 @@ class Message(basic_message.Message):  # type: ignore[misc]  # py-amqp has no ty
 
     properties: dict[str, Any]
 
-    # A table is written as a text of these bytes would be: its length, and they.
+    # A table is encoded like text of its bytes: the length, then the bytes.
     PROPERTIES = [  # noqa: RUF012  (py-amqp's own name and type)
         (name, "S" if name == "application_headers" else kind) for name, kind in basic_message.Message.PROPERTIES
     ]
@@ -51,7 +51,7 @@ class Message(basic_message.Message):  # type: ignore[misc]  # py-amqp has no ty
 
 
 def table(headers: Mapping[Any, Any]) -> bytes:
-    """Headers as the fields of a table, without its length. Raises TypeError for what no header can be, deeper ones than are read among it."""
+    """Encode headers as the fields of a table, without its length. Raises TypeError for impossible or too deeply nested headers."""
     if _is_deeper(headers, DEPTH_LIMIT):
         raise TypeError(f"headers are nested more than {DEPTH_LIMIT} deep")
     return b"".join(_name(name) + _field(value) for name, value in headers.items())
@@ -67,7 +67,7 @@ def _name(name: Any) -> bytes:
 
 
 def _field(value: Any) -> bytes:
-    """Type and value of one field; what has no type of its own is told as text."""
+    """Encode type and value of one field; a value without an own type is encoded as text."""
     if value is None:
         return b"V"
     if isinstance(value, bool):
@@ -95,7 +95,7 @@ def _sized(kind: bytes, data: bytes) -> bytes:
 
 
 class _Time(datetime):
-    """What py-amqp makes of a time in a header."""
+    """The datetime class for py-amqp, which reads times in headers by it."""
 
     @classmethod
     def fromtimestamp(cls, seconds: float, tz: Any = None) -> Any:
@@ -106,20 +106,20 @@ class _Time(datetime):
 
 
 class _Seconds(int):
-    """A time that is no date of Python's."""
+    """A time beyond the years of Python, in seconds."""
 
     def replace(self, **_: Any) -> int:
         return int(self)
 
 
 def install() -> None:
-    """Have py-amqp read properties by `read`. Idempotent."""
+    """Make py-amqp read properties by `read`. Idempotent."""
     serialization.datetime = _Time
     PROPERTY_CLASSES[spec.Basic.CLASS_ID] = read
 
 
 def read(buffer: bytes, offset: int) -> tuple[dict[str, Any], int]:
-    """The properties from this place on, and where they end; only `UNREADABLE` when they cannot be read. Raises nothing."""
+    """Return the properties at an offset, and their end; only `UNREADABLE` when they cannot be read. Raises nothing."""
     try:
         properties, end = decode_properties_basic(buffer, offset)
         if _is_deeper(properties.get("application_headers") or {}, DEPTH_LIMIT):
@@ -130,7 +130,7 @@ def read(buffer: bytes, offset: int) -> tuple[dict[str, Any], int]:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether lists and tables within a table are nested deeper."""
+    """Tell whether lists and tables within a table are nested deeper."""
     found = [value]
     for _ in range(levels + 1):
         inner = (each.values() if isinstance(each, Mapping) else each for each in found)

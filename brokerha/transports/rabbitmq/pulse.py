@@ -1,10 +1,10 @@
-"""Whether the broker still serves a channel: it is asked now and then, while the channel is used, and answers in the order of all that came before.
+"""Whether the broker still serves a channel: it is asked at intervals while the channel is in use, and answers in order.
 
-Heartbeats say that the connection lives. In a cluster of RabbitMQ a channel may stand still on a connection that does: when another node
-dies, for five seconds and longer (seen with 3.10 under load, until the broker closed the connection with INTERNAL_ERROR). What is published without
-confirms says nothing then, and the node is as good as gone. Where the broker has other nodes, one of them is a better place.
+Heartbeats show that the connection is alive. In a cluster of RabbitMQ a channel can stall on a live connection: when another node
+dies, for five seconds and longer (seen with 3.10 under load, until the broker closed the connection with INTERNAL_ERROR). Without
+confirmations, publishing then gives no sign, and the node is cut off. If the broker has other nodes, one of them is better.
 
-Invariants: at most one question is open; nothing is asked for a channel that is not used.
+Invariants: at most one question is open; an unused channel is not asked.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _FAR_S = 3600.0
 
 
 class Pulse:
-    """Of one channel; belongs to the thread of its connection."""
+    """The check of one channel; belongs to the thread of its connection."""
 
     def __init__(self, ask: Callable[[Callable[[], None]], None], within_s: float) -> None:
-        """``ask`` sends the question, and calls what it is given when the answer comes; that may take ``within_s`` seconds."""
+        """``ask`` sends the question, and calls its argument when the answer comes, within ``within_s`` seconds."""
         self._ask = ask
         self._within_s = within_s
         self._asked_s = -_FAR_S
@@ -40,7 +40,7 @@ class Pulse:
         return self._asked_s + self._within_s if self._is_open else now_s + _FAR_S
 
     def pause(self, now_s: float) -> None:
-        """No answer is due: the broker takes nothing now, or the socket is full."""
+        """Expect no answer now: the broker takes nothing, or the socket is full."""
         self._asked_s = max(self._asked_s, now_s)
 
     def _on_answer(self) -> None:

@@ -1,15 +1,15 @@
-"""A channel for queues that come and go: it waits for no answer, and its end harms nobody else on the connection.
+"""A channel for short-lived queues: it waits for no answer, and its end does not affect the rest of the connection.
 
-py-amqp's calls wait for the broker's answer, and an error that closes a channel is raised in the code that reads the
-connection. Making a queue takes a broker milliseconds, and a queue of a transaction may be gone whenever it is asked
-for; both would stop, or tear down, everything beside it. So here every call is only written; answers come as events:
+py-amqp's calls wait for the broker's answer, and an error that closes a channel is raised in the code that reads the connection. A
+broker needs milliseconds to make a queue, and a queue of a transaction can be gone at any time. Both would block or break other
+work on the connection. So here every call only writes; answers come as events:
 
-    declare, consume ── frames ──> broker ──> on_answer(queue or tag: what its answer names)
+    declare, consume ── frames ──> broker ──> on_answer(queue or tag: the name in its answer)
                                          └──> on_closed(reason)    the channel is gone
 
 Answers to declare come in the order of the calls, and the first one without an answer is the one that closed the channel.
 
-Invariants: belongs to the connection's thread; after `on_closed` nothing of it is used any more.
+Invariants: belongs to the connection's thread; it is not used after `on_closed`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class QuietChannel(RabbitChannel):
         on_closed: Callable[[str], None],
         on_counted: Callable[[str, int], None] | None = None,
     ) -> None:
-        """Open a channel on py-amqp's connection; what is asked of it may follow at once. ``on_counted`` is told how many read a queue."""
+        """Open a channel on py-amqp's connection; calls can follow at once. ``on_counted`` gets the readers of a queue."""
         super().__init__(wire)
         self.close_code = 0
         """Why the broker closed it: a reply code of AMQP."""
@@ -45,19 +45,19 @@ class QuietChannel(RabbitChannel):
         self.send_method(spec.Channel.Open, "s", ("",))
 
     def declare(self, queue: str, arguments: Mapping[str, Any]) -> None:
-        """Make a durable queue, which goes with the last of its readers, unless it is there; answered."""
+        """Make a durable queue that is removed with its last reader, unless it exists; answered."""
         flags = {"passive": False, "durable": True, "exclusive": False, "auto_delete": True, "nowait": False}
         self.send_method(spec.Queue.Declare, "BsbbbbbF", (0, queue, *flags.values(), dict(arguments)))
 
     def look(self, queue: str) -> None:
-        """Ask for a queue: one that is not there, or that belongs to another connection, closes the channel; others are answered."""
+        """Ask for a queue: a missing one, or one of another connection, closes the channel; others are answered."""
         flags = {"passive": True, "durable": True, "exclusive": False, "auto_delete": False, "nowait": False}
         self.send_method(spec.Queue.Declare, "BsbbbbbF", (0, queue, *flags.values(), {}))
 
     def consume(
         self, queue: str, tag: str, callback: Callable[[Any], None], on_cancel: Callable[[str], None], prefetch: int
     ) -> None:
-        """Begin to read a queue; answered. ``on_cancel`` is told when the queue is deleted."""
+        """Start to read a queue; answered. ``on_cancel`` is called when the queue is deleted."""
         self.callbacks[tag] = callback
         self.cancel_callbacks[tag] = on_cancel
         self.send_method(spec.Basic.Qos, "lBb", (0, prefetch, False))
@@ -65,7 +65,7 @@ class QuietChannel(RabbitChannel):
         self.send_method(spec.Basic.Consume, "BssbbbbF", (0, queue, tag, *flags.values(), None))
 
     def _dispatch_from_opening(self, method: tuple[int, int], payload: Any, content: Any) -> None:
-        """What comes before the channel is open was for an older one of the same number."""
+        """Ignore frames before the channel is open: they were for an older one of the same number."""
         if method == spec.Channel.OpenOk:
             del self.dispatch_method
             self.dispatch_method(method, payload, content)
@@ -73,15 +73,15 @@ class QuietChannel(RabbitChannel):
     def _on_basic_deliver(
         self, consumer_tag: str, delivery_tag: int, redelivered: bool, exchange: str, routing_key: str, msg: Any
     ) -> None:
-        """A delivery for nobody is of an older channel of the same number, from which RabbitMQ's writer came late.
+        """Ignore a delivery without a consumer: it is of an older channel of the same number, whose writer in RabbitMQ was late.
 
-        py-amqp would reject it here, where its tag is another message or none: the broker closes a channel for that.
+        py-amqp would reject it here, where its tag is of another message or none: the broker closes a channel for that.
         """
         if consumer_tag in self.callbacks:
             super()._on_basic_deliver(consumer_tag, delivery_tag, redelivered, exchange, routing_key, msg)
 
     def _on_close(self, code: int, reason: str, _class_id: int, _method_id: int) -> None:
-        """The broker closes this channel: py-amqp would open it again, waiting, and raise."""
+        """Take the end of this channel: py-amqp would open it again, waiting, and raise."""
         self.close_code = code
         self.send_method(spec.Channel.CloseOk)
         self.collect()

@@ -1,17 +1,17 @@
-"""The reading half of a link: what the broker delivers goes into the inbox, acknowledgements go back.
+"""The reading half of a link: deliveries go into the inbox, acknowledgements go back.
 
     channel   queues                       prefetch        acknowledged
-    sync      brokerha.<node>.sync         prefetch_sync   when it is in the inbox and the inbox has room, with others¹
+    sync      brokerha.<node>.sync         prefetch_sync   when in the inbox and the inbox has room, with others¹
     data      brokerha.<node>.data         prefetch_data   the same
     clients   writes and reads of apps     each its own    when the loop has settled it
-    each      brokerha.tx.….<node>         prefetch_tx     as the first two, at once
+    each      brokerha.tx.….<node>         prefetch_tx     as the first two, without others
 
-¹ An eighth of the prefetch, 1 MiB or a second: nothing waits for it, and what was not acknowledged is gone with the inbox when the connection ends.
+¹ An eighth of the prefetch, 1 MiB or a second: no sender waits for it, and at the end of the connection the inbox ends as well.
 
-Invariants: acknowledgements are made in this thread, on the channel that delivered, and only there. A full lane withholds acknowledgements, and
-prefetch stops the broker; the other lanes go on. A cancelled consumer (its queue was deleted) ends the session, and
-the next one declares everything. A deleted exchange cancels nobody: so a silent sync inbox, and time, are reasons to
-declare again, which costs nothing where all is as it was, and to ask the broker whether it still serves that channel (pulse.py).
+Invariants: this thread acknowledges, and only on the delivering channel. A full lane withholds acknowledgements, and the prefetch
+limit stops the broker; the other lanes go on. A cancelled consumer (its queue was deleted) ends the session, and the next one
+declares everything. A deleted exchange cancels no consumer. So a silent sync inbox, and time, are reasons to declare again, which
+costs nothing in the normal case, and to ask the broker whether it still serves that channel (pulse.py).
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Settled,
 from brokerha.transports.topology import QueueRow, Topology, consumer_arguments, consumer_tag, sync_queue, tx_queue_row
 
 LOOKS_S = (0.3, 0.8, 2.0, 4.0, 8.0, 15.0)
-"""When a new connection looks whether its inboxes are there still. RabbitMQ deletes inboxes of connections to a node that went by their names,
-and so also one that was just made anew elsewhere: it has its reader then, and nobody can send to it."""
+"""Times at which a new connection checks its inboxes. RabbitMQ deletes inboxes of connections to a dead node by name, and so also
+one that was just declared again elsewhere: that has its reader, but no message reaches it."""
 _LOOKS_AT_CLIENTS = 4
-"""The last looks are also at queues of apps: one that was read anew while it was being deleted has no reader once it is declared again, and
-nobody says so."""
+"""The last checks also cover queues of apps: a queue that was read again during its deletion has no reader after its next
+declaration, and no event reports that."""
 _NOT_FOUND = 404
 _RESOURCE_LOCKED = 405
 _NO_GENERATION = 0
-"""Messages of nodes and events of transactions are not settled by the loop."""
+"""The loop does not settle messages of nodes and events of transactions."""
 _TOGETHER_BYTES = 1024 * 1024
 _TOGETHER_S = 1.0
 
@@ -69,22 +69,23 @@ class _Reading:
 
 
 class TxReader:
-    """See the head of the module; ``arrived`` is where its session collects what came.
+    """The part of the reading half that reads queues of transactions, which are short-lived.
 
-    The part of the reading half that reads queues of transactions, which come and go while it reads.
+    ``arrived`` collects the arrivals of its session; see the head of the module.
 
         loop ── Followed ──> a channel for each queue ──> inbox, lane tx
 
-    Such a queue goes with its reader, be it for a lost connection. So it is declared again before it is read, and events that went with it
-    are asked for. A queue whose broker node is down cannot be declared, and one that somebody deletes cancels its reader: both are noted,
-    and the primary invites to another one. A queue is left by closing its channel, so one whose node does not answer delays no other.
+    Such a queue is removed with its reader, even after a lost connection. So it is declared again before it is read, and events
+    that were lost with it are requested. A queue whose broker node is down cannot be declared, and a deleted one cancels its
+    reader: both are noted, and the primary invites to another one. Closing its channel leaves a queue, so a silent node delays no
+    other queue.
 
-    Events are acknowledged when they are in the inbox and the inbox has room. That loses nothing that matters: an open
-    transaction is lost with its backup's process in any case, and a backup that misses an event asks its primary for it. What
-    the acknowledgement is for is to stop a primary that is faster than its backup.
+    Events are acknowledged when they are in the inbox and the inbox has room. That loses nothing important: an open transaction is
+    lost with its backup's process in any case, and a backup that misses an event asks its primary for it. The acknowledgement only
+    slows a primary that is faster than its backup.
 
-    Invariants: no more channels than ``followed_tx_queues``; a queue that cannot be read is left, until it is wanted anew;
-    nothing here waits, or ends the connection.
+    Invariants: at most ``followed_tx_queues`` channels; an unreadable queue is left, until it is wanted again; this class never
+    waits, nor ends the connection.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class TxReader:
         config: TransportConfig,
         counters: Counters,
     ) -> None:
-        """Nothing is opened before a queue is wanted."""
+        """Opens nothing before a queue is wanted."""
         self._open_channel = open_channel
         self._node = node
         self._followed = followed
@@ -108,12 +109,12 @@ class TxReader:
         self._counters = counters
         self._version = -1
         self._wishes: dict[str, int] = {}
-        """Number of the wish for each queue, as it was last looked at."""
+        """Number of the wish for each queue, as of the last look."""
         self._reading: dict[str, _Reading] = {}
         self._unacknowledged: list[_Reading] = []
 
     def turn(self) -> None:
-        """Begin to read what is wanted, end what is not, acknowledge what came."""
+        """Start to read wanted queues, stop reading others, acknowledge arrivals."""
         if self._followed.version != self._version:
             self._compare()
         if self._unacknowledged and self._inbox.has_room(TX_LANE):
@@ -124,12 +125,12 @@ class TxReader:
             self._unacknowledged.clear()
 
     def closed(self, reading: _Reading) -> None:
-        """The queue could not be declared, or not be read, and its channel is gone."""
+        """Note that a queue could not be declared or read, and that its channel is gone."""
         if self._reading.get(reading.queue) is reading:
             del self._reading[reading.queue]
             self._counters.add("tx_queues_gone")
             self._followed.gone(reading.queue, self._wishes.get(reading.queue, 0))
-            # It may be wanted anew since.
+            # It is possibly wanted again since.
             self._version = -1
 
     def _compare(self) -> None:
@@ -144,7 +145,7 @@ class TxReader:
         try:
             reading = self._reading[queue] = _Reading(self, queue, self._open_channel)
         except ResourceError:
-            # The broker allows fewer channels than queues may be followed.
+            # The broker allows fewer channels than the limit of followed queues.
             self._counters.add("tx_queues_too_many")
             self._followed.gone(queue, self._wishes[queue])
             return
@@ -158,7 +159,7 @@ class TxReader:
         )
 
     def _on_cancel(self, reading: _Reading) -> None:
-        """The queue was deleted."""
+        """Note that the queue was deleted."""
         reading.channel.leave()
         self.closed(reading)
 
@@ -171,20 +172,21 @@ class TxReader:
 
 
 class Lookout:
-    """Of one connection; belongs to its thread.
+    """Asks the broker whether the inbox of another master still exists: it ends with its process's connection, however that ended.
 
-    Asks the broker whether the inbox of another master is still there: it goes with the connection of its process, however that ended.
+    Belongs to one connection and its thread.
 
-        hear ──> queue.declare, passive ──> broker ──> it belongs to somebody: seen
-        look ──> queue.declare, passive ──> broker ──> no such queue: of a master that was seen here, an absence; of others nobody knows
+        hear ──> queue.declare, passive ──> broker ──> it belongs to a connection: seen
+        look ──> queue.declare, passive ──> broker ──> no such queue: an absence, if the master was seen here; otherwise unknown
 
-    Both answers of the broker close the channel of the question; the next one has another. Of the own inbox, which a process hears of where it has backups, there is nothing to learn. What was never seen may live at another broker, from which
-    messages are passed on (federation). A broker that was just there again has not all its nodes back: the absence of one that was not seen through this
-    connection counts once the connection is as old as the others may need to come back (`TransportConfig.look_after_s`).
+    Both answers close the channel of the question; the next question gets another. About the own inbox, whose name a process with
+    backups hears, there is nothing to learn. An inbox that was never seen is possibly at another broker that passes messages on
+    (federation). A restarted broker does not have all its nodes yet. So the absence of an inbox not seen through this connection
+    counts only once the connection is as old as the others can need to come back (`TransportConfig.look_after_s`).
     """
 
     def __init__(self, open_channel: OpenChannel, arrived: list[Arrival], sightings: Sightings, from_s: float) -> None:
-        """``arrived`` takes the absences; that of a node that was not seen through this connection is not believed before the monotonic time ``from_s``."""
+        """``arrived`` takes the absences; before the monotonic time ``from_s`` only those of nodes seen through this connection."""
         self._open_channel = open_channel
         self._arrived = arrived
         self._sightings = sightings
@@ -193,9 +195,9 @@ class Lookout:
         self._seen_here: set[NodeId] = set()
         """Nodes whose inbox was there since this connection began."""
         self._question: tuple[NodeId, bool] | None = None
-        """Whom the broker is asked about now, and whether it is missed."""
+        """Node of the open question, and whether it is missed."""
         self._waiting: dict[NodeId, bool] = {}
-        """Whom to ask about, in this order: whether it is missed."""
+        """Nodes to ask about, in order, and whether each is missed."""
         sightings.begin()
 
     def turn(self, now_s: float) -> None:
@@ -206,7 +208,7 @@ class Lookout:
             self._ask(now_s)
 
     def look(self, masters: Iterable[NodeId], now_s: float) -> None:
-        """Ask about each that is missed, unless it is too early to believe an absence."""
+        """Ask about each missed node, unless it is too early to believe an absence."""
         known = masters if now_s >= self._from_s else self._seen_here.intersection(masters)
         self._waiting.update(dict.fromkeys(known, True))
         self._ask(now_s)
@@ -222,7 +224,7 @@ class Lookout:
         self._channel.look(sync_queue(node))
 
     def _on_answer(self, now_s: float) -> None:
-        """It is an inbox of this very connection: there is nothing to learn of it, and the channel stays."""
+        """Go on after an inbox of this very connection: there is nothing to learn, and the channel stays open."""
         self._question = None
         self._ask(now_s)
 
@@ -240,20 +242,20 @@ class Lookout:
 
 
 class ClientReader:
-    """See the head of the module; ``arrived`` is where its session collects what came.
+    """The part of the reading half that takes messages of apps, while this process speaks for its master.
 
-    The part of the reading half that takes messages of apps, as long as this process speaks for its master.
+    ``arrived`` collects the arrivals of its session; see the head of the module.
 
         brokerha.<master>.{writes,reads}, brokerha.{writes,reads}.any ──> inbox, lane client ──> loop ── Settled ──> here
 
-    A message stays with the broker until the loop has settled it. When the door is closed, all that was not settled goes
-    back with its channel, in its place, for the process that takes over; a later acknowledgement of it means nothing.
+    A message stays with the broker until the loop has settled it. When the door is closed, all unsettled messages go back with the
+    channel, to their places, for the process that takes over; a later acknowledgement has no effect.
 
-    Nobody reads these queues exclusively: a process that is frozen, or cut off, still has its reader, and the one that acts in
-    its stead must not wait for the broker to notice. What goes to one master goes first to the reader that began last.
+    No reader of these queues is exclusive: a frozen or cut-off process still has its reader, and its successor must not wait until
+    the broker notices. Messages for one master go first to its newest reader.
 
-    Invariants: acknowledgements are made on the channel that delivered, and only there; what is consumed while the door is
-    open is what the topology says.
+    Invariants: acknowledgements are made only on the delivering channel; while the door is open, the topology lists the consumed
+    queues.
     """
 
     def __init__(
@@ -271,7 +273,7 @@ class ClientReader:
         *,
         waits: bool,
     ) -> None:
-        """Begin to consume, if the door is open; ``waits`` for each answer, and raises then what py-amqp raises."""
+        """Start to consume, if the door is open; ``waits`` for each answer, and then raises the errors of py-amqp."""
         self._connection = connection
         self._node = node
         self._topology = topology.to_serve()
@@ -286,14 +288,14 @@ class ClientReader:
         self._consumed: set[str] = set()
         self._lookout: QuietChannel | None = None
         self._unread: set[str] = set()
-        """What this process reads, and what nobody read by the last look."""
+        """Queues of this process without any reader at the last look."""
         self._served = (False, False)
-        """What was wanted when it was last looked what to consume."""
+        """Wishes at the last decision what to consume."""
         self._begin()
         self._waits = False
 
     def turn(self) -> None:
-        """Acknowledge what is settled, and see to the doors."""
+        """Acknowledge settled messages, and follow the doors."""
         if self._settled:
             for tag, multiple in self._unsettled.settle(self._settled.take(self._generation)):
                 self._channel.basic_ack(tag, multiple=multiple)
@@ -303,7 +305,7 @@ class ClientReader:
             self._consume()
 
     def look(self) -> None:
-        """Ask the broker whether what this process reads is read."""
+        """Ask the broker whether the queues of this process have a reader."""
         if self._lookout is None:
             self._lookout = QuietChannel(
                 self._connection.connection, lambda _queue: None, self._on_lookout_closed, self._on_counted
@@ -320,7 +322,7 @@ class ClientReader:
             self._unread.add(queue)
 
     def _on_lookout_closed(self, _reason: str) -> None:
-        """One of the queues is not there; the next declaration makes it again, and the next look finds it without a reader."""
+        """Forget the channel after a missing queue; the next declaration makes it, and the next look finds it without a reader."""
         self._lookout = None
 
     def _begin(self) -> None:
@@ -329,15 +331,15 @@ class ClientReader:
         self._inbox.drop_clients_before(self._generation)
         self._unsettled = Unsettled()
         self._channel: Any = self._connection.channel()
-        # Counts for each consumer, as it must on RabbitMQ 4.
+        # Counts for each consumer, as RabbitMQ 4 requires.
         self._channel.basic_qos(0, self._prefetch, False)
         if not self._waits:
-            # A queue whose leader is down is answered for after seconds, and nothing else waits for it.
+            # The answer for a queue whose leader is down takes seconds, and must not delay other work.
             declare(self._channel, self._topology, nowait=True)
         self._consume()
 
     def _give_back(self) -> None:
-        """What was not settled goes back with the channel; what this process has not looked at yet is forgotten."""
+        """Give unsettled messages back with the channel; forget those that this process has not read yet."""
         self._channel.leave()
         self._consumed.clear()
         self._arrived[:] = [arrival for arrival in self._arrived if arrival.lane != CLIENT_LANE]
@@ -350,7 +352,7 @@ class ClientReader:
             if is_wanted and row.name not in self._consumed:
                 self._consume_from(row)
             elif not is_wanted and row.name in self._consumed:
-                # What was delivered already stays with this node.
+                # Messages that were delivered already stay with this node.
                 self._consumed.remove(row.name)
                 self._channel.basic_cancel(consumer_tag(self._node, row.name), nowait=True)
 
@@ -377,19 +379,19 @@ class ClientReader:
 
 
 class _NodeChannel:
-    """Inbox of a node: what was delivered, and what of it was acknowledged."""
+    """Inbox of a node: the last delivered and the last acknowledged message."""
 
     def __init__(self, channel: Any, prefetch: int) -> None:
         self.channel = channel
         self.prefetch = prefetch
         self.delivered = self.acknowledged = 0
         self.size_bytes = 0
-        """Of what was delivered and not acknowledged."""
+        """Size of delivered, unacknowledged messages."""
         self.due_s: float | None = None
-        """When that is acknowledged at the latest."""
+        """Latest time of their acknowledgement."""
 
     def acknowledge(self, now_s: float) -> float:
-        """Acknowledge everything at once when it is much or old; returns until when nothing is owed."""
+        """Acknowledge everything at once when it is much or old; return until when nothing is owed."""
         if self.due_s is None:
             self.due_s = now_s + _TOGETHER_S
         is_much = 8 * (self.delivered - self.acknowledged) >= self.prefetch or self.size_bytes >= _TOGETHER_BYTES
@@ -420,9 +422,9 @@ class ReaderSession:
         *,
         is_first: bool,
     ) -> None:
-        """Declare and consume; ``looks`` are masters to ask the broker about. Raises what py-amqp raises.
+        """Declare and consume; ``looks`` are masters to ask the broker about. Raises the errors of py-amqp.
 
-        The first session finds out whether the broker has all as it must be; one after it hears other nodes before queues of apps are there.
+        The first session checks all declarations; a later one hears other nodes before queues of apps exist.
         """
         self._looks = looks
         self._node = node
@@ -459,7 +461,7 @@ class ReaderSession:
         self._lookout = Lookout(open_channel, self._arrived, sightings, self._declared_s + config.look_after_s)
 
     def turn(self, now_s: float) -> float:
-        """Hand over what came, acknowledge what may be, declare again when it is due."""
+        """Pass arrivals on, acknowledge where possible, declare again when due."""
         if self._arrived:
             if any(arrival.lane == SYNC_LANE for arrival in self._arrived):
                 self._heard_s = now_s
@@ -478,11 +480,11 @@ class ReaderSession:
         return due_s
 
     def is_idle(self) -> bool:
-        """Whether everything settled is acknowledged; what is not settled comes again."""
+        """Tell whether every settled message is acknowledged; unsettled ones come again."""
         return not self._settled
 
     def end(self) -> None:
-        """Nothing to save: the broker still has what was not acknowledged."""
+        """Do nothing: the broker still has the unacknowledged messages."""
 
     def _declare_again(self, now_s: float) -> float:
         quiet_s = self._config.redeclare_quiet_ms / 1000
@@ -504,7 +506,7 @@ class ReaderSession:
     def _consume_from(self, row: QueueRow) -> None:
         lane = LANE_OF_KIND[row.kind]
         channel = self._nodes[lane].channel
-        # Counts for each consumer, as it must on RabbitMQ 4.
+        # Counts for each consumer, as RabbitMQ 4 requires.
         channel.basic_qos(0, self._nodes[lane].prefetch, False)
         channel.basic_consume(
             queue=row.name,

@@ -1,8 +1,8 @@
-"""What the loop wants of the reading thread: written by the one, read by the other, at any time.
+"""Requests of the loop to the reading thread: one writes them, the other reads them, at any time.
 
     loop ── settled, doors, followed ──> reading thread, which owns the channels and acts on its next turn
 
-Each outlives connections: a new one finds the wishes as they are now.
+Each outlives connections: a new connection finds the present wishes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from brokerha.transports.lanes import ClientTag
 
 
 class Sightings:
-    """Nodes that were heard, and whose inbox was seen at this broker."""
+    """Nodes that were heard, and nodes whose inbox was seen at this broker."""
 
     def __init__(self) -> None:
         self._heard: set[NodeId] = set()
@@ -24,30 +24,30 @@ class Sightings:
         self._fresh: list[NodeId] = []
 
     def hear(self, node: NodeId) -> None:
-        """A message of this node came for the first time."""
+        """Note the first message of a node."""
         self._heard.add(node)
         self._fresh.append(node)
 
     @property
     def is_new(self) -> bool:
-        """Whether somebody was heard who was not looked for yet."""
+        """Whether a node was heard that was not looked for yet."""
         return bool(self._fresh)
 
     def begin(self) -> None:
-        """A new connection looks for everybody: what was seen through another one may not be there any more, or not yet."""
+        """Look for all nodes again with a new connection: inboxes seen through another one are possibly gone, or not back yet."""
         self._fresh = sorted(self._heard)
 
     def take(self) -> list[NodeId]:
-        """Whom to look for now."""
+        """Return the nodes to look for now."""
         fresh, self._fresh = self._fresh, []
         return fresh
 
     def see(self, node: NodeId) -> None:
-        """Its inbox is there."""
+        """Note that its inbox exists."""
         self._seen.add(node)
 
     def was_seen(self, node: NodeId) -> bool:
-        """Whether its inbox was ever there."""
+        """Tell whether its inbox ever existed."""
         return node in self._seen
 
 
@@ -58,15 +58,15 @@ class Settled:
         self._tags: deque[ClientTag] = deque()
 
     def add(self, tags: Iterable[ClientTag]) -> None:
-        """Callable from any thread; wake the reader afterwards."""
+        """Add tags; any thread can call it, and must wake the reader afterwards."""
         self._tags.extend(tags)
 
     def __len__(self) -> int:
-        """How many wait to be acknowledged."""
+        """Return the number of waiting tags."""
         return len(self._tags)
 
     def take(self, generation: int) -> list[int]:
-        """Delivery tags of this generation; older ones are dropped."""
+        """Return the delivery tags of this generation; drop older ones."""
         taken = []
         while self._tags:
             tag = self._tags.popleft()
@@ -76,15 +76,15 @@ class Settled:
 
 
 class Doors:
-    """Which messages of apps are wanted."""
+    """The wanted messages of apps."""
 
     def __init__(self, *, is_serving: bool) -> None:
         self.is_sharing = True
-        """Writes that any master may take; counts while the other door is open."""
+        """Whether to take writes for any master; counts while the other door is open."""
         self.is_serving = is_serving
-        """Any at all."""
+        """Whether to take any messages of apps."""
         self.closings = 0
-        """How often that door was closed: what came before must be given back, also if it is open again."""
+        """Number of closings of that door: earlier messages must be given back, even if it is open again."""
 
     def serve(self, is_open: bool) -> None:
         """Open or close the door for everything; only the loop calls it."""
@@ -94,7 +94,7 @@ class Doors:
 
 
 class Followed:
-    """Queues of transactions that are to be read, each with the number of the wish, so that a later one is another."""
+    """Wanted queues of transactions, each with the number of its wish, so that a repeated wish is a new one."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -104,7 +104,7 @@ class Followed:
         """Grows with every wish."""
 
     def follow(self, queue: str) -> bool:
-        """Want a queue from now on; False when there are too many."""
+        """Want a queue from now on; return False when there are too many."""
         with self._lock:
             if queue not in self._wanted and len(self._wanted) >= self._most:
                 return False
@@ -113,18 +113,18 @@ class Followed:
             return True
 
     def leave(self, queue: str) -> None:
-        """Want it no longer."""
+        """Stop wanting a queue."""
         with self._lock:
             if self._wanted.pop(queue, None) is not None:
                 self.version += 1
 
     def read(self) -> tuple[int, dict[str, int]]:
-        """The version, and the number of the wish for each queue."""
+        """Return the version, and the number of the wish for each queue."""
         with self._lock:
             return self.version, dict(self._wanted)
 
     def gone(self, queue: str, number: int) -> None:
-        """The queue is not there (any more): forget this wish, but not one that came after it."""
+        """Forget this wish for a missing queue, but not a later one."""
         with self._lock:
             if self._wanted.get(queue) == number:
                 del self._wanted[queue]

@@ -1,10 +1,10 @@
-"""What a node does with a message that it cannot use: it goes to ``brokerha.rejected``, with the reason, and stays there for a person.
+"""The handling of a message that a node cannot use: it goes to ``brokerha.rejected`` with the reason, and stays there for a person.
 
-    of an app         always; it is settled once it is confirmed there
-    between nodes     some of each reason in a minute, the rest is only counted: a node that floods an inbox must not push out what
-                      apps have sent (`Sparing`)
+    of an app         always; it is settled once that is confirmed
+    between nodes     some of each reason in a minute, the rest is only counted: a node that floods an inbox must not displace
+                      messages of apps (`Sparing`)
 
-The headers say where it came from, so that it can be published there again (tools/quarantine.py); its own properties and headers stay.
+The headers have the origin, so that it can be published there again (tools/quarantine.py); its own properties and headers stay.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from brokerha.transports.topology import REASON_HEADER, REJECTED_EXCHANGE
 UNDECODABLE: Final = "undecodable"
 FOREIGN_CLUSTER: Final = "foreign_cluster"
 OF_NODES: Final = (UNDECODABLE, FOREIGN_CLUSTER, NO_USER, FOREIGN_USER)
-"""Words for what is wrong with a message between nodes: counters, and labels of the metric."""
+"""Kinds of problems of a message between nodes: counters, and labels of the metric."""
 
 HEADER_PREFIX: Final = "brokerha-"
 NODE_HEADER: Final = "brokerha-node"
@@ -30,19 +30,19 @@ KEY_HEADER: Final = "brokerha-key"
 SEEN_HEADER: Final = "brokerha-seen-ms"
 """Milliseconds since 1970, by the clock of the node."""
 LEFT_OUT_HEADER: Final = "brokerha-headers-left-out"
-"""Size of headers that are not kept: together with ours they would not fit into one frame, and the broker would end the connection."""
+"""Size of dropped headers: together with the new ones they would exceed a frame, and the broker would end the connection."""
 HEADERS_LIMIT_BYTES: Final = 64 * 1024
 KEPT_IN_A_MINUTE: Final = 10
-"""Messages between nodes of one reason."""
+"""Limit of kept messages between nodes of one reason."""
 _MINUTE_S: Final = 60.0
 _REASON_LIMIT: Final = 1000
 _PERSISTENT: Final = 2
 _TAKEN_OVER: Final = ("content_type", "content_encoding", "message_id", "correlation_id", "reply_to", "type", "app_id")
-"""Not ``user_id``: the broker would refuse that of another user. Not ``expiration``: it would vanish."""
+"""Without ``user_id``: the broker would refuse another user's. Without ``expiration``: the message would vanish."""
 
 
 class Sparing:
-    """Which messages between nodes are kept; used by one thread.
+    """Chooses the messages between nodes that are kept; used by one thread.
 
     >>> sparing = Sparing(2)
     >>> [sparing.is_kept("undecodable", at) for at in (0.0, 1.0, 2.0, 61.0)]
@@ -54,7 +54,7 @@ class Sparing:
         self._kept: dict[str, tuple[float, int]] = {}
 
     def is_kept(self, word: str, now_s: float) -> bool:
-        """Whether this one is; it counts then."""
+        """Tell whether this message is kept; if so, it counts."""
         since_s, count = self._kept.get(word, (now_s, 0))
         if now_s - since_s >= _MINUTE_S:
             since_s, count = now_s, 0
@@ -74,7 +74,7 @@ def rejected(
     queued_s: float,
     settles: ClientTag | None = None,
 ) -> Publication:
-    """The message as it goes to ``brokerha.rejected``; ``came`` is the exchange and the routing key with which it arrived."""
+    """Return the message for ``brokerha.rejected``; ``came`` is its original exchange and routing key."""
     exchange, key = came
     own = properties.get("application_headers") or {}
     if UNREADABLE in own:

@@ -1,23 +1,23 @@
-"""The writing half of a link: takes from the outbox, publishes, and hears of what must not be lost what became of it.
+"""The writing half of a link: takes from the outbox, publishes, and handles the broker's answers.
 
-    outbox ── sync, reply, data ──> plain channel        the broker says nothing; what is lost is asked for again
+    outbox ── sync, reply, data ──> plain channel        no answers; lost messages are asked for again
            ── firm, bulk ─────────> confirming channel   in a window
-           ── tx ─────────────────> channels of their own, below
+           ── tx ─────────────────> separate channels, below
 
 | the broker says | answer to an app, mandatory¹ | bulk | firm: rejected message, mandatory |
 |---|---|---|---|
-| ack | - | makes room for more | done; what it settles is settled |
+| ack | - | makes room for more | done; settles its message |
 | nack | - | counted | published again a second later |
-| return (no queue) | counted | - | connect anew, which declares the queue, then again |
+| return (no queue) | counted | - | reconnect, which declares the queue, then again |
 | nothing (connection lost) | asked again by the app | counted; asked for again | published again on the next connection |
 
-¹ But for answers by direct reply-to: whether such an answer was delivered nobody tells.
+¹ Except answers by direct reply-to: their delivery is not reported.
 
-Whether the plain channel is served at all, the broker is asked each second (pulse.py).
+The broker is asked each second whether it serves the plain channel (pulse.py).
 
-Invariants: of what is confirmed never more than a window is on its way; nothing new is written while the broker is blocked or the socket
-is full, so a broker that does not keep up stops what is plain by reading less; messages of nodes that waited too long for a connection are
-dropped, not sent.
+Invariants: at most a window of confirmed publications is under way. Nothing is written while the broker is blocked or the socket is
+full, so a slow broker stops plain publications by reading less. Messages of nodes that waited too long for a connection are
+dropped.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ _NODE_LANES = (SYNC_LANE, DATA_LANE, BULK_LANE)
 _FAR_S = 3600.0
 _NACK_PAUSE_S = 1.0
 _UNSENDABLE = (FrameSyntaxError, struct.error, TypeError, ValueError)
-"""What py-amqp raises, before it writes anything, for properties that AMQP cannot carry."""
+"""Errors of py-amqp, before any write, for properties that AMQP cannot carry."""
 
 
 class _Share:
-    """One channel with what has no answer on it yet."""
+    """One channel with its unanswered publications."""
 
     def __init__(self, open_channel: OpenChannel, config: TransportConfig, counters: Counters) -> None:
         self._open_channel = open_channel
@@ -74,18 +74,18 @@ class _Share:
         self._counters = counters
         self._channel: QuietChannel | None = None
         self._opening = 0
-        """Queues that are asked for and not answered."""
+        """Number of requested queues without an answer."""
         self._window = Unconfirmed(*self._limits)
         self._last_reason = ""
         self.heard_s = 0.0
-        """When the broker last answered, or when something began to wait."""
+        """Time of the broker's last answer, or of the begin of the wait."""
 
     def __len__(self) -> int:
-        """How much has no answer yet."""
+        """Return the number of unanswered requests."""
         return self._opening + len(self._window)
 
     def carry_out(self, publication: Publication, now_s: float) -> None:
-        """Write it to the channel, which is opened if need be."""
+        """Write a publication to the channel, which is opened if needed."""
         if not len(self):
             self.heard_s = now_s
         channel = self._channel or self._open()
@@ -99,14 +99,14 @@ class _Share:
         self._counters.add("sent")
 
     def give_up(self) -> None:
-        """Count what has no answer: the protocol sends it again."""
+        """Count the unanswered requests; the protocol sends them again."""
         self._counters.add("unconfirmed", len(self))
         self._opening = 0
         self._window = Unconfirmed(*self._limits)
         self._channel = None
 
     def size_bytes(self) -> int:
-        """Of the events that are not confirmed."""
+        """Return the size of the unconfirmed events."""
         return self._window.size_bytes
 
     def _open(self) -> QuietChannel:
@@ -132,7 +132,7 @@ class _Share:
         self._counters.add("nacked", len(refused))
 
     def _on_closed(self, reason: str) -> None:
-        """The broker refused a queue, or the exchange of an invitation is gone; nothing that came after it was done."""
+        """Note that the broker refused a queue, or that an invitation's exchange is gone; nothing after that was done."""
         if reason != self._last_reason:
             log.warning("queue of a transaction refused", reason=reason)
         self._last_reason = reason
@@ -142,16 +142,16 @@ class _Share:
 
 
 class TxWriter:
-    """The shares of one connection; see the head of the module.
+    """The part of the writing half that opens and fills queues of transactions, separately from all other publishing.
 
-    The part of the writing half that opens and fills queues of transactions, beside all other publishing.
+    It holds the shares of one connection; see the head of the module.
 
         outbox, lane tx ── take(room) ──> channel of that queue: declare, publish … publish ──> broker
 
-    Nobody deletes such a queue: it goes with its reader. (RabbitMQ 4 ends the connection that deletes one whose node is down.)
-    A broker makes queues in milliseconds, one after the other on each channel. So this has channels of its own,
-    each for its share of the queues: what concerns one queue stays in its order, and nothing else waits for it. The
-    invitation to a transaction (`TxJoin`) travels here too, so that the queue is there when its backup hears of it.
+    No program deletes such a queue: it is removed with its reader. (RabbitMQ 4 ends the connection that deletes one whose node is
+    down.) A broker makes queues in milliseconds, one after another on each channel. So there are separate channels, each for its
+    share of the queues: the order of one queue is kept, and no other publication waits for it. The invitation to a transaction
+    (`TxJoin`) uses them as well, so that the queue exists when its backup gets the invitation.
 
     | the broker | queue to be opened | event |
     |---|---|---|
@@ -159,19 +159,19 @@ class TxWriter:
     | refuses, or finds no queue | counted; its channel is opened again | counted |
     | is lost | counted | counted |
 
-    Invariants: nothing here waits; what has no answer yet is bounded; lost events are for the protocol to send again.
+    Invariants: nothing here waits; unanswered requests are bounded; the protocol sends lost events again.
     """
 
     def __init__(self, open_channel: OpenChannel, outbox: Outbox, config: TransportConfig, counters: Counters) -> None:
-        """Nothing is opened before it is needed."""
+        """Opens nothing before it is needed."""
         self._outbox = outbox
         self._config = config
         self._shares = [_Share(open_channel, config, counters) for _ in range(config.tx_channels)]
         self._is_waiting = False
-        """Whether some answer was due at the end of the last turn."""
+        """Whether an answer was due at the end of the last turn."""
 
     def turn(self, now_s: float) -> float:
-        """Carry out as much as the window takes; return when the next turn is wanted at the latest."""
+        """Carry out as much as the window takes; return the latest time of the next turn."""
         if not self._outbox and not self._is_waiting:
             return now_s + _FAR_S
         waiting = [share for share in self._shares if len(share)]
@@ -189,16 +189,16 @@ class TxWriter:
         return min(deadlines)
 
     def pause(self, now_s: float) -> None:
-        """The broker takes nothing now: no answer is due."""
+        """Expect no answer: the broker takes nothing now."""
         for share in self._shares:
             share.heard_s = now_s
 
     def is_idle(self) -> bool:
-        """Whether everything is answered."""
+        """Tell whether everything is answered."""
         return not any(len(share) for share in self._shares)
 
     def end(self) -> None:
-        """The connection is gone."""
+        """Give up all shares: the connection is gone."""
         for share in self._shares:
             share.give_up()
 
@@ -221,9 +221,9 @@ class WriterSession:
         *,
         is_first: bool,
     ) -> None:
-        """Declare what is published to, and switch confirms on. Raises what py-amqp raises.
+        """Declare the exchanges and the queue of rejected messages, and switch confirms on. Raises the errors of py-amqp.
 
-        Only the first session of a node waits for that: the queue of what is rejected may have its leader at a broker node that is down.
+        Only the first session of a node waits for that: the leader of that queue can be at a broker node that is down.
         """
         self._outbox = outbox
         self._state = state
@@ -232,7 +232,7 @@ class WriterSession:
         self._counters = counters
         self._window = Unconfirmed(config.window_messages, config.window_bytes, config.window_bulk_bytes)
         self._again: list[Publication] = []
-        """Firm publications that were refused, to be put back at `_again_s`."""
+        """Refused firm publications, to be put back at `_again_s`."""
         self._again_s = 0.0
         self._wire: Any = connection.connection
         self._frames: Any = self._wire.transport
@@ -284,12 +284,12 @@ class WriterSession:
         return min(deadline_s, due_s)
 
     def is_idle(self) -> bool:
-        """Whether everything was published and confirmed."""
+        """Tell whether everything is published and confirmed."""
         is_sent = not (self._window or len(self._outbox) or self._again or self._frames.unsent_bytes)
         return is_sent and self._tx.is_idle()
 
     def end(self) -> None:
-        """Put back what must be repeated; the rest is counted."""
+        """Put back the firm publications; count the rest."""
         unconfirmed = self._window.all()
         firm = [publication for publication in unconfirmed if publication.lane == FIRM_LANE]
         self._outbox.put_back(firm + self._again)
@@ -302,7 +302,7 @@ class WriterSession:
             self._plain.publish_to_nodes(publication)
             self._counters.add("sent")
             return
-        # There is no queue behind a direct reply-to: RabbitMQ would send back each answer that it delivers, body and all.
+        # A direct reply-to has no queue: if mandatory, RabbitMQ would return each delivered answer with its body.
         has_queue = not publication.routing_key.startswith(REPLY_ADDRESS)
         self._publish(self._plain, publication, is_mandatory=has_queue)
 
@@ -340,6 +340,6 @@ class WriterSession:
 
     def _on_return(self, _problem: Exception, exchange: str, _key: str, _message: Any) -> None:
         if exchange == REJECTED_EXCHANGE:
-            # Its confirmation is next in the stream and must not be read: it would pass for success.
+            # Its confirmation comes next and must not be read: it would count as success.
             raise RecoverableConnectionError("the queue for rejected messages is missing")
         self._counters.add("returned_replies")

@@ -1,6 +1,6 @@
-"""For operators: what a broker can do, and what lies in quarantine.
+"""For operators: features of a broker, and messages in quarantine.
 
-    probing.py      looks at a broker with one user's eyes, and leaves it as it was: for `brokerha doctor`
-    quarantine.py   the quarantine: what nodes could not use
-    yardstick.py    what the broker alone can do: the yardstick beside which `brokerha bench` puts its own figures
+    probing.py      looks at a broker as one user, and changes nothing: for `brokerha doctor`
+    quarantine.py   the quarantine: messages that nodes could not use
+    yardstick.py    measures the broker alone: the yardstick that `brokerha bench` shows beside its own figures
 """

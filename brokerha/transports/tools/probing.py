@@ -1,7 +1,7 @@
-"""Looks at a broker with one user's eyes, and leaves it as it was: for `brokerha doctor`.
+"""Looks at a broker as one user, and changes nothing: for `brokerha doctor`.
 
-What is there is declared again as it is wanted, which the broker refuses when it differs; what is missing is not made. What may be
-published is told by messages that are published in a transaction and rolled back: the broker checks rights at once, and routes nothing.
+It declares existing entries again in the wanted form, which the broker refuses when they differ; it does not make missing ones. To
+test the right to publish, it publishes in a transaction and rolls back: the broker checks rights at once, and routes nothing.
 
     seen = look(address, topology, writes=("brokerha.sync",), topic="brokerha.changes")
 
@@ -30,20 +30,20 @@ from brokerha.transports.topology import ExchangeRow, QueueRow
 _IDENTITY: Final = Identity("brokerha doctor", TOOL_ROLE)
 MISSING: Final = "missing"
 NO_SUCH_KEY: Final = "doctor.no-such-key"
-"""A routing key that no node and no app publishes with."""
+"""A routing key that no node and no app uses."""
 _CONFIG: Final = TransportConfig(connect_timeout_s=5.0)
 _BLOCKED_WITHIN_S: Final = 0.3
 _LONGEST_S: Final = 30.0
-"""After it the connection is cut, whatever the broker does: who only sends heartbeats would be waited for without end."""
+"""After this time the connection is cut: a broker that only sends heartbeats would block for ever."""
 
 
 class _Blocked(Exception):
-    """The broker takes no message; it reads nothing more from this connection, so that no answer comes."""
+    """The broker takes no message, and reads nothing more from this connection, so that no answer comes."""
 
 
 @dataclass(slots=True)
 class Seen:
-    """What was seen; see brokerha/doctor/facts.py, which has the same words."""
+    """The findings; brokerha/doctor/facts.py has the same words."""
 
     unreachable: str = ""
     remedy: str = ""
@@ -66,7 +66,7 @@ def look(
     writes: Sequence[str],
     topic: str = "",
 ) -> Seen:
-    """Everything that this user can see; never raises for what the broker says, or does not say."""
+    """Return everything that this user can see; never raises for answers of the broker, or for their absence."""
     seen = Seen()
 
     def on_blocked(reason: str) -> None:
@@ -97,7 +97,7 @@ def look(
     finally:
         guard.cancel()
         if seen.blocked or seen.unreachable:
-            # It would not answer a farewell.
+            # It would not answer a clean close.
             connection.collect()
         else:
             _leave(connection)
@@ -105,7 +105,7 @@ def look(
 
 
 def comes_in(address: Address) -> bool:
-    """Whether this user gets a connection."""
+    """Tell whether this user gets a connection."""
     try:
         connection = open_connection(address, _IDENTITY, _CONFIG)
     except (AMQPError, OSError):
@@ -128,7 +128,7 @@ def _properties(connection: Any, seen: Seen) -> None:
 
 @contextlib.contextmanager
 def _channel(connection: Any) -> Iterator[Any]:
-    """A channel for one question: a refusal closes it."""
+    """Open a channel for one question: a refusal closes it."""
     channel = connection.channel()
     yield channel
     channel.close()
@@ -161,7 +161,7 @@ def _queue(connection: Any, row: QueueRow) -> tuple[str, str, int, int]:
 
 
 def _publish(connection: Any, seen: Seen, writes: Sequence[str]) -> None:
-    """Ask for each exchange; the broker says that it is blocked to a publisher."""
+    """Test each exchange; only a publisher learns that the broker is blocked."""
     for name in writes:
         if problem := _refusal(connection, name, ""):
             seen.unwritable[name] = problem
@@ -173,7 +173,7 @@ def _publish(connection: Any, seen: Seen, writes: Sequence[str]) -> None:
 
 
 def _refusal(connection: Any, exchange: str, key: str) -> str:
-    """Why a message may not be published; empty if it may. It is rolled back."""
+    """Return why a message cannot be published, or an empty string. The message is rolled back."""
     try:
         with _channel(connection) as channel:
             channel.tx_select()
@@ -189,7 +189,7 @@ def _refusal(connection: Any, exchange: str, key: str) -> str:
 
 
 def _cut(connection: Any) -> None:
-    """Callers that wait on the connection are told that it is gone."""
+    """End the waits of all callers on the connection."""
     with contextlib.suppress(Exception):
         connection.connection.transport.sock.shutdown(socket.SHUT_RDWR)
 

@@ -1,14 +1,14 @@
-"""The quarantine: what nodes could not use (rabbitmq/rejecting.py), in the hands of a person, who looks at it, publishes it again or drops it.
+"""The quarantine: messages that nodes could not use (rabbitmq/rejecting.py). A person looks at them, retries or drops them.
 
     with Quarantine(address) as quarantine:
         for message in quarantine.messages(1000):
-            quarantine.retry(message)        # or drop, or nothing at all: then it stays where it was
+            quarantine.retry(message)        # or drop, or nothing at all: then it stays in its place
 
-Messages are taken from ``brokerha.rejected`` unacknowledged and go back to their places when the connection ends, whatever ends it. `retry` removes
-a message only after the broker has confirmed it where it came from: who is killed in between leaves it in both places, and its id makes
-it one write. Two people at once see different messages.
+Messages are taken from ``brokerha.rejected`` unacknowledged and return to their places at any end of the connection. `retry`
+removes a message only after the broker has confirmed it at its origin. A crash in between leaves it in both places, and its id
+makes it one write. Two people at once see different messages.
 
-Must never lose a message that nobody dropped by name.
+Must never lose a message that was not dropped explicitly.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ class Quarantined:
     """One message."""
 
     id: str
-    """Of what it is and where it came from: the same each time that one looks. Two that are alike in everything have one id."""
+    """From its content and origin, and so the same at each look. Two identical messages have one id."""
     node: str
-    """Which node set it aside; empty for one that was put there by another program."""
+    """Node that set it aside; empty when another program put it there."""
     reason: str
     exchange: str
     key: str
     seen_ms: int
-    """When, in milliseconds since 1970; 0 when it does not say."""
+    """Time in milliseconds since 1970; 0 when unknown."""
     body: bytes
     properties: dict[str, Any]
-    """As they were, with its own headers."""
+    """The original properties, with its own headers."""
     tag: int
     """The connection's own handle."""
 
     @property
     def is_of_app(self) -> bool:
-        """Whether an app published it; else it is one between nodes."""
+        """Whether an app published it; otherwise it is between nodes."""
         return self.exchange in _OF_APPS
 
 
 class Quarantine:
-    """One broker's; see the head of the module."""
+    """The quarantine of one broker; see the head of the module."""
 
     def __init__(self, address: Address) -> None:
         """Connect. Raises Unreachable."""
@@ -84,11 +84,11 @@ class Quarantine:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        # What was not acknowledged goes back to its place.
+        # Unacknowledged messages return to their places.
         self._connection.release()
 
     def messages(self, limit: int) -> Iterator[Quarantined]:
-        """At most so many, the oldest first. Raises Unreachable."""
+        """Yield at most so many messages, the oldest first. Raises Unreachable."""
         for _ in range(limit):
             try:
                 raw = self._channel.basic_get(rejected_queue())
@@ -101,16 +101,16 @@ class Quarantine:
             yield _quarantined(raw)
 
     def drop(self, message: Quarantined) -> None:
-        """Remove it for good. Raises Unreachable."""
+        """Remove a message for good. Raises Unreachable."""
         try:
             self._channel.basic_ack(message.tag)
         except (AMQPError, OSError) as error:
             raise no_broker(explain(error, self._address)) from None
 
     def retry(self, message: Quarantined, content_type: str = "", headers: Mapping[str, Any] | None = None) -> None:
-        """Publish it again where it came from, with another content type or other headers if given, then remove it.
+        """Publish a message again at its origin, with another content type or other headers if given, then remove it.
 
-        Raises InvalidRequest when it cannot go there, Unreachable; it is where it was then.
+        Raises InvalidRequest when it cannot go there, Unreachable; then it stays in its place.
         """
         if not message.is_of_app:
             why = "a message between nodes is said again by its sender as long as it matters, and this one was of no use: drop it"

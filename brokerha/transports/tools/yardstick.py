@@ -1,11 +1,11 @@
-"""What the broker alone can do: the yardstick beside which `brokerha bench` puts its own figures, taken in the same run.
+"""Measures the broker alone: the yardstick that `brokerha bench` shows beside its own figures, taken in the same run.
 
     publish_and_confirm    persistent messages to a durable queue, a window of them unconfirmed
     round_trip             one message there and one back, through two queues and two connections
     tx_queue_cost          a queue for each transaction: made, three messages through it, deleted
     transfer               large messages through a queue to another process, a window of them under way
 
-Plain py-amqp, nothing of brokerha's own transport: a yardstick must not move with what it measures.
+It uses plain py-amqp, not brokerha's own transport: a yardstick must not depend on the measured code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PATIENCE_S = 30.0
 
 
 class Rate(NamedTuple):
-    """Messages per second, and milliseconds from publishing to confirmation."""
+    """Messages per second, and milliseconds from publication to confirmation."""
 
     per_second: float
     p50_ms: float
@@ -70,7 +70,7 @@ def publish_and_confirm(url: str, window: int, seconds: float, size_bytes: int =
 
         def on_ack(tag: int, _multiple: bool) -> None:
             now = time.perf_counter()
-            # One queue on one node confirms in order, so everything up to the tag is confirmed, ``multiple`` or not.
+            # One queue on one node confirms in order, so all messages up to the tag are confirmed, ``multiple`` or not.
             while under_way and under_way[0][0] <= tag:
                 latencies.append(now - under_way.popleft()[1])
 
@@ -91,7 +91,7 @@ def publish_and_confirm(url: str, window: int, seconds: float, size_bytes: int =
 
 
 def round_trip(url: str, count: int = 300) -> Rate:
-    """One message at a time to another connection and back."""
+    """Send one message at a time to another connection and back."""
     address = parse_addresses(url)[0]
     there, back = (f"brokerha.bench.{secrets.token_hex(4)}" for _ in range(2))
     stopping = threading.Event()
@@ -109,7 +109,7 @@ def round_trip(url: str, count: int = 300) -> Rate:
     with _connect(address) as connection:
         channel = connection.channel()
         for name in (there, back):
-            # They go by themselves: deleting a queue that is consumed from would cancel its consumers in the middle.
+            # They expire by themselves: deleting a queue with consumers would cancel the consumers.
             channel.queue_declare(name, durable=True, auto_delete=False, arguments={"x-expires": 60_000})
         arrived = threading.Event()
         channel.basic_consume(back, callback=lambda _m: arrived.set(), no_ack=True)
@@ -132,9 +132,9 @@ def round_trip(url: str, count: int = 300) -> Rate:
 
 
 def transfer(url: str, count: int, size_bytes: int, window: int) -> float:
-    """Bytes per second of ``count`` transient messages from one process through a queue to another, ``window`` under way.
+    """Return the bytes per second of ``count`` transient messages through a queue to another process, ``window`` under way.
 
-    The receiver grants as a follower of a snapshot asks: half a window at a time.
+    The receiver grants like a follower of a snapshot: half a window at a time.
     """
     address = parse_addresses(url)[0]
     name, grants = (f"brokerha.bench.{secrets.token_hex(4)}" for _ in range(2))
@@ -152,7 +152,7 @@ def transfer(url: str, count: int, size_bytes: int, window: int) -> float:
         def take(message: amqp.Message) -> None:
             nonlocal received, started
             received += 1
-            # The first message says that the other process is there.
+            # The first message shows that the other process is running.
             started = started or time.perf_counter()
             if received % max(1, window // 2) == 0:
                 channel.basic_ack(message.delivery_tag, multiple=True)
@@ -168,7 +168,7 @@ def transfer(url: str, count: int, size_bytes: int, window: int) -> float:
 
 
 def _send(url: str, name: str, grants: str, count: int, size_bytes: int, window: int) -> None:
-    """The sending process of `transfer`: one message first, then as many as it is granted, each confirmed."""
+    """Send one message, then as many as granted, each confirmed; the sending process of `transfer`."""
     with _connect(parse_addresses(url)[0]) as connection:
         channel = connection.channel()
         channel.confirm_select()
@@ -190,7 +190,7 @@ def _send(url: str, name: str, grants: str, count: int, size_bytes: int, window:
 
 
 def tx_queue_cost(url: str, count: int = 200, at_once: int = 1, size_bytes: int = 200) -> Rate:
-    """Transactions per second, and the milliseconds of one, with ``at_once`` pairs of connections side by side.
+    """Return transactions per second, and the milliseconds of one, with ``at_once`` pairs of connections in parallel.
 
     Raises Unreachable.
     """
