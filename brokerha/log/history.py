@@ -158,7 +158,7 @@ class LogHistory:
             return found
 
     def duplicates(self, txids: Iterable[TxId]) -> Collection[TxId]:
-        """Return those of these synchronised transactions that this master also accepted, but that another origin ordered."""
+        """Return those of these transactions that this master accepted too, although they got their LSN through another master."""
         with self._lock:
             dropped = self._content.dropped
             return {txid for txid in txids if (self.node, txid) in dropped}

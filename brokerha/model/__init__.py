@@ -13,7 +13,7 @@
     requests.py       requests of clients to a node, and the answers
     gathering.py      writes that wait a moment for each other, to travel together
     ready.py          Ready: the actions that a core requests, in the order in which they must happen
-    numbers.py        what nodes count for /metrics
+    numbers.py        numbers that nodes count for /metrics, by name
     states.py         the state words of nodes, with reason and action
     errors.py         the whole error tree
     invariants.py     an assertion that survives ``python -O`` and carries facts

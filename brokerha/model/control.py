@@ -1,6 +1,6 @@
 """The control suite as values: checks that must hold after every transaction, and their shapes.
 
-A **check** is a name, a kind, what it is about, what is asked, and what must be found:
+A **check** has a name, a kind, a target, a text, and an expected result:
 
 | kind     | target     | text         | expected                                                                     |
 |----------|------------|--------------|------------------------------------------------------------------------------|

@@ -111,7 +111,7 @@ class Rejected(BrokerhaError):
 
 
 class Aborted(BrokerhaError):
-    """Nothing happened and nothing will; the same work may safely be run again."""
+    """Nothing happened and nothing will; the same work can safely be run again."""
 
 
 class Conflict(Aborted):
@@ -132,7 +132,7 @@ def aborted(reason: str) -> Aborted:
 
 
 class OutcomeUnknown(BrokerhaError):
-    """The deadline passed before the outcome was known; the transaction may or may not take place.
+    """The deadline passed before the outcome was known; the transaction can still take effect, or not.
 
     Send it again with the same idempotency key, or ask for the outcome of `txid`.
     """

@@ -33,7 +33,7 @@ TX_ID_LIMIT = 128
 
 
 BEGUN_MARK = ".t"
-"""Suffix of the ids that a master makes for transactions begun with it; only these are handed in at that master alone."""
+"""Suffix of the ids that a master makes for transactions begun with it, and of no others: they are never handed in elsewhere."""
 MADE_PARTS = 3
 """Number of parts of a made id after the master's name: name of its journal, incarnation, number."""
 

@@ -1,7 +1,7 @@
 """Ready: the actions that a core requests, in the order in which they must happen.
 
     1. records     written and fsynced together, in one commit; deferred ones with those of a later Ready
-    2. messages    sent after 1, so they may reveal what the records say
+    2. messages    sent after 1, so they can reveal the records
     3. decisions   work for the stores, after 1
     4. replies     answers to clients, after 1
 

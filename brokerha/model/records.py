@@ -354,7 +354,7 @@ class History(Protocol):
         """Return the body of a transaction by origin and id, or None when it is missing."""
 
     def duplicates(self, txids: Iterable[TxId]) -> Collection[TxId]:
-        """Return those of these synchronised transactions that this master also accepted, but that another origin ordered."""
+        """Return those of these transactions that this master accepted too, although they got their LSN through another master."""
 
     def stream(self, origin: NodeId, start: int, limit: int) -> list[Entry]:
         """Return up to ``limit`` entries of a stream from number ``start`` on; fewer or none where it ends or was trimmed."""

@@ -1,4 +1,4 @@
-"""What a worker keeps: RDF repositories, key-value tables and queues, in one store that changes them in one commit.
+"""The data of a worker: RDF repositories, key-value tables and queues, in one store that changes them in one commit.
 
     execution/   how a transaction changes a store: one applied LSN over all repositories, tables and queues
     rdf/         RDF repositories on pyoxigraph: commits with their position, net changes of quads, reads, formats

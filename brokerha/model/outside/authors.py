@@ -46,7 +46,7 @@ def unsigned(body: bytes) -> bytes:
 
 
 def is_same_work(one: bytes, other: bytes) -> bool:
-    """Tell whether two bodies have the same operations, whoever the author: a write that another user repeats is the same write."""
+    """Tell whether two bodies have the same operations, ignoring the author: a write repeated by another user is the same write."""
     return one == other or unsigned(one) == unsigned(other)
 
 

@@ -1,8 +1,8 @@
 """Isolation levels of transactions, by their names in SQL and RDF4J.
 
-read-committed    each read shows one moment, and the transaction's own operations; two reads can show two moments snapshot
-all reads show one moment; data that was read is not overwritten if another transaction changed it meanwhile serializable      all
-that was read still holds at the transaction's place in the order
+read-committed    each read shows one moment, and the transaction's own operations; two reads can show two moments
+snapshot          all reads show one moment; data that was read is not overwritten if another transaction changed it meanwhile
+serializable      all that was read still holds at the transaction's place in the order
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Their rows are content like any other: the log, fingerprints, copies and backups
 key (about.py), and never see the others.
 
     about.py              namespaces and settings of repositories
-    branches.py           branches: the three transactions of one that a transaction manager leads, and its prepared value
+    branches.py           branches: the three steps of one transaction of a transaction manager, and its prepared value
     claims.py             claims: the messages of a queue that each master can give to its consumers
     pieces.py             messages that are longer than a transaction
     settings.py           settings at run time: their limits, and which are live

@@ -1,6 +1,6 @@
 r"""Namespaces and settings of repositories, as keys of one reserved table.
 
-    <repository>/namespace/<prefix>     IRI                                  the prefix may be empty
+    <repository>/namespace/<prefix>     IRI                                  the prefix can be empty
     <repository>/setting/title          a text for people
     <repository>/setting/union          "true": the default graph of queries and updates is the union of all graphs
 

@@ -1,4 +1,4 @@
-r"""Branches: the three transactions of one that a transaction manager leads, and its prepared value.
+r"""Branches: the three steps of one transaction of a transaction manager, each a transaction in the order, and its prepared value.
 
     <txid>.p    prepare     judged like any transaction; its changes are kept as one value of a reserved table
     <txid>      commit      makes the kept changes and removes the value; nothing is judged again

@@ -1,10 +1,12 @@
 """Messages between masters about their epoch, and the row of each.
 
-EpochPrepare ->  <- EpochReport | EpochRefused         who holds which entries (rule R9) EpochInstall ->
-the decision (R11, R12) TailWanted ->  <- Tail                                 a part of the queue that a master lacks (R16)
-StateWanted ->  <- State                               a state to take over when no master holds that part any more (R16) Join ->
-take me back (R8) Leave ->                                               my process stops: do not wait for it (R8); of workers,
-too Notice ->                                              you are no longer a master of this cluster (R15)
+EpochPrepare ->  <- EpochReport | EpochRefused         who holds which entries (rule R9)
+EpochInstall ->                                        the decision (R11, R12)
+TailWanted ->  <- Tail                                 a part of the queue that a master lacks (R16)
+StateWanted ->  <- State                               a state to take over when no master holds that part any more (R16)
+Join ->                                                take me back (R8)
+Leave ->                                               my process stops: do not wait for it (R8); of workers, too
+Notice ->                                              you are no longer a master of this cluster (R15)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A directory of a node that is made beside its place and put there complete: used by a restore of workers and masters.
 
     <dir>.restoring/claim      locked by the process that makes it
-    <dir>.restoring/purpose    what it is made for: another purpose starts again, the same one continues
+    <dir>.restoring/purpose    its purpose: a run with another one starts again, a run with the same one continues
     <dir>.restoring/inside/    the future <dir>
     <dir>.replaced             the old <dir>, between two renames; then deleted
 

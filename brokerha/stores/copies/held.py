@@ -40,7 +40,7 @@ class Held(NamedTuple):
 
 
 def held(view: View, environment: Environment) -> Held:
-    """Hold the content of the view, the last commit. The caller must leave the transaction. Raises StoreDamaged, StoreError."""
+    """Hold the view's content; the caller prevents commits and leaves the transaction. Raises StoreDamaged, StoreError."""
     transaction = environment.lmdb.begin()
     pages = HeldPages(environment.file, transaction.id())
     quads = [(name, _begun(one.engine.lines())) for name, one in view.repositories.items()]

@@ -483,7 +483,7 @@ class WorkerCopy:
         self._directory.trouble = ""
         self._replaced = [one for one in self._replaced if not one.is_ended]
         self._replaced.append(old)
-        # Nothing can fail from here on; the next start deletes leftovers.
+        # From here on no step must raise; the next start deletes leftovers.
         with suppress(StoreError):
             self.lives.begin(self._directory.present)
         return old

@@ -11,7 +11,7 @@ all tables from their roots before LMDB does, without the memory map:
     each table     has as many pages of each kind and as many keys as its head says
 
 Values have their own checksums. The file can be in use: a read transaction keeps all pages of its state unchanged, so the head of
-that transaction is walked. Without a read transaction, no process can write meanwhile.
+that transaction is walked. Without a read transaction, no process must write meanwhile.
 
 Layout: LMDB 0.9 on a 64-bit machine in its own byte order. Must never write. Must check each number before it is used.
 """

@@ -31,7 +31,7 @@ from brokerha.stores.sparql.tokens import RESERVED, VARIABLE, Tokens
 _VARIABLE: Final = f"{RESERVED}variable:"
 _NOTHING: Final = NamedNode(f"{RESERVED}nothing")
 _IRI = r"<[^<>\"{}|^`\\\x00-\x20]++>"
-# Without dots, escapes and second colons: the rest means the same in SPARQL and TriG, whatever follows it.
+# Without dots, escapes and second colons: the rest means the same in SPARQL and TriG, whatever is next to it.
 _SHORT = r"[A-Za-z][A-Za-z0-9_-]*+:[A-Za-z0-9_][A-Za-z0-9_-]*+(?![.]?[\w:%\\-])|:[A-Za-z0-9_][A-Za-z0-9_-]*+(?![.]?[\w:%\\-])"
 _NAME = rf"(?:{_IRI}|{_SHORT})"
 _STRING = r'"(?!"")(?:[^"\\\r\n]|\\[tbnrf"\'\\])*+"'
