@@ -1,20 +1,20 @@
-"""What the records of a log come to: the state that a restart begins from, moved on by each record, in memory.
+"""The state that the records of a log lead to: a restart begins from it, and each record updates it, in memory.
 
     current      a few numbers                                               current.py
-    tail         what has no LSN yet: places of bodies, parked transactions, unused ends of streams
-    dropped      places of duplicates, by the LSN with which they go
-    rewinds      what trimming needs of each time that the queue went back
+    tail         entries without an LSN: places of bodies, parked transactions, unused ends of streams
+    dropped      places of duplicates, each with the LSN whose trimming removes it
+    rewinds      data for trimming about each time that the queue went back
     decisions    prepared transactions, remembered decisions                 current.py
-    marks        trimmed LSNs whose timestamp stays known
-    index, ids, book     where everything lies; which LSN an id has; what was given up
+    marks        trimmed LSNs with a known timestamp
+    index, ids, book     places of all records; LSN of each id; transactions given up
 
-`take` is all of it: the same records give the same content, whether a master makes them, a backup follows them or a start reads them
-again. Trimming is written down in the log as well, so that it is done again where it was done (`trim_to`, `forget`).
+`take` applies one record: the same records give the same content, whether a master makes them, a backup follows them or a start
+reads them again. Trimming is recorded in the log too, so that a replay repeats it at the same place (`trim_to`, `forget`).
 
-Bodies are not here but their places, and own ones that are parked keep the order of their places. An epoch empties all streams:
+Memory holds the places of bodies, not the bodies; own parked ones keep the order of their places. An epoch empties all streams:
 then every own body is either parked or in the recovered list.
 
-Must never: ask a clock, or depend on anything but the records before.
+Must never read a clock, or depend on anything except the earlier records.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ _SIMPLE = (Accepted, BodiesHeld)
 
 
 class Rewind(NamedTuple):
-    """What trimming needs of a `Rewound`."""
+    """Data of a `Rewound` for trimming."""
 
     used: dict[NodeId, int]
-    """How much of each stream was used then."""
+    """Used count of each stream at that time."""
     loose: dict[Body, int]
     """Foreign bodies that lost their LSN, with their places."""
 
 
 class Content:
-    """The content of the log of ``node``; ``read`` gives a record by its number. Raises InvariantBroken, JournalDamaged, OSError."""
+    """The content of the log of ``node``; ``read`` returns a record by number. Raises InvariantBroken, JournalDamaged, OSError."""
 
     def __init__(self, node: NodeId, index: Index, ids: Ids, book: SplitBook, read: Callable[[int], Record], place: str) -> None:
         self.node = node
@@ -87,23 +87,23 @@ class Content:
         """The unused end of each stream."""
         self.dropped: dict[Body, tuple[int, Lsn]] = {}
         self.rewinds: dict[int, Rewind] = {}
-        """By the number of the `Rewound`, until it is trimmed."""
+        """Rewinds by the number of the `Rewound`, until it is trimmed."""
         self.marks: list[tuple[Lsn, Timestamp]] = []
         self.last_trimmed = 0
-        """Number of the last record by which streams were used up that was trimmed."""
+        """Number of the last trimmed record that used up entries of streams."""
         self.rebased_by = 0
         """Number of the last `Rebased`: results before it are void."""
         self.void_results = 0
-        """Number of the last record of results that was given up since the last `Rebased`."""
+        """Number of the last record of results that were given up since the last `Rebased`."""
         self.oldest = 0
-        """Lowest number of a record that the last one made needed; 0 for none."""
+        """Lowest number of a record that the last taken record still needs; 0 for none."""
         self.oldest_to: Lsn = 0
-        """The LSN up to which it is."""
+        """LSN up to which it needs that."""
 
     # ------------------------------------------------------------------- one more record
 
     def take(self, number: int, record: Record) -> None:
-        """Take in one more record, which lies where the index says."""
+        """Apply one more record, whose place is in the index."""
         if number < self.next_number:
             invariant(False, "numbers of records grow", number=number, following=self.next_number)
         kind = type(record)
@@ -152,7 +152,7 @@ class Content:
             self._keep(origin, places)
 
     def _keep(self, origin: NodeId, found: dict[TxId, int]) -> None:
-        """Note places. A body that is held twice keeps its older one."""
+        """Note places. A body that is held twice keeps its older place."""
         places = self.places.setdefault(origin, {})
         if places:
             for txid in places.keys() & found.keys():
@@ -175,7 +175,7 @@ class Content:
         self.oldest_to = self.current.lsn
         places = self._settle(record)
         lowest = number
-        # What a tail or a recovered list brings is in no stream's unused end; equal counts say nothing then.
+        # Entries of a tail or a recovered list are not in the unused end of a stream; equal counts then prove nothing.
         added = Counter(map(_origin_of, record.entries))
         for origin, used in record.used.items():
             stream, count = self.streams.get(origin, []), used - before[origin]
@@ -183,7 +183,7 @@ class Content:
                 row = self.index.find(origin, before[origin])
                 lowest = lowest if row is None else min(lowest, row.number)
                 if count != added[origin] or not (
-                    # Mostly the record begins with it.
+                    # Usually the record begins with it.
                     (record.entries[0][2] == origin and record.entries[0][:2] == stream[0])
                     or _first_of(origin, record) == stream[0]
                 ):
@@ -194,7 +194,7 @@ class Content:
         self.oldest = min(lowest, min(filter(None, places), default=number << ITEM_BITS) >> ITEM_BITS)
 
     def _settle(self, record: Added) -> list[int]:
-        """The place of each entry's body, or 0, which has an LSN now."""
+        """Return the place, or 0, of the body of each entry, which now has an LSN."""
         if self.parked:
             unpark, node = self.parked.pop, self.node
             for _, txid, origin in record.entries:
@@ -208,9 +208,9 @@ class Content:
         return [pops[origin](txid, 0) for _, txid, origin in record.entries]
 
     def _drop(self, origin: NodeId, used: set[TxId], record: Added) -> int:
-        """Note the duplicates among what was used up; returns the lowest number of their records."""
+        """Note the duplicates among the used entries; return the lowest number of their records."""
         duplicates = used.difference(txid for _, txid, o in record.entries if o == origin)
-        # A record without entries may find everything up to the last LSN trimmed already.
+        # Without entries in the record, all LSNs up to the last can be trimmed already.
         return self._drop_all(origin, duplicates, self.current.lsn if record.entries else self.current.lsn + 1)
 
     def _drop_all(self, origin: NodeId, duplicates: Iterable[TxId], at: Lsn) -> int:
@@ -222,13 +222,13 @@ class Content:
                 self.oldest_to = max(at, self.oldest_to)
                 lowest = min(lowest, place >> ITEM_BITS)
             if origin == self.node:
-                # After going back it may be parked although it stands in the stream.
+                # After a rewind it can be parked although it is in the stream.
                 self.parked.pop(txid, None)
         return lowest
 
     def _installed(self, number: int, record: EpochInstalled) -> None:
         epoch = record.epoch
-        # What a stream brought last is held until this record is trimmed, which is with the next LSN at the earliest.
+        # The last record of each stream is needed until this record is trimmed, with the next LSN at the earliest.
         unused = [self.index.find(origin, self.current.used.get(origin, 0)) for origin, entries in self.streams.items() if entries]
         lowest = min([number, *(row.number for row in unused if row is not None)])
         self.current.advance(record, number)
@@ -247,7 +247,7 @@ class Content:
         self.oldest = lowest
 
     def _own(self) -> list[TxId]:
-        """Own bodies without an LSN, in the order in which they were accepted."""
+        """Return own bodies without an LSN, in the order of their acceptance."""
         places = self.places[self.node]
         return sorted(places, key=places.__getitem__)
 
@@ -260,10 +260,10 @@ class Content:
                 self.ids.rejected[lsn] = result[1]
 
     def _note_void(self, number: int, record: Rebased) -> None:
-        """All results that are held become void, and the rejections above the LSN of the copy, up to the end of the queue."""
+        """Void all held results, and the rejections above the LSN of the copy, up to the end of the queue."""
         current = self.current
         for row in reversed(list(self.index.rows(OUTCOMES, 0))):
-            # What was rejected stays known, and nothing else says it; and of what was before a going back, what became of it.
+            # A follower needs these results: only they have the rejections, and the outcomes before a rewind.
             if row.number < current.rewound_by or self._has_rejected(row, record.lsn):
                 current.lacking_to = max(current.lacking_to, row.number)
                 break
@@ -271,11 +271,11 @@ class Content:
         self.void_results = 0
         self.index.clear(OUTCOMES)
         self.rebased_by = number
-        # What comes after the queue came with the state of another master, and is no result of this site.
+        # Rejections after the queue came with the state of another master, and are not results of this site.
         self.ids.void_rejections(record.lsn, current.lsn)
 
     def _has_rejected(self, row: Row, up_to: Lsn) -> bool:
-        """Whether a row of results has a rejection up to an LSN."""
+        """Tell whether a row of results has a rejection up to an LSN."""
         found = self.outcomes_at(row.start) if row.start <= up_to else None
         if found is None:
             return False
@@ -294,7 +294,7 @@ class Content:
         self.marks.append((record.lsn, record.last[0]))
         self.last_trimmed, self.void_results = number - 1, 0
 
-    # ----------------------------------------------------------------------- going back
+    # ------------------------------------------------------------------------- rewinds
 
     def _gone_back(self, number: int, record: Rewound) -> None:
         current, lsn, old = self.current, record.lsn, self.current.lsn
@@ -339,7 +339,7 @@ class Content:
         executed = self.current.executed_lsn
 
         def outcome(lsn: Lsn) -> str:
-            # Also where a `Rebased` made the result void: the content holds what it was, and rejections stay known.
+            # This holds after a `Rebased` too: the content includes the transaction, and rejections stay known.
             if self.ids.rejection(lsn) is not None:
                 return REJECTED
             return APPLIED if lsn <= executed else UNKNOWN_OUTCOME
@@ -347,14 +347,14 @@ class Content:
         return [GivenUp(lsn, txid, origin, outcome(lsn)) for lsn, (_, txid, origin), _ in entries]
 
     def _is_open(self, given: GivenUp) -> bool:
-        """Whether the content may hold what was given up, and it can be executed or given up again: it has no LSN, or one that is not trimmed."""
+        """Tell whether the content has a given up transaction that can run again: held without an LSN, or with an untrimmed one."""
         if given.outcome != APPLIED:
             return False
         lsn = self.ids.find(given.txid)
         return given.txid in self.places.get(given.origin, {}) if lsn is None else lsn >= self.current.first_lsn
 
     def _content_at(self, lsn: Lsn) -> tuple[bytes, int]:
-        """Fingerprint and items at an LSN, as far as they are known."""
+        """Return fingerprint and items at an LSN, as far as they are known."""
         current = self.current
         if lsn >= current.executed_lsn:
             return current.fingerprint, current.items
@@ -363,7 +363,7 @@ class Content:
     # ------------------------------------------------------------------------- trimming
 
     def plan(self, below: Lsn, most_lsns: int, most_records: int) -> tuple[Lsn, int]:
-        """What one step of trimming drops: the first LSN that stays, and the number of the last record that goes; as now for nothing."""
+        """Return one step of trimming: the first LSN that stays, and the last record that goes; the present values for no step."""
         current = self.current
         first = start = current.first_lsn
         last = self.last_trimmed
@@ -379,7 +379,7 @@ class Content:
         return first, last
 
     def trim_to(self, first: Lsn, last: int) -> None:
-        """Forget everything below an LSN; record ``last`` is the last one by which streams were used up that goes."""
+        """Forget all below an LSN; ``last`` is the last trimmed record that used up entries of streams."""
         current = self.current
         last_mark, stamped = self.marks[-1] if self.marks else (0, 0)
         if first - 1 - last_mark >= MARK_LSNS:
@@ -409,7 +409,7 @@ class Content:
         current.lacking_to = max(current.lacking_to, self.last_trimmed, results.number if results else 0)
 
     def _forget_loose(self, gone: dict[Body, int]) -> None:
-        """Forget foreign bodies that went back without an LSN, unless a stream or the recovered list of the epoch has them."""
+        """Forget foreign bodies that lost their LSN, unless a stream or the epoch's recovered list has them."""
         if not gone:
             return
         wanted = {(origin, txid) for origin, entries in self.streams.items() for _, txid in entries}
@@ -422,12 +422,12 @@ class Content:
                 del places[txid]
 
     def forget(self, below: Lsn) -> None:
-        """Forget ids, rejections and marks below an LSN, which is trimmed."""
+        """Forget ids, rejections and marks below a trimmed LSN."""
         self.ids.forget(below)
         self.marks = [mark for mark in self.marks[:-1] if mark[0] >= below - 1] + self.marks[-1:]
 
     def is_needed(self, number: int, record: Record) -> bool:
-        """Whether a record is still held: it brings something at or above the first LSN, or something without an LSN, or is newer."""
+        """Tell whether a record is still held: it has an entry at or above the first LSN, or without an LSN, or it is newer."""
         current = self.current
         match record:
             case Accepted(items):
@@ -455,7 +455,7 @@ class Content:
         return any(self.place_of(*body) >> ITEM_BITS == number for body in bodies)
 
     def needed(self) -> set[int]:
-        """Numbers of the records of everything that has no LSN yet, and of what is nowhere else."""
+        """Return the numbers of the records with entries without an LSN, and of pinned records."""
         numbers = {place >> ITEM_BITS for places in self.places.values() for place in places.values()}
         numbers.update(self.decisions.prepared.values())
         if self.current.installed_by:
@@ -469,7 +469,7 @@ class Content:
     # -------------------------------------------------------------------------- reading
 
     def place_of(self, origin: NodeId, txid: TxId, lsn: Lsn | None = None) -> int:
-        """Place of a body, or 0; it may be that of the same id under another origin, which its record says."""
+        """Return the place of a body, or 0. It can be that of the same id under another origin, which its record shows."""
         place = self.places.get(origin, {}).get(txid, 0)
         if place:
             return place
@@ -480,7 +480,7 @@ class Content:
         return self.index.place(lsn) if lsn is not None and lsn >= self.current.first_lsn else 0
 
     def installed(self) -> Epoch:
-        """The epoch that was installed last; there is one."""
+        """Return the last installed epoch, which exists."""
         number = self.current.installed_by
         record = self._read(number)
         if not isinstance(record, EpochInstalled) or record.epoch.id != self.current.installed:
@@ -488,7 +488,7 @@ class Content:
         return record.epoch
 
     def prepared(self) -> dict[TxId, TxPrepared]:
-        """Prepared transactions that are not decided, oldest first."""
+        """Return prepared and undecided transactions, oldest first."""
         found: dict[TxId, TxPrepared] = {}
         for txid, number in self.decisions.prepared.items():
             record = self._read(number)
@@ -498,19 +498,19 @@ class Content:
         return found
 
     def entry(self, lsn: Lsn) -> Ordered | None:
-        """The entry at an LSN; None when it is not held."""
+        """Return the entry at an LSN; None when it is not held."""
         row = self.index.find(ADDED, lsn) if lsn >= self.current.first_lsn else None
         return None if row is None else self.added(row.number, row.start).entries[lsn - row.start]
 
     def added(self, number: int, first_lsn: Lsn) -> Added:
-        """The record that adds entries from an LSN on. Raises JournalDamaged for another one."""
+        """Return the record that adds entries from an LSN on. Raises JournalDamaged for another record."""
         record = self._read(number)
         if not isinstance(record, Added) or record.first_lsn != first_lsn:
             raise damaged(self._place, f"record {number} does not add LSN {first_lsn}")
         return record
 
     def outcomes_at(self, lsn: Lsn) -> tuple[Outcomes, int] | None:
-        """The record of the result of an LSN, and how many of its results count."""
+        """Return the record with the result of an LSN, and how many of its results count."""
         row = self.index.find(OUTCOMES, lsn)
         if row is None:
             return None
@@ -520,7 +520,7 @@ class Content:
         return record, row.size
 
     def fingerprint_at(self, lsn: Lsn) -> bytes:
-        """Fingerprint of the content at an LSN, from `results_from` - 1 on; unknown (empty) elsewhere."""
+        """Return the fingerprint of the content at an LSN, from `results_from` - 1 on; unknown (empty) elsewhere."""
         current = self.current
         if lsn == current.executed_lsn:
             return current.fingerprint
@@ -532,7 +532,7 @@ class Content:
         return UNKNOWN if found is None else found[0].results[lsn - found[0].first_lsn][3]
 
     def items_at(self, lsn: Lsn) -> int:
-        """Quads and keys at an LSN; 0 when that is not known."""
+        """Return quads and keys at an LSN; 0 when unknown."""
         current = self.current
         if lsn == current.executed_lsn:
             return current.items
@@ -544,7 +544,7 @@ class Content:
     # ---------------------------------------------------------------------- checkpoints
 
     def packed(self) -> Any:
-        """What a checkpoint keeps, but for index, ids and book."""
+        """Return the part for a checkpoint, without index, ids and book."""
         decisions = self.decisions
         return [
             self.current.pack(),
@@ -564,7 +564,7 @@ class Content:
         ]
 
     def read(self, packed: Any) -> None:
-        """Take over what `packed` gave."""
+        """Restore the result of `packed`."""
         current, history, self.next_number, places, parked, streams, dropped, rewinds, marks, *rest = packed
         self.last_trimmed, self.rebased_by, self.void_results, prepared, decided = rest
         self.current = unpack(current, history)

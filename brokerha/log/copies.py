@@ -1,4 +1,4 @@
-"""LogCopy: the log on a disk as a whole: given away as a snapshot, replaced by the snapshot of another process.
+"""LogCopy: the log on a disk as a whole: given away as a snapshot, replaced by another.
 
     copy = LogCopy(FileDisk(Path("data/m1")), cluster="orders", node="m1")
     copy.journal.append([...])                                    # the present log
@@ -6,19 +6,18 @@
     source:    make_snapshot -> read_chunk ... -> drop_snapshot
     follower:  begin_load -> keep_chunk ... -> open_load
 
-A snapshot is the checkpoint, the files that it names, and the segments after it up to one write. Nothing is copied: what is written
-once is never changed, and what is being given away is not removed meanwhile.
+A snapshot is the checkpoint, the files that it names, and the later segments up to one write. No file is copied: written bytes
+never change, and files of a snapshot are not removed meanwhile.
 
-A load comes into a folder of its own, beside the present one, and takes its place by one rename:
+A load arrives in its own folder, beside the present one, and replaces that by one rename:
 
-    1. <n+1>/…        all chunks there, synced; opened, read-only, as a log of this cluster and node that ends with the snapshot's record
-    2. current        names the folder from here on, durable; this is the moment
+    1. <n+1>/…        all chunks synced; opened, read-only, as a log of this cluster and node that ends with the snapshot's record
+    2. current        names the new folder, durable; this is the decisive moment
     3. <n+1>          opened; only then <n> is removed
 
-What fails in 2 or 3 lets `current` name the old folder again. The promise of this process lies beside both and stays.
+After an error in 2 or 3, `current` names the old folder again. The promise of this process is beside both and stays.
 
-Must never: change the present log before step 2, believe a chunk after a restart that was not compared with its sum, or let go of the
-directory before `close`.
+Must never change the present log before step 2, use an unchecked chunk after a restart, or release the directory before `close`.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 MANIFEST = "loading"
 SNAPSHOTS_LIMIT = 3
 SYNCED_EACH = 32
-"""Chunks after which their file is synced: the one that opens the load must not wait for all of it."""
+"""Number of chunks after which their file is synced, so that opening the load need not wait for all of it."""
 
 
 class Place(NamedTuple):
-    """Where a chunk lies."""
+    """Place of a chunk."""
 
     file: str
     offset: int
@@ -61,11 +60,11 @@ class Place(NamedTuple):
 
 
 class Chunks:
-    """Where each chunk of a snapshot lies, and whether bytes are those of a chunk. Raises JournalError when it contradicts itself.
+    """The place of each chunk of a snapshot, and the check of its bytes. Raises JournalError for a contradictory snapshot.
 
-    The chunks of a snapshot of a log: its files one after the other, each cut into pieces of equal size, the last one of a file may be short.
+    The files of the snapshot follow each other, each cut into chunks of equal size; the last chunk of a file can be shorter.
 
-    The list comes from another process, so nothing of it is used before it was checked here.
+    The list comes from another process, so all of it is checked here before use.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -92,7 +91,7 @@ class Chunks:
         return len(self._sums) // SUM_BYTES
 
     def place(self, number: int) -> Place | None:
-        """Where a chunk lies; None for a number that there is not."""
+        """Return the place of a chunk; None for an unknown number."""
         if not 0 <= number < len(self):
             return None
         at = bisect_right(self._firsts, number) - 1
@@ -102,7 +101,7 @@ class Chunks:
         return Place(self._names[at], offset, min(self._chunk_bytes, self.sizes[self._names[at]] - offset))
 
     def is_right(self, number: int, data: bytes) -> bool:
-        """Whether these are the bytes of a chunk."""
+        """Tell whether these are the bytes of a chunk."""
         place = self.place(number)
         if place is None or len(data) != place.size:
             return False
@@ -110,40 +109,40 @@ class Chunks:
 
 
 def sums_of(pieces: Iterable[bytes]) -> bytes:
-    """SHA-256 of each chunk, one after the other."""
+    """Return the SHA-256 of each chunk, concatenated."""
     return b"".join(sha256(piece).digest() for piece in pieces)
 
 
 @dataclass(slots=True)
 class Given:
-    """A snapshot that is given away."""
+    """A snapshot for others."""
 
     snapshot: Snapshot
     chunks: Chunks
     checkpoint: bytes
-    """The next one takes its place on the disk."""
+    """Kept in memory, because the next checkpoint replaces it on disk."""
     folder: str
     pinned: list[str]
 
 
 @dataclass(slots=True)
 class Load:
-    """A snapshot that comes in."""
+    """A snapshot that is being received."""
 
     folder: str
     name: str
     snapshot: Snapshot
     chunks: Chunks
     kept: set[int] = field(default_factory=set)
-    """Chunks that are there and right."""
+    """Numbers of the verified chunks."""
     files: set[str] = field(default_factory=set)
-    """Files that there are."""
+    """Existing files."""
 
 
 class LogCopy:
     """Fulfils `ports.copies.JournalCopy` for one process of node ``node``; ``bounds`` are those of `Log`.
 
-    Loads, appending and opening in one thread, snapshots in any. Raises JournalForeign, JournalDamaged, JournalError.
+    Loading, appending and opening in one thread, snapshots in any. Raises JournalForeign, JournalDamaged, JournalError.
     """
 
     def __init__(
@@ -164,22 +163,22 @@ class LogCopy:
             raise
 
     make: type[Log] = Log
-    """Makes a log; a subclass may have one of its own."""
+    """Class of the log; a subclass can replace it."""
 
     @property
     def journal(self) -> Log:
-        """The present log; another object after `open_load`."""
+        """The present log; `open_load` replaces it by another object."""
         return self._journal
 
     @property
     def pending_load(self) -> str:
-        """Name of the snapshot whose load has begun and is not open yet; empty when there is none."""
+        """The name of the snapshot that is being loaded; empty when there is none."""
         return self._load.name if self._load is not None else ""
 
     # ---------------------------------------------------------------------- given away
 
     def make_snapshot(self, name: str) -> Snapshot:
-        """Make a snapshot; appending goes on. The same name again answers the same one. Raises JournalFull, JournalError."""
+        """Make a snapshot; appending goes on. A repeated name returns the same one. Raises JournalFull, JournalError."""
         with self._lock:
             if name in self._given:
                 return self._given[name].snapshot
@@ -209,7 +208,7 @@ class LogCopy:
             yield self.disk.read(name, at, min(self._chunk_bytes, size - at))
 
     def read_chunk(self, name: str, number: int) -> bytes | None:
-        """One chunk; None when there is no such snapshot or number. Any thread. Raises JournalError."""
+        """Return one chunk; None when there is no such snapshot or number. Any thread. Raises JournalError."""
         with self._lock:
             given = self._given.get(name)
             place = None if given is None else given.chunks.place(number)
@@ -246,9 +245,9 @@ class LogCopy:
         return str(int(self._journal.folder) + 1)
 
     def begin_load(self, name: str, snapshot: Snapshot) -> set[int]:
-        """Make room beside the present log, or go on with the same load; returns chunks that are there already.
+        """Make room beside the present log, or resume the same load; return the chunks that are already there.
 
-        Another load that was begun before is deleted. Raises JournalFull, and JournalError for a list that contradicts itself.
+        An earlier, different load is deleted. Raises JournalFull, and JournalError for a contradictory list.
         """
         chunks = Chunks(snapshot)
         load = self._load
@@ -282,7 +281,7 @@ class LogCopy:
                     load.kept.discard(number)
 
     def free_bytes(self) -> int:
-        """Space that is left; 0 when the system does not say. Any thread."""
+        """Return the free space; 0 when it is unknown. Any thread."""
         with suppress(OSError):
             return self.disk.free_bytes()
         return 0
@@ -296,7 +295,7 @@ class LogCopy:
             raise JournalFull(f"no space for a snapshot of the journal: it needs {needed:,} bytes, {free:,} are free")
 
     def keep_chunk(self, number: int, data: bytes) -> bool:
-        """Write a chunk to its place; False when it is not what its SHA-256 says. Raises JournalFull, JournalError."""
+        """Write a chunk to its place; return False when its SHA-256 differs. Raises JournalFull, JournalError."""
         load = self._begun()
         place = load.chunks.place(number)
         if place is None or not load.chunks.is_right(number, data):
@@ -314,9 +313,9 @@ class LogCopy:
         return True
 
     def open_load(self) -> None:
-        """Exchange the present log for the loaded one.
+        """Replace the present log by the loaded one.
 
-        Raises JournalError: then the old log is open as before. A load that is no log of this node is deleted.
+        Raises JournalError: then the old log is open as before. A load that is not a log of this node is deleted.
         """
         load = self._begun()
         missing = len(load.chunks) - len(load.kept)
@@ -365,11 +364,11 @@ class LogCopy:
             self.disk.sync_names()
 
     def abandon_load(self) -> None:
-        """Delete what was loaded so far. Idempotent. Raises JournalError."""
+        """Delete the loaded chunks. Idempotent. Raises JournalError."""
         self._load = None
         with self._disk_errors("cannot be tidied"):
             folder = self._next_folder()
-            # First what makes it a load: a kill in between must not leave one with holes where chunks were.
+            # The manifest goes first: a kill in between must not leave a load with holes in place of chunks.
             self.disk.remove(f"{folder}/{MANIFEST}")
             self._remove_folders({self._journal.folder})
 

@@ -1,20 +1,20 @@
-"""The current state of a master in a few numbers, moved on by each record; where it begins after a restore; decisions of transactions.
+"""The current state of a master in a few numbers, updated by each record; the beginning of a restored log; decisions.
 
-One place says in which order records may come. A record that breaks the order is a fault
-of the core that made it: `invariant()` stops the node before the fault is written down.
+Only this module checks the order of records. A record that breaks it is a bug of the core that made it: `invariant()` stops the
+node before the record is written.
 
 Invariants, with ``used[o] <= counts[o]`` for each origin o:
 
     first_lsn - 1 <= lsn        results_from - 1 <= executed_lsn <= lsn        trimmed[o] <= used[o] <= counts[o]
     begins[o] <= used[o]        installed <= promised_epoch
 
-An epoch makes streams go on at its starts: numbers below have no entries any more, and those that were never appended never
-get one. The epoch itself may be long, so that only the number of its record is here; the record is pinned (trimming leaves it).
+An epoch makes streams continue at its starts: lower numbers no longer have entries, and numbers that were never appended stay
+without one. The epoch itself can be long, so only the number of its record is here; the record is pinned (trimming leaves it).
 
-Results below `first_lsn` are not held, so `results_from` follows it as far as there are results. The fingerprint one below
+Results below `first_lsn` are not held, so `results_from` follows it as far as there are results. The fingerprint before
 `results_from` stays known (`base`): any copy at that LSN or later can be compared with the log.
 
-`Current` holds nothing that grows with the log; what is not synchronised yet is in content.py, prepared transactions are in `Decisions`.
+`Current` does not grow with the log: content.py has the entries that are not synchronised yet, `Decisions` prepared transactions.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ from brokerha.model.records import (
 
 @dataclass(slots=True)
 class Current:
-    """See `MasterState` for the meaning of the fields that both have."""
+    """`MasterState` explains the fields that both have."""
 
     incarnation: int = 0
     high_water: Timestamp = 0
     epoch: int = 1
     peer_journals: dict[NodeId, str] = field(default_factory=dict)
     counts: dict[NodeId, int] = field(default_factory=dict)
-    """Entries of each stream that were ever appended; the number of the next one."""
+    """Number of entries ever appended to each stream, which is the number of the next one."""
     used: dict[NodeId, int] = field(default_factory=dict)
     trimmed: dict[NodeId, int] = field(default_factory=dict)
-    """Entries of each stream that were used below `first_lsn`, and are forgotten."""
+    """Number of entries of each stream that were used below `first_lsn` and are forgotten."""
     lsn: Lsn = 0
     first_lsn: Lsn = 1
     last: Ordered | None = None
@@ -83,19 +83,19 @@ class Current:
     starts: tuple[tuple[int, Lsn], ...] = ()
     views: tuple[tuple[int, int], ...] = ()
     lacking_to: int = 0
-    """Number of the last record that is not held any more and that a follower could not do without."""
+    """Number of the last record that is no longer held and that a follower needs."""
     promised_epoch: EpochId = FIRST
     installed: EpochId = FIRST
-    """Id of the epoch that was installed last."""
+    """Id of the last installed epoch."""
     installed_by: int = 0
-    """Number of the `EpochInstalled` that says all of it; 0 in the first epoch."""
+    """Number of its `EpochInstalled`; 0 in the first epoch."""
     rewound_by: int = 0
     """Number of the last `Rewound`; 0 for none."""
     begins: dict[NodeId, int] = field(default_factory=dict)
-    """Number of the first entry of each stream in the epoch that named it last; what is below is not read any more."""
+    """Number of the first entry of each stream in the last epoch that named it; lower entries are no longer read."""
 
     def advance(self, record: Record, number: int) -> None:
-        """Take over what record ``number`` says; InvariantBroken when it does not follow on the ones before."""
+        """Apply record ``number``; raises InvariantBroken when it does not follow the earlier ones."""
         match record:
             case Appended():
                 self._appended(record)
@@ -153,7 +153,7 @@ class Current:
 
     def _outcomes(self, record: Outcomes) -> None:
         if not record.results:
-            # It stays when a `Rebased` makes the results before it void, and a follower gets it without them.
+            # The empty record stays when a `Rebased` voids earlier results; a follower gets it without them.
             return
         first = self.executed_lsn + 1
         invariant(record.first_lsn == first, "results have no gap", first_lsn=record.first_lsn, expected=first)
@@ -177,7 +177,7 @@ class Current:
         invariant(record.lsn > self.lsn, "a state is ahead of the queue", state=record.lsn, lsn=self.lsn)
         self.lsn, self.last, self.first_lsn = record.lsn, record.last, record.lsn + 1
         self.trimmed = dict(self.used)
-        # A reader that has all before can follow; of what comes before most is gone.
+        # A reader with all earlier records can follow; most records before it are gone.
         self.lacking_to = max(self.lacking_to, number - 1)
 
     def _epochs(self, record: EpochPromised | EpochInstalled, number: int) -> None:
@@ -202,14 +202,14 @@ class Current:
         self.promised_epoch = max(epoch.id, self.promised_epoch)
 
     def check_back(self, lsn: Lsn) -> None:
-        """InvariantBroken unless the queue can go back to an LSN."""
+        """Raise InvariantBroken unless the queue can go back to an LSN."""
         first, last = self.first_lsn - 1, self.lsn
         invariant(first <= lsn <= last, "a queue goes back to what is held", lsn=lsn, first=first, last=last)
 
     def go_back(self, lsn: Lsn, number: int, last: Ordered | None, fingerprint: bytes, items: int) -> None:
-        """Let the queue end at an LSN, as record ``number`` says; ``last`` is the entry there, the rest is of its content.
+        """Let the queue end at an LSN, by record ``number``; ``last`` is its entry, ``fingerprint`` and ``items`` its content.
 
-        When the fingerprint is not known, results begin anew after the LSN.
+        If the fingerprint is unknown, results begin again after the LSN.
         """
         self.rewound_by = number
         if lsn < self.lsn:
@@ -219,19 +219,19 @@ class Current:
         if self.results_from > lsn + 1:
             self.results_from, self.base = lsn + 1, fingerprint
         if self.starts and self.starts[-1][1] > lsn:
-            # What such an incarnation took in may get its LSN from here on.
+            # Transactions accepted by such an incarnation can get their LSNs from here on.
             self.starts = tuple((incarnation, min(lsn, at)) for incarnation, at in self.starts)
 
     def stream_begin(self, origin: NodeId) -> int:
-        """Number of the first entry of a stream that can be read."""
+        """Return the number of the first readable entry of a stream."""
         return max(self.trimmed.get(origin, 0), self.begins.get(origin, 0))
 
     def results_after_trim(self, first_lsn: Lsn) -> Lsn:
-        """What `results_from` becomes when everything below ``first_lsn`` is trimmed."""
+        """Return the value of `results_from` after trimming below ``first_lsn``."""
         return max(self.results_from, min(first_lsn, self.executed_lsn + 1))
 
     def master_state(self, journal: str) -> MasterState:
-        """Return it as a `MasterState` without the tail: no parked transactions, no streams, no epoch, no decisions."""
+        """Return a `MasterState` without the tail: no parked transactions, no streams, no epoch, no decisions."""
         return MasterState(
             journal=journal,
             incarnation=self.incarnation,
@@ -257,16 +257,16 @@ class Current:
         return unpack(self.pack(), self.pack_history())
 
     def pack(self) -> bytes:
-        """Return its bytes but for starts and views, by field name, so that later versions may add fields.
+        """Return its bytes without starts and views, by field name, so that later versions can add fields.
 
-        Pins and epochs stand in it only where there are any: earlier versions do not know them.
+        Pins and epochs are included only if there are any: earlier versions do not know them.
         """
         values = {name: getattr(self, name) for name in _NAMES}
         data: bytes = msgpack.packb({n: v for n, v in values.items() if n not in _LATER or v != _LATER[n]})
         return data
 
     def pack_history(self) -> bytes:
-        """Return the bytes of starts and views: long, and seldom new, so that they are not written each turn."""
+        """Return the bytes of starts and views: long and seldom new, so they are not written each turn."""
         data: bytes = msgpack.packb({name: getattr(self, name) for name in _HISTORY})
         return data
 
@@ -282,42 +282,42 @@ _LATER: dict[str, Any] = {
     "rewound_by": 0,
     "taken_splits": 0,
 }
-"""Fields that came later, with what they are where nothing of the kind was ever written."""
+"""Fields of later versions, with their values if they were never written."""
 
 
 def unpack(data: bytes, history: bytes = b"\x80") -> Current:
-    """Return what `Current.pack` and `Current.pack_history` were called on; without the second nothing is known of them."""
+    """Restore the results of `Current.pack` and `Current.pack_history`; without the second, starts and views are unknown."""
     values: dict[str, Any] = msgpack.unpackb(data, use_list=False)
     return Current(**values, **msgpack.unpackb(history, use_list=False))
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The last LSN before the first entry of a new journal, and what stays known up to it.
+    """The last LSN before the first entry of a new journal, and the state known up to it.
 
-    The backup holds the content at one LSN, so the journal knows nothing before it but what later answers need: the last
-    entry (the next ones are stamped above it), the fingerprint and size of the content, the ids of recent transactions (so
-    that a client who hands one in again is told its LSN) and which of them were rejected.
+    The backup holds the content at one LSN, so the journal needs only the earlier data for later answers: the last entry (later
+    stamps are above it), the fingerprint and size of the content, the ids of recent transactions (a client that submits one again
+    gets its LSN), and the rejected ones among them.
 
         beginning = Beginning(lsn=7, last=(10**15, "t-7", "m1"), fingerprint=b"...", items=3)
         journal = Log(FileDisk(Path("data/m1")), "orders", "m1", begin_at=beginning)
-        journal.first_lsn()                 # 8: the synchronised queue, its bodies and results go on from there
+            journal.first_lsn()                 # 8: the synchronised queue, its bodies and results continue there
 
-    Invariant: every master of the restored cluster begins with the same values, or they would never agree.
+    Invariant: every master of the restored cluster begins with the same values; otherwise they would never agree.
     """
 
     lsn: Lsn
-    """Synchronised and executed up to here; at least 1."""
+    """Last synchronised and executed LSN; at least 1."""
     last: Ordered
     """The entry at `lsn`."""
     fingerprint: bytes
-    """Of the content at `lsn`."""
+    """Fingerprint of the content at `lsn`."""
     items: int
     """Quads and keys at `lsn`."""
     ids: tuple[tuple[TxId, Lsn], ...] = ()
     """Recent transactions, none above `lsn`."""
     rejections: tuple[tuple[Lsn, str], ...] = ()
-    """Which of them were rejected, and why."""
+    """Rejected ones among them, with the reason."""
 
     def __post_init__(self) -> None:
         invariant(self.lsn >= 1, "a journal that begins at 1 needs no beginning", lsn=self.lsn)
@@ -325,7 +325,7 @@ class Beginning:
         invariant(highest <= self.lsn, "nothing after the beginning is known", highest=highest, lsn=self.lsn)
 
     def current(self) -> Current:
-        """The current state of a journal that begins here."""
+        """Return the current state of a journal that begins here."""
         return Current(
             high_water=self.last[0],
             lsn=self.lsn,
@@ -343,30 +343,29 @@ Decision = TxPrepared | TxDecided | TxForgotten
 
 
 class Decisions:
-    """Prepared transactions that wait for their decision, and decisions that are remembered: what a restart brings back of both.
+    """Prepared transactions that wait for their decision, and remembered decisions, as a restart restores them.
 
-    The record of a prepared transaction holds its body, which may be megabytes, so nothing here copies it: it stays where it is
-    in the log, and is pinned there until it is decided (trimming leaves it).
+    The record of a prepared transaction holds its body, which can be megabytes, so it is not copied here: it stays in its place
+    in the log, pinned until the decision (trimming leaves it).
 
         TxPrepared                           -> prepared                       (its number pins its record)
-        TxDecided  commit                    -> forgotten here: it is found by its LSN
+            TxDecided  commit                    -> forgotten here: it is found by its LSN
                    rollback                  -> decided, the last `DECIDED_KEPT` of them
                    by hand, either way       -> decided, until TxForgotten
 
-    Invariants: an id is prepared at most once; both are in order of their numbers; what was decided by hand is never dropped by the
-    bound.
+    Invariants: an id is prepared at most once; both are in the order of their numbers; the bound never drops a decision by hand.
     """
 
     def __init__(self) -> None:
         self.prepared: dict[TxId, int] = {}
         """Number of the `TxPrepared` of each transaction without a decision, oldest first."""
         self.decided: dict[TxId, tuple[int, TxDecided]] = {}
-        """Decisions that are remembered, with their numbers, oldest first."""
+        """Remembered decisions, with their numbers, oldest first."""
         self._droppable: dict[TxId, None] = {}
-        """Those of them that the bound may drop, oldest first."""
+        """Decisions that the bound can drop, oldest first."""
 
     def take(self, number: int, record: Decision) -> None:
-        """Take over what record ``number`` says; InvariantBroken when a transaction is prepared twice."""
+        """Apply record ``number``; raises InvariantBroken when a transaction is prepared twice."""
         match record:
             case TxPrepared(txid):
                 invariant(txid not in self.prepared, "a transaction is prepared once", txid=txid, number=number)
@@ -392,5 +391,5 @@ class Decisions:
         self._droppable.pop(txid, None)
 
     def remembered(self) -> dict[TxId, TxDecided]:
-        """The decisions by transaction id, oldest first."""
+        """Return the decisions by transaction id, oldest first."""
         return {txid: record for txid, (_, record) in self.decided.items()}

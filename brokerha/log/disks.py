@@ -1,12 +1,12 @@
-"""Disks: `FileDisk` is a directory of the machine, `MemoryDisk` the same without one.
+"""Disks: `FileDisk` is a directory of the machine, `MemoryDisk` the same in memory.
 
-    <directory>/owner     locked by the one process that has the directory open, or by all that only read it; holds a process id
-    <directory>/<n>/…     files of a log; folders whose names are no numbers are of others, and nobody looks into them
+    <directory>/owner     locked by the process that has the directory open, or by all that only read it; holds a process id
+    <directory>/<n>/…     files of a log; folders without a number as name are foreign and stay untouched
 
-A file is written by one `pwrite` and made durable by one `fdatasync`; space that was reserved before makes the latter cheaper, as the
-length of the file does not change. Descriptors stay open, the last `HANDLES` of them.
+A file is written by one `pwrite` and made durable by one `fdatasync`. Space that was reserved before makes the sync cheaper,
+because the length of the file does not change. The last `HANDLES` descriptors stay open.
 
-Must never: let two processes write one directory.
+Must never let two processes write to one directory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from brokerha.model.errors import JournalError, JournalInUse
 
 OWNER = "owner"
 HANDLES = 64
-"""Open descriptors, at most."""
+"""Limit of open descriptors."""
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -53,13 +53,13 @@ class FileDisk:
             raise
 
     def _remove_empty(self) -> None:
-        """Remove folders whose last file was removed just before a crash."""
+        """Remove folders that a crash left empty."""
         for folder in self._folders():
             if not list(folder.iterdir()):
                 folder.rmdir()
 
     def _folders(self) -> list[Path]:
-        """Folders of logs; others (lost+found) are of others, and cannot even be read by everybody."""
+        """Return folders of logs; other folders (lost+found) are foreign, and can be unreadable."""
         return [entry for entry in self.path.iterdir() if entry.name.isdecimal() and entry.is_dir()]
 
     def _opened_owner(self) -> int:
@@ -68,7 +68,7 @@ class FileDisk:
         except OSError:
             if not self._is_read_only:
                 raise
-            # Who may not write here has the file, or nobody can write here at all.
+            # A process without write permission opens the existing file; without a file, no process can write here.
             there = self.path / OWNER
             return os.open(there if there.exists() else self.path, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -87,22 +87,22 @@ class FileDisk:
 
     @property
     def place(self) -> str:
-        """Where it is, for messages to people."""
+        """The path, for messages to people."""
         return str(self.path)
 
     def names(self) -> list[str]:
-        """All files but the lock and those in folders of others, sorted."""
+        """Return all files except the lock and those in foreign folders, sorted."""
         found = [entry.name for entry in self.path.iterdir() if entry.name != OWNER and not entry.is_dir()]
         for folder in self._folders():
             found += [f"{folder.name}/{inner.name}" for inner in folder.iterdir() if inner.is_file()]
         return sorted(found)
 
     def size(self, name: str) -> int:
-        """Bytes of a file."""
+        """Return the size of a file in bytes."""
         return (self.path / name).stat().st_size
 
     def create(self, name: str, reserve_bytes: int = 0) -> None:
-        """Make an empty file, with space reserved where the file system can do that."""
+        """Make an empty file, with reserved space if the file system supports that."""
         path = self.path / name
         path.parent.mkdir(exist_ok=True)
         self._forget(name)
@@ -117,13 +117,13 @@ class FileDisk:
         self._keep(name, handle)
 
     def read(self, name: str, offset: int, size: int) -> bytes:
-        """Up to ``size`` bytes from an offset on."""
+        """Return up to ``size`` bytes from an offset on."""
         with self._lock:
-            # Another thread may close what is not used for long, so it is used under the lock.
+            # Another thread can close an unused descriptor, so it is used under the lock.
             return os.pread(self._handle(name), size, offset)
 
     def write(self, name: str, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Write all of it at an offset, with one call unless the kernel takes less."""
+        """Write all of it at an offset, with one call unless the kernel accepts less."""
         handle = self._used(name)
         done = os.pwrite(handle, data, offset)
         while done < len(data):
@@ -147,13 +147,13 @@ class FileDisk:
         os.ftruncate(self._used(name), size)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         self._forget(old)
         self._forget(new)
         (self.path / old).replace(self.path / new)
 
     def remove(self, name: str) -> None:
-        """Remove a file, and its folder with the last one. Idempotent."""
+        """Remove a file; with its last file, the folder too. Idempotent."""
         self._forget(name)
         path = self.path / name
         path.unlink(missing_ok=True)
@@ -162,12 +162,12 @@ class FileDisk:
                 path.parent.rmdir()
 
     def free_bytes(self) -> int:
-        """Space that is left on the file system."""
+        """Return the free space of the file system."""
         usage: int = shutil.disk_usage(self.path).free
         return usage
 
     def close(self) -> None:
-        """Let others open the directory. Idempotent."""
+        """Release the directory. Idempotent."""
         with self._lock:
             for handle in self._handles.values():
                 os.close(handle)
@@ -186,7 +186,7 @@ class FileDisk:
         return handle
 
     def _used(self, name: str) -> int:
-        """The descriptor of a file that is written next; no reader closes it meanwhile."""
+        """Return the descriptor of the next file to write; no reader closes it meanwhile."""
         with self._lock:
             self._written = name
             return self._handle(name)
@@ -209,7 +209,7 @@ class FileDisk:
 
 
 class MemoryDisk:
-    """A disk without a machine; `is_full` makes it refuse to write. What was written is there after a crash of the process."""
+    """A disk in memory; `is_full` makes it refuse to write. Written data survives a crash of the simulated process."""
 
     def __init__(self, place: str = "memory") -> None:
         self.files: dict[str, bytearray] = {}
@@ -217,22 +217,22 @@ class MemoryDisk:
         self._place = place
 
     def copy(self) -> MemoryDisk:
-        """An independent disk with the same files: what a process finds that starts after this one was killed."""
+        """Return an independent disk with the same files: the state that a process finds after this one was killed."""
         copy = MemoryDisk(self._place)
         copy.files = {name: bytearray(data) for name, data in self.files.items()}
         return copy
 
     @property
     def place(self) -> str:
-        """Where it is, for messages to people."""
+        """The name, for messages to people."""
         return self._place
 
     def names(self) -> list[str]:
-        """All files, sorted."""
+        """Return all files, sorted."""
         return sorted(self.files)
 
     def size(self, name: str) -> int:
-        """Bytes of a file."""
+        """Return the size of a file in bytes."""
         return len(self._file(name))
 
     def create(self, name: str, reserve_bytes: int = 0) -> None:
@@ -241,7 +241,7 @@ class MemoryDisk:
         self.files[name] = bytearray()
 
     def read(self, name: str, offset: int, size: int) -> bytes:
-        """Up to ``size`` bytes from an offset on."""
+        """Return up to ``size`` bytes from an offset on."""
         return bytes(self._file(name)[offset : offset + size])
 
     def write(self, name: str, offset: int, data: bytes | bytearray | memoryview) -> None:
@@ -265,7 +265,7 @@ class MemoryDisk:
         del self._file(name)[size:]
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         self.files[new] = self._file(old)
         if new != old:
             del self.files[old]
@@ -275,11 +275,11 @@ class MemoryDisk:
         self.files.pop(name, None)
 
     def free_bytes(self) -> int:
-        """Space that is left."""
+        """Return the free space."""
         return 0 if self.is_full else 1 << 40
 
     def close(self) -> None:
-        """Let others open it."""
+        """Release the disk."""
 
     def _file(self, name: str) -> bytearray:
         try:

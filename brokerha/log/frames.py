@@ -1,18 +1,18 @@
-"""The bytes of a segment: frames one after the other, and which of them count when the file is opened.
+"""The bytes of a segment: frames one after the other, and which of them count after a crash.
 
     0-3    length of the payload
-    4-7    offset in the file at which the write began that brought this frame
+    4-7    offset in the file of the write that this frame belongs to
     8-15   number << 8 | kind
     16-23  xxh3-64 of bytes 0 to 15 and the payload, seeded with the journal and the segment
     24-    payload, then zeros up to a multiple of 8
 
-Each `append` is one write, and the last frame of it says so: all of its frames count, or none. Everything before the offset at which it began was synced before, so a frame says of all bytes before its
-write that they were durable. That decides about a frame that is not what was written (`scan`):
+Each `append` is one write, and its last frame is marked: all of its frames count, or none. Bytes before a write were synced
+before it, so each frame proves that the bytes before its write were durable. That decides about a damaged frame (`scan`):
 
-    nothing after it is whole, or only frames of the same write     the end of the log: a write that a crash tore, and nobody was told of
-    a whole frame of a later write is after it                      damage: it was durable, and peers may count on it
+    no whole frame after it, or only frames of the same write     end of the log: a crash tore a write that was never confirmed
+    a whole frame of a later write after it                         damage: it was durable, and peers can count on it
 
-Must never: take a frame without its sum, or cut off what a later write says was durable.
+Must never accept a frame with a wrong checksum, or cut off bytes that a later write proves durable.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ HEAD_BYTES = HEAD.size
 _SUMMED = Struct("<IIQ")
 SUM = Struct("<Q")
 RECORD, TRIMMED, FORGOTTEN, BEGIN, NOTHING = range(5)
-"""Kinds: a record; a trim; ids that were forgotten; what segment this is, the first frame of each; no more than the end of a write."""
+"""Kinds: a record; a trim; forgotten ids; the identity of the segment, its first frame; an empty last frame of a write."""
 LAST = 0x80
-"""Set in the kind of the last frame of a write: without it nothing of the write counts."""
+"""Flag in the kind of the last frame of a write: without it no frame of the write counts."""
 MOST_BYTES = 1 << 31
 
 WHAT_TO_DO = (
@@ -54,19 +54,19 @@ class Frame(NamedTuple):
     number: int
     kind: int
     batch: int
-    """Where the write began that brought it."""
+    """Offset at which its write began."""
     payload: bytes
     end: int
-    """Offset of the next one."""
+    """Offset of the next frame."""
 
 
 def seed_of(journal: str, segment: int) -> int:
-    """Seed of the sums in a segment, so that a frame of another journal, or of another segment, is as bad as a wrong byte."""
+    """Return the seed of the checksums in a segment, so that a frame of another journal or segment is rejected."""
     return xxh3_64_intdigest(f"{journal} {segment}".encode())
 
 
 def pack_into(out: bytearray, batch: int, number: int, kind: int, payload: bytes, seed: int) -> int:
-    """Add a frame of the write that begins at offset ``batch``; returns its size in bytes."""
+    """Add a frame of the write that begins at offset ``batch``; return its size in bytes."""
     size = len(payload)
     summed = _SUMMED.pack(size, batch, number << 8 | kind)
     out += summed
@@ -79,7 +79,7 @@ def pack_into(out: bytearray, batch: int, number: int, kind: int, payload: bytes
 
 
 def read_at(data: bytes | bytearray | memoryview, offset: int, seed: int) -> Frame | None:
-    """The frame at an offset, or None when there is no whole one."""
+    """Return the frame at an offset, or None when there is no whole one."""
     if offset + HEAD_BYTES > len(data):
         return None
     size, batch, key, wanted = HEAD.unpack_from(data, offset)
@@ -93,7 +93,7 @@ def read_at(data: bytes | bytearray | memoryview, offset: int, seed: int) -> Fra
 
 
 def scan(data: bytes, seed: int, place: str) -> Iterator[Frame]:
-    """The frames of all whole writes in a segment, from its beginning to its end. Raises JournalDamaged for damage before the end."""
+    """Yield the frames of all whole writes in a segment, in order. Raises JournalDamaged for damage before the end."""
     begin = offset = 0
     write: list[Frame] = []
     while (frame := read_at(data, offset, seed)) is not None and frame.batch == begin:
@@ -110,24 +110,24 @@ def scan(data: bytes, seed: int, place: str) -> Iterator[Frame]:
 
 
 def _written_after(data: bytes, bad: int, seed: int) -> int | None:
-    """Offset of a whole frame after ``bad`` that a later write brought; None when there is none."""
+    """Return the offset of a whole frame of a later write after ``bad``; None when there is none."""
     rest = data.rstrip(b"\0")
     for offset in range(bad + 8, len(rest) - 16, 8):
         size, batch = HEAD.unpack_from(data, offset)[:2] if offset + HEAD_BYTES <= len(data) else (MOST_BYTES, 0)
-        # Most offsets are ruled out by these two; a sum is worked out for what is left.
+        # These two conditions exclude most offsets; the checksum is computed for the rest.
         if bad < batch <= offset and size <= len(data) - offset - HEAD_BYTES and read_at(data, offset, seed) is not None:
             return offset
     return None
 
 
 def sealed(value: Any, seed: int = 0) -> bytes:
-    """The bytes of a small file: xxh3-64 of the rest, and a msgpack value."""
+    """Return the bytes of a small file: xxh3-64 of the rest, and a msgpack value."""
     body: bytes = msgpack.packb(value)
     return SUM.pack(xxh3_64_intdigest(body, seed)) + body
 
 
 def unsealed(data: bytes, place: str) -> Any:
-    """The value of a small file. Raises JournalDamaged."""
+    """Return the value of a small file. Raises JournalDamaged."""
     if len(data) < SUM.size or xxh3_64_intdigest(data[SUM.size :]) != SUM.unpack_from(data)[0]:
         raise damaged(place, "the file is not what was written")
     return msgpack.unpackb(data[SUM.size :], use_list=False, strict_map_key=False)

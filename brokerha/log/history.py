@@ -1,9 +1,9 @@
-"""LogHistory: the reading half of the log; what a core may ask about its own past.
+"""LogHistory: the reading half of the log, for a core's questions about its own past.
 
-Where an answer comes from, in this order: what was appended last, as it was (recent.py); what has no LSN yet and what memory knows
-(content.py, ids.py); the disk, each record read by its place in the index, verified, and unpacked once for a whole range.
+Sources of an answer, in this order: the last appended records (recent.py); other state in memory (content.py, ids.py); the disk,
+where each record is read by its place in the index, verified, and unpacked once for a whole range.
 
-All methods may be called by any thread: one lock, held for microseconds by reads, and by `append` until its sync is done.
+Any thread can call all methods: one lock, held for microseconds by reads, and by `append` until its sync is done.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class LogHistory:
     _promised: int
     _rest: Rest
     _lately: dict[TxId, Lsn]
-    """LSNs of the entries that were read from the disk last: their bodies are asked for next."""
+    """LSNs of the last entries read from disk: their bodies are usually requested next."""
 
     def state(self) -> MasterState:
-        """What a restart begins from. Costs the un-synchronised tail, not the length of the log."""
+        """Return the state for a restart. The cost depends on the unsynchronised tail, not on the length of the log."""
         with self._lock:
             content = self._content
             state = content.current.master_state(self._name)
@@ -74,19 +74,19 @@ class LogHistory:
 
     @property
     def last_number(self) -> int:
-        """Number of the last record, deferred ones included; 0 when there is none."""
+        """The number of the last record, deferred ones included; 0 when there is none."""
         return self._content.next_number - 1
 
     @property
     def executed_lsn(self) -> Lsn:
-        """The last one with a result."""
+        """The last LSN with a result."""
         return self._content.current.executed_lsn
 
     def numbered(self, first: int, last: int, limit_bytes: int) -> list[tuple[int, bytes]] | None:
-        """Encoded records ``first`` to ``last`` with their numbers: as many as ``limit_bytes`` allow, at least one.
+        """Return encoded records ``first`` to ``last`` with their numbers: as many as ``limit_bytes`` allow, at least one.
 
-        They are what was written, each verified. Results that a `Rebased` after them made void are left out. None when ``first`` lies
-        before `numbered_from`. Raises JournalDamaged.
+        Each is verified. Results that a later `Rebased` made void are left out. None when ``first`` is before `numbered_from`.
+        Raises JournalDamaged.
         """
         with self._lock:
             if first < self.numbered_from():
@@ -110,13 +110,13 @@ class LogHistory:
         return isinstance(record, Outcomes) and bool(record.results)
 
     def numbered_from(self) -> int:
-        """Lowest number from which on nothing was trimmed: a follower that has all below may follow from here."""
+        """Return the lowest number from which nothing was trimmed: a follower with all lower records can follow from here."""
         return self._content.current.lacking_to + 1
 
     def records(self, start: int = 0) -> Iterator[tuple[int, Record]]:
-        """All held records with their numbers, from number ``start`` on, each verified. Raises JournalDamaged.
+        """Yield all held records with their numbers, from number ``start`` on, each verified. Raises JournalDamaged.
 
-        Goes on while turns are appended, and then returns those as well; it never holds up the log for long.
+        Includes turns that are appended meanwhile; it never blocks the log for long.
         """
         while True:
             found: list[tuple[int, Record]] = []
@@ -134,21 +134,21 @@ class LogHistory:
                 return
 
     def lsn_of(self, txid: TxId) -> Lsn | None:
-        """LSN of a synchronised transaction, or None. Raises JournalDamaged."""
+        """Return the LSN of a synchronised transaction, or None. Raises JournalDamaged."""
         with self._lock:
             return self._content.ids.find(txid)
 
     def known(self, txids: Iterable[TxId]) -> Collection[TxId]:
-        """Those of these transactions that are synchronised. Raises JournalDamaged."""
+        """Return the synchronised ones of these transactions. Raises JournalDamaged."""
         with self._lock:
             return self._content.ids.known(txids)
 
     def body(self, origin: NodeId, txid: TxId) -> bytes | None:
-        """Body of a transaction by origin and id, or None when it is not held. Raises JournalDamaged."""
+        """Return the body of a transaction by origin and id, or None when it is not held. Raises JournalDamaged."""
         return self.bodies(((origin, txid),))[0]
 
     def bodies(self, names: Sequence[tuple[NodeId, TxId]]) -> list[bytes | None]:
-        """Bodies of transactions by origin and id; None for what is not held. Raises JournalDamaged."""
+        """Return bodies of transactions by origin and id; None for a missing one. Raises JournalDamaged."""
         with self._lock:
             found = self._recent.bodies(names)
             for at in [at for at, body in enumerate(found) if body is None]:
@@ -158,7 +158,7 @@ class LogHistory:
             return found
 
     def duplicates(self, txids: Iterable[TxId]) -> Collection[TxId]:
-        """Those of these synchronised transactions that this master had accepted, too, while they came to their LSN through another one."""
+        """Return those of these transactions that this master accepted too, although they got their LSN through another master."""
         with self._lock:
             dropped = self._content.dropped
             return {txid for txid in txids if (self.node, txid) in dropped}
@@ -172,11 +172,11 @@ class LogHistory:
             found = record.items[at]
         if found is None or found[1] != txid:
             raise damaged(self.disk.place, f"record {place >> ITEM_BITS} does not hold transaction {txid}")
-        # The transaction may have been added under another origin.
+        # The transaction can have been added under another origin.
         return found[2] if found[0] == origin else None
 
     def stream(self, origin: NodeId, start: int, limit: int) -> list[Entry]:
-        """Up to ``limit`` entries of a stream from number ``start`` on; fewer or none where it ends or was trimmed."""
+        """Return up to ``limit`` entries of a stream from number ``start`` on; fewer or none where it ends or was trimmed."""
         with self._lock:
             current = self._content.current
             if start < current.stream_begin(origin):
@@ -194,7 +194,7 @@ class LogHistory:
             return _gather(find, start, current.counts.get(origin, 0), limit)
 
     def ordered(self, first_lsn: Lsn, limit: int) -> list[Ordered]:
-        """Up to ``limit`` entries of the synchronised queue from ``first_lsn`` on; none where it was trimmed."""
+        """Return up to ``limit`` entries of the synchronised queue from ``first_lsn`` on; none where it was trimmed."""
         with self._lock:
             current = self._content.current
             if first_lsn < current.first_lsn:
@@ -210,7 +210,7 @@ class LogHistory:
             return found
 
     def epochs(self, first_lsn: Lsn, limit: int) -> list[int]:
-        """Numbers of the epochs that added the entries of `ordered`, one for each; none where it gives none."""
+        """Return the epoch number of each entry of `ordered` with these arguments."""
         with self._lock:
             current = self._content.current
             if first_lsn < current.first_lsn:
@@ -223,7 +223,7 @@ class LogHistory:
             return _gather(find, first_lsn, current.lsn + 1, limit)
 
     def results(self, first_lsn: Lsn, limit: int) -> list[Result]:
-        """Up to ``limit`` results of execution from ``first_lsn`` on; fewer where they are not known yet."""
+        """Return up to ``limit`` results of execution from ``first_lsn`` on; fewer where they are not yet known."""
         with self._lock:
             current = self._content.current
             if first_lsn < current.results_from:
@@ -236,39 +236,39 @@ class LogHistory:
             return [Result(*result) for result in _gather(find, first_lsn, current.executed_lsn + 1, limit)]
 
     def first_lsn(self) -> Lsn:
-        """Lowest LSN whose body is still held; one more than the last when the log is empty."""
+        """Return the lowest LSN whose body is still held; one more than the last when the log is empty."""
         return self._content.current.first_lsn
 
     def epoch(self) -> int:
-        """Of the entries that were added last."""
+        """Return the epoch of the last added entries."""
         return self._content.current.epoch
 
     def results_from(self) -> Lsn:
-        """Lowest LSN whose result is held; one more than the last executed one when none is."""
+        """Return the lowest LSN whose result is held; one more than the last executed one when none is."""
         return self._content.current.results_from
 
     def fingerprint_at(self, lsn: Lsn) -> bytes:
-        """Fingerprint of the content at an LSN, from `results_from` - 1 on; unknown (empty) elsewhere."""
+        """Return the fingerprint of the content at an LSN, from `results_from` - 1 on; unknown (empty) elsewhere."""
         with self._lock:
             return self._content.fingerprint_at(lsn)
 
     def items_at(self, lsn: Lsn) -> int:
-        """Quads and keys at an LSN; 0 when that is not known. Raises JournalDamaged."""
+        """Return quads and keys at an LSN; 0 when unknown. Raises JournalDamaged."""
         with self._lock:
             return self._content.items_at(lsn)
 
     def rejection(self, lsn: Lsn) -> str | None:
-        """Why the transaction at an LSN was rejected, also after trimming; None when it was not, or was forgotten."""
+        """Return the reason of a rejection, even after trimming; None when it was not rejected, or is forgotten."""
         with self._lock:
             return self._content.ids.rejection(lsn)
 
     def remembered(self, cursor: bytes, up_to: Lsn, limit: int) -> Remembered:
-        """The remembered transactions up to an LSN, ``limit`` of all looked at, from a cursor on. Raises JournalDamaged."""
+        """Return remembered transactions up to an LSN, from a cursor on; ``limit`` bounds the search. Raises JournalDamaged."""
         with self._lock:
             return self._content.ids.page(cursor, up_to, limit)
 
     def lsn_before(self, timestamp: Timestamp) -> Lsn:
-        """Highest LSN up to which everything was stamped before a timestamp, as far as that is known; 0 for nothing."""
+        """Return the highest known LSN up to which all entries were stamped before a timestamp; 0 for none."""
         with self._lock:
             content = self._content
             first, end = content.current.first_lsn, content.current.lsn + 1
@@ -279,17 +279,17 @@ class LogHistory:
             return content.marks[mark - 1][0] if mark else 0
 
     def splits(self) -> list[Split]:
-        """What was given up when the queue went back, by head lines, oldest first."""
+        """Return the head lines of the rewinds of the queue, oldest first."""
         with self._lock:
             return list(self._content.book.splits.values())
 
     def given_up(self, number: int, first_lsn: Lsn, limit: int) -> list[GivenUp]:
-        """Up to ``limit`` transactions of a split, from an old LSN on; none when they are not listed any more."""
+        """Return up to ``limit`` transactions of a split, from an old LSN on; none when they are no longer listed."""
         with self._lock:
             return self._content.book.given_up(number, first_lsn, limit)
 
     def _record(self, number: int) -> Record:
-        """A record, from memory when it was appended or read lately. Raises JournalDamaged."""
+        """Return a record, from memory when it was appended or read lately. Raises JournalDamaged."""
         record = self._recent.get(number) or self._unpacked.get(number)
         if record is None:
             data = self._segments.payload(number)
@@ -301,14 +301,14 @@ class LogHistory:
         return record
 
     def verify(self) -> Iterator[str]:
-        """Every problem of the log, each as a sentence; none for a sound one. Reads all of it."""
+        """Yield every problem of the log as a sentence; none for a sound one. Reads the whole log."""
         yield from self._segments.problems()
         yield from self._content.ids.problems()
         yield from self._content.book.problems()
         yield from self._contradictions()
 
     def _contradictions(self) -> Iterator[str]:
-        """What the index leads to has to be what it says."""
+        """Yield contradictions between the index and the records."""
         current = self._content.current
         for lsn in range(current.first_lsn, current.lsn + 1):
             try:
@@ -334,7 +334,7 @@ class LogHistory:
 
 
 def _gather(find: _Find[Item], start: int, end: int, limit: int) -> list[Item]:
-    """Up to ``limit`` items from ``start`` to before ``end``; ``find`` gives the run of items around a position."""
+    """Return up to ``limit`` items from ``start`` to before ``end``; ``find`` returns the run of items around a position."""
     items: list[Item] = []
     end = min(end, start + limit)
     while start < end:

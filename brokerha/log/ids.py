@@ -1,14 +1,14 @@
-"""Which LSN a transaction id has, and why one was rejected; known for longer than the entries of the log, and for millions of them.
+"""The LSN of each transaction id, and reasons of rejections; known for longer than the entries of the log, for millions of ids.
 
-What came last is in two dictionaries. `IDS_HELD` rows of them at a time become a run (below). Runs of one size are merged four at a
-time, in small steps, each of them a range of hashes.
+The latest ids are in two dictionaries. Each `IDS_HELD` of them become a run (below). Four runs of one size at a time are merged,
+in small steps, each of them a range of hashes.
 
-A row is found by its hash, the newest run first. Nearly all ids that are asked for are new: of each run a few bits per row tell that a hash
-is not there (`Marks`) before it is looked for. An id whose LSN was given up has a row with LSN 0. What became void in a range of LSNs
-is void in all runs that were there (`voids`), as ids below an LSN are forgotten in all of them (`below`); a run goes when all of its rows
-are.
+A row is found by its hash, in the newest run first. Nearly all requested ids are new: a few bits per row of each run show that a
+hash is not there (`Marks`), without a search. An id whose LSN was given up has a row with LSN 0. A voided range of LSNs is
+recorded in all runs that existed then (`voids`), as are forgotten ids below an LSN (`below`). A run is dropped when all of its
+rows are forgotten.
 
-Runs are named by checkpoints: the log deletes a file only when no checkpoint needs it any more, and syncs one before the first that does.
+Checkpoints name runs: the log deletes a file only when no checkpoint needs it, and syncs one before the first that names it.
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ hash_of = xxh3_64_intdigest
 Columns = tuple[list[int], list[Lsn], list[bytes]]
 """Hashes, LSNs, rows."""
 Item = tuple[int, bytes, int, Lsn, bool]
-"""A row: hash, key, age of its run, LSN, and whether it counts no more."""
+"""A row: hash, key, age of its run, LSN, and whether it no longer counts."""
 
 
 def reason_key(lsn: Lsn) -> bytes:
-    """The key of a rejection."""
+    """Return the key of a rejection."""
     return REJECTION + lsn.to_bytes(8, "big")
 
 
 def key_of(row: bytes) -> bytes:
-    """The key of a row."""
+    """Return the key of a row."""
     return row[:REASON_KEY_BYTES] if row[:1] == REJECTION else row
 
 
 class Marks:
-    """Which hashes a run may have: a bit for each is set, one of 16 to 32 bits for each row; in memory only. A bit that is not set is never wrong."""
+    """The hashes that a run can have: one bit of 16 to 32 for each row is set, in memory only. An unset bit proves absence."""
 
     __slots__ = ("bits", "shift")
 
     def __init__(self, most: int) -> None:
-        """For at most so many rows."""
+        """``most`` is the largest number of rows."""
         width = max(3, (16 * most - 1).bit_length())
         self.bits = bytearray(1 << (width - 3))
         self.shift = 64 - width
 
     def add(self, hashes: Iterable[int]) -> None:
-        """Set the bits of these."""
+        """Set the bits of these hashes."""
         bits, shift = self.bits, self.shift
         for hashed in hashes:
             at = hashed >> shift
@@ -78,29 +78,29 @@ class Run:
     name: str
     count: int
     last_lsn: Lsn
-    """The highest of its rows."""
+    """Highest LSN of its rows."""
     below: Lsn = 0
     """Rows with a lower LSN are forgotten."""
     voids: list[list[int]] = field(default_factory=list)
     """Rejections above the first and up to the second LSN of a pair are void."""
     hashes: array[int] = field(default_factory=lambda: array("Q"))
     places: array[int] = field(default_factory=lambda: array("Q"))
-    """Where each block begins, and where the last one ends."""
+    """Start of each block, and end of the last one."""
     marks: Marks = field(default_factory=lambda: Marks(0))
 
     def packed(self) -> list[object]:
-        """What a checkpoint keeps of it."""
+        """Return its part of a checkpoint."""
         return [self.name, self.count, self.last_lsn, self.below, self.voids, self.places[-1]]
 
     def is_dead(self, row: bytes, lsn: Lsn) -> bool:
-        """Whether a row counts no more."""
+        """Tell whether a row no longer counts."""
         return 0 < lsn < self.below or (
             bool(self.voids) and row[:1] == REJECTION and any(low < lsn <= high for low, high in self.voids)
         )
 
 
 def open_run(disk: Disk, path: str, packed: Sequence[object]) -> Run:
-    """The run that a checkpoint names. Raises JournalDamaged, OSError."""
+    """Open the run that a checkpoint names. Raises JournalDamaged, OSError."""
     name, count, last_lsn, below, voids, end = packed
     run = Run(name, count, last_lsn, below, [list(pair) for pair in voids])  # type: ignore[arg-type, attr-defined]
     size = 8 * (run.count + -(-run.count // BLOCK_ROWS) + 1)
@@ -115,23 +115,23 @@ def open_run(disk: Disk, path: str, packed: Sequence[object]) -> Run:
 
 
 class RunWriter:
-    """A run on its way into its file: `add` rows in order, then `finish`; what it wrote until a crash is a file that nobody names.
+    """A run that is being written: `add` rows in order, then `finish`. A crash leaves a file that no checkpoint names.
 
-    A run: one file of transaction ids and reasons, sorted, written once and in pieces. Memory holds 8 bytes for each of its rows.
+    A run is one file of transaction ids and reasons, sorted, written once and in pieces. Memory holds 8 bytes for each of its rows.
 
-        blocks     64 rows each: xxh3-64 of the rest | LSN of each, u64 | where each row ends, u32 | the rows
+        blocks     64 rows each: xxh3-64 of the rest | LSN of each, u64 | end of each row, u32 | the rows
         hashes     of the keys of all rows, u64 each, ascending
-        places     where each block begins, and where the last one ends, u64 each
-        the end    xxh3-64 of hashes and places | count
+        places     start of each block, and end of the last one, u64 each
+        end        xxh3-64 of hashes and places | count
 
-    A row is a key, and for a rejection the reason after it. The key of a rejection is 0xff and the LSN, which no id begins with. Rows are in
-    the order of hash and key. A run is found by what the checkpoint keeps of it (`Run.packed`).
+    A row is a key, followed by the reason of a rejection. The key of a rejection is 0xff and the LSN; no id begins with 0xff.
+    Rows are in the order of hash and key. The checkpoint keeps the data to open a run (`Run.packed`).
 
-    Must never: give a row whose block is not what was written.
+    Must never return a row whose block is damaged.
     """
 
     def __init__(self, disk: Disk, path: str, most: int) -> None:
-        """For at most so many rows."""
+        """``most`` is the largest number of rows."""
         self._disk = disk
         self._path = path
         self._marks = Marks(most)
@@ -143,7 +143,7 @@ class RunWriter:
         disk.create(path)
 
     def add(self, hashes: Sequence[int], lsns: Sequence[Lsn], rows: Sequence[bytes]) -> None:
-        """Add rows after all others, and write the blocks that are whole."""
+        """Add rows after all others, and write complete blocks."""
         self._hashes.extend(hashes)
         self._marks.add(hashes)
         self._lsns += lsns
@@ -152,7 +152,7 @@ class RunWriter:
         self._write(len(self._rows) // BLOCK_ROWS)
 
     def finish(self, name: str) -> Run:
-        """Write the rest; the file has to be synced before a checkpoint names it."""
+        """Write the rest; the file must be synced before a checkpoint names it."""
         self._write(-(-len(self._rows) // BLOCK_ROWS))
         data = self._hashes.tobytes() + self._places.tobytes()
         self._disk.write(self._path, self._places[-1], data + _END.pack(hash_of(data), len(self._hashes)))
@@ -174,7 +174,7 @@ class RunWriter:
 
 
 def rows_of(disk: Disk, path: str, run: Run, start: int, end: int) -> tuple[list[Lsn], list[bytes]]:
-    """LSNs and rows from one on and before another, ``start`` below ``end``. Raises JournalDamaged, OSError."""
+    """Return LSNs and rows from ``start`` to before ``end``, which is higher. Raises JournalDamaged, OSError."""
     first, last = start // BLOCK_ROWS, (end - 1) // BLOCK_ROWS
     base = run.places[first]
     data = disk.read(path, base, run.places[last + 1] - base)
@@ -197,7 +197,7 @@ def rows_of(disk: Disk, path: str, run: Run, start: int, end: int) -> tuple[list
 
 
 def find_in(disk: Disk, path: str, run: Run, hashed: int, key: bytes) -> tuple[Lsn, bytes] | None:
-    """LSN and row of a key, or None. Raises JournalDamaged, OSError."""
+    """Return LSN and row of a key, or None. Raises JournalDamaged, OSError."""
     at = bisect_left(run.hashes, hashed)
     while at < run.count and run.hashes[at] == hashed:
         lsns, rows = rows_of(disk, path, run, at, at + 1)
@@ -208,7 +208,7 @@ def find_in(disk: Disk, path: str, run: Run, hashed: int, key: bytes) -> tuple[L
 
 
 def problems_of(disk: Disk, path: str, run: Run) -> Iterator[str]:
-    """Every block that is not what was written, each as a sentence."""
+    """Yield every damaged block as a sentence."""
     for start in range(0, run.count, BLOCK_ROWS):
         end = min(start + BLOCK_ROWS, run.count)
         try:
@@ -221,7 +221,7 @@ def problems_of(disk: Disk, path: str, run: Run) -> Iterator[str]:
 
 
 def sorted_rows(hashes: list[int], lsns: list[Lsn], rows: list[bytes]) -> Columns:
-    """Rows in the order of hash and key; of rows with one key only the first that was given."""
+    """Return rows in the order of hash and key; of rows with the same key only the first one given."""
     order = sorted(range(len(hashes)), key=hashes.__getitem__)
     if len(set(hashes)) < len(hashes):
         order.sort(key=lambda at: (hashes[at], key_of(rows[at])))
@@ -237,12 +237,12 @@ class Ids:
         self._folder = folder
         self._limit = held
         self.lsns: dict[TxId, Lsn] = {}
-        """What no run has yet; 0 for an id that has no LSN any more."""
+        """Ids that are not in a run yet; 0 for an id that lost its LSN."""
         self.rejected: dict[Lsn, str] = {}
         self.runs: list[Run] = []
         """Oldest first."""
         self.unsynced: list[str] = []
-        """Files that no checkpoint named yet."""
+        """Files that no checkpoint names yet."""
         self._made = 0
         self._merge: Iterator[None] | None = None
         self._making: list[str] = []
@@ -250,19 +250,19 @@ class Ids:
     # ------------------------------------------------------------------------ changing
 
     def add(self, first_lsn: Lsn, entries: Iterable[Ordered]) -> None:
-        """Take in entries of the synchronised queue, from an LSN on."""
+        """Add entries of the synchronised queue, from an LSN on."""
         lsns = self.lsns
         for lsn, (_, txid, _) in enumerate(entries, first_lsn):
             lsns[txid] = lsn
 
     def void_rejections(self, above: Lsn, up_to: Lsn) -> None:
-        """Forget what was rejected above an LSN and up to another."""
+        """Forget the rejections above an LSN and up to another."""
         self.rejected = {lsn: why for lsn, why in self.rejected.items() if not above < lsn <= up_to}
         for run in self.runs:
             run.voids.append([above, up_to])
 
     def forget(self, below: Lsn) -> None:
-        """Forget everything that has a lower LSN."""
+        """Forget all ids and rejections with a lower LSN."""
         self.lsns = {txid: lsn for txid, lsn in self.lsns.items() if not 0 < lsn < below}
         self.rejected = {lsn: why for lsn, why in self.rejected.items() if lsn >= below}
         for run in self.runs:
@@ -270,23 +270,23 @@ class Ids:
         self._drop_dead()
 
     def _drop_dead(self) -> None:
-        """Drop the oldest runs in which nothing counts any more."""
+        """Drop the oldest runs whose rows no longer count."""
         while self.runs and self.runs[0].last_lsn < self.runs[0].below and self._merge is None:
-            # An id that was given up hides what is older, and nothing is.
+            # A row with LSN 0 only hides older rows, and there are none.
             self.runs.pop(0)
 
     @property
     def count(self) -> int:
-        """About how many rows there are."""
+        """Approximate number of rows."""
         return len(self.lsns) + sum(run.count for run in self.runs)
 
     @property
     def is_full(self) -> bool:
-        """Whether what memory holds has to become a run."""
+        """Tell whether the ids in memory must become a run."""
         return len(self.lsns) + len(self.rejected) >= self._limit
 
     def flush(self) -> None:
-        """Write what memory holds into a run, which the next checkpoint has to name."""
+        """Write the ids in memory to a run, which the next checkpoint must name."""
         keys = [txid.encode() for txid in self.lsns]
         hashes = list(map(hash_of, keys))
         lsns = list(self.lsns.values())
@@ -300,7 +300,7 @@ class Ids:
             writer.add(*sorted_rows(hashes, lsns, keys))
             self.runs.append(self._finished(writer, name))
         except OSError:
-            # Each attempt would take more of a disk that is nearly full.
+            # On a nearly full disk each attempt would take more space.
             self._disk.remove(self._path(name))
             raise
         self.lsns, self.rejected = {}, {}
@@ -316,7 +316,7 @@ class Ids:
         return run
 
     def merge_some(self) -> bool:
-        """Go on with making runs fewer, by one step; whether there is more to do at once."""
+        """Merge runs by one step; return whether there is more to do at once."""
         if self._merge is None:
             self._drop_dead()
             chosen = self._crowded()
@@ -338,7 +338,7 @@ class Ids:
         return f"{self._folder}/{name}"
 
     def _crowded(self) -> tuple[int, int] | None:
-        """The newest runs of about one size, when there are enough of them: from one, to after another. The largest stay as they are."""
+        """Return the range (first, end) of the newest runs of about one size, if there are enough; the largest are never merged."""
         end = len(self.runs)
         while end >= RUNS_MERGED:
             size, first = self.runs[end - 1].count, end - 1
@@ -352,7 +352,7 @@ class Ids:
     def _merging(self, first: int, end: int) -> Iterator[None]:
         old = self.runs[first:end]
         newest_first = old[::-1]
-        # In each step a part of every run, so that all of it together is bounded.
+        # Each step takes a part of every run, so that the total is bounded.
         most = sum(run.count for run in old)
         steps = [max(1, MERGED_AT_ONCE * run.count // most) for run in newest_first]
         writer, name = self._begun(most)
@@ -371,7 +371,7 @@ class Ids:
                     found[2].extend(rows)
             merged = sorted_rows(*found)
             if not first and 0 in merged[1]:
-                # What hides an older row has to stay while there is one.
+                # A row with LSN 0 hides an older row, so it stays while there is one.
                 kept = [place for place, lsn in enumerate(merged[1]) if lsn]
                 merged = [merged[0][k] for k in kept], [merged[1][k] for k in kept], [merged[2][k] for k in kept]
             writer.add(*merged)
@@ -379,13 +379,13 @@ class Ids:
             yield
         run = self._finished(writer, name)
         self._making = []
-        # What was forgotten meanwhile was forgotten in all of them.
+        # LSNs forgotten during the merge were forgotten in all of these runs.
         run.below = min(each.below for each in old)
         run.voids = [pair for pair in old[0].voids if all(pair in each.voids for each in old)]
         self.runs[first:end] = [run]
 
     def _live(self, run: Run, start: int, end: int) -> Columns:
-        """Rows of a run that still count."""
+        """Return the rows of a run that still count."""
         hashes = run.hashes[start:end].tolist()
         lsns, rows = rows_of(self._disk, self._path(run.name), run, start, end)
         if run.below or run.voids:
@@ -393,10 +393,10 @@ class Ids:
             return [hashes[at] for at in kept], [lsns[at] for at in kept], [rows[at] for at in kept]
         return hashes, lsns, rows
 
-    # ------------------------------------------------------------------------ asking
+    # ------------------------------------------------------------------------ reading
 
     def find(self, txid: TxId) -> Lsn | None:
-        """The LSN of an id, or None."""
+        """Return the LSN of an id, or None."""
         lsn = self.lsns.get(txid)
         if lsn is None:
             if not self.runs:
@@ -406,12 +406,12 @@ class Ids:
         return lsn or None
 
     def known(self, txids: Iterable[TxId]) -> set[TxId]:
-        """Those that have an LSN."""
+        """Return the ids that have an LSN."""
         find = self.find if self.runs else self.lsns.get
         return {txid for txid in txids if find(txid)}
 
     def rejection(self, lsn: Lsn) -> str | None:
-        """Why the transaction at an LSN was rejected, or None."""
+        """Return the reason of a rejection at an LSN, or None."""
         reason = self.rejected.get(lsn)
         if reason is not None or not self.runs:
             return reason
@@ -438,7 +438,7 @@ class Ids:
                 yield hashed, key_of(row), age, lsn, run.is_dead(row, lsn)
 
     def page(self, cursor: bytes, up_to: Lsn, limit: int) -> Remembered:
-        """The remembered ids up to an LSN, ``limit`` of all looked at, from a cursor on; in the order of their hashes."""
+        """Return remembered ids up to an LSN, from a cursor on, in the order of hashes; ``limit`` bounds the ones examined."""
         after = (int.from_bytes(cursor[:8], "big"), cursor[8:]) if cursor else (-1, b"")
         fresh = sorted((hash_of(key := txid.encode()), key, 0, lsn, False) for txid, lsn in self.lsns.items())
         streams: list[Iterable[Item]] = [fresh]
@@ -447,7 +447,7 @@ class Ids:
         ids: list[tuple[TxId, Lsn]] = []
         looked, last = 0, after
         for hashed, key, _, lsn, is_dead in heapq.merge(*streams):
-            # Of rows with one key the newest comes first; what is older is hidden by it, even where it is forgotten.
+            # Of rows with the same key the newest comes first; it hides older ones, even if it is forgotten.
             if (hashed, key) <= last or key[:1] == REJECTION:
                 continue
             if looked == limit:
@@ -466,25 +466,25 @@ class Ids:
     # ------------------------------------------------------------------------ checkpoints
 
     def packed(self) -> Any:
-        """What a checkpoint keeps."""
+        """Return the part for a checkpoint."""
         return [self._made, list(self.lsns.items()), list(self.rejected.items()), [run.packed() for run in self.runs]]
 
     def read(self, packed: Any) -> None:
-        """Take over what `packed` gave; reads the hashes. Raises JournalDamaged."""
+        """Restore the result of `packed`; reads the hashes. Raises JournalDamaged."""
         self._made, lsns, rejected, runs = packed
         self.lsns, self.rejected, self._merge, self.unsynced = dict(lsns), dict(rejected), None, []
         self._making = []
         self.runs = [open_run(self._disk, self._path(run[0]), run) for run in runs]
 
     def files(self) -> list[str]:
-        """Files of all runs."""
+        """Return the files of all runs."""
         return [self._path(run.name) for run in self.runs]
 
     def making(self) -> list[str]:
-        """Files that are being written, and that no checkpoint may name yet."""
+        """Return files that are being written, and that no checkpoint names yet."""
         return self._making
 
     def problems(self) -> Iterator[str]:
-        """Every row that is not what was written."""
+        """Yield every damaged block as a sentence."""
         for run in self.runs:
             yield from problems_of(self._disk, self._path(run.name), run)

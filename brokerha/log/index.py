@@ -1,15 +1,15 @@
-"""Where each record lies, and which record holds which LSN, result or entry of a stream.
+"""The place of each record, and the record of each LSN, result or entry of a stream.
 
     numbers      record number                -> segment, offset
     added        LSN                          -> number of the `Added` record, and the place of the body of each LSN
     outcomes     LSN                          -> number of the `Outcomes` record
     streams      origin, number of an entry   -> number of the `Appended` record
 
-Rows come at the end, in the order of positions, each by one record, and cover ``count`` positions from ``start`` on. Going back cuts off
-the end. The rows that the records of one segment brought are a `Part`: in memory while the segment is written, in a file of its own
-(``<segment>.index``) once it is closed, so that a start reads one segment and memory holds a few parts, however long the log is.
+Rows are appended in the order of positions; each is about one record, and covers ``count`` positions from ``start`` on. A rewind
+cuts off the end. The rows from the records of one segment are a `Part`: in memory while the segment is written, in its own file
+(``<segment>.index``) once it is closed. So a start reads one segment, and memory holds a few parts, however long the log is.
 
-A place says where a body is: number of its record << 20 | position among the record's items. 0 means that no body is held.
+A place locates a body: number of its record << 20 | index among the record's items. 0 means that no body is held.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from brokerha.model.ids import NodeId
 ITEM_BITS = 20
 ITEMS_LIMIT = 1 << ITEM_BITS
 ADDED, OUTCOMES = "", "\0"
-"""Keys of the two tables by LSN, beside those of streams, which are node ids."""
+"""Keys of the two tables by LSN; the keys of streams are node ids."""
 
 
 _first_of_span = itemgetter(1)
 
 
 class Row(NamedTuple):
-    """Which record covers how many positions from ``start`` on."""
+    """A record that covers ``size`` positions from ``start`` on."""
 
     start: int
     number: int
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 
 class Part:
-    """The rows that one segment brought to one table."""
+    """The rows of one segment in one table."""
 
     __slots__ = ("counts", "numbers", "place_at", "places", "starts")
 
@@ -52,11 +52,11 @@ class Part:
         self.numbers = array("Q")
         self.counts = array("I")
         self.place_at = array("I")
-        """Where the places of a row begin; empty in tables that have none."""
+        """Start of the places of each row; empty in tables without places."""
         self.places = array("Q")
 
     def packed(self) -> list[bytes]:
-        """Its bytes, for a file."""
+        """Return its bytes, for a file."""
         return [
             self.starts.tobytes(),
             self.numbers.tobytes(),
@@ -66,20 +66,20 @@ class Part:
         ]
 
     def read(self, data: list[bytes]) -> Part:
-        """Take over what `packed` gave."""
+        """Restore the result of `packed`."""
         for column, values in zip((self.starts, self.numbers, self.counts, self.place_at, self.places), data, strict=True):
             column.frombytes(values)
         return self
 
     def pop(self) -> None:
-        """Take out the last row."""
+        """Remove the last row."""
         del self.starts[-1], self.numbers[-1], self.counts[-1]
         if self.place_at:
             del self.places[self.place_at.pop() :]
 
 
 class SegmentIndex:
-    """Everything about the records of one segment."""
+    """The index of the records of one segment."""
 
     __slots__ = ("numbers", "offsets", "parts")
 
@@ -89,13 +89,13 @@ class SegmentIndex:
         self.parts: dict[str, Part] = {}
 
     def packed(self) -> bytes:
-        """The bytes of its file."""
+        """Return the bytes of its file."""
         parts = {key: part.packed() for key, part in self.parts.items()}
         return sealed([self.numbers.tobytes(), self.offsets.tobytes(), parts])
 
 
 def read_index(data: bytes, place: str) -> SegmentIndex:
-    """What `SegmentIndex.packed` gave. Raises JournalDamaged."""
+    """Restore the result of `SegmentIndex.packed`. Raises JournalDamaged."""
     numbers, offsets, parts = unsealed(data, place)
     index = SegmentIndex()
     index.numbers.frombytes(numbers)
@@ -105,33 +105,33 @@ def read_index(data: bytes, place: str) -> SegmentIndex:
 
 
 class Index:
-    """The index of a whole log; ``load`` reads that of a closed segment. Not for several threads at once."""
+    """The index of a whole log; ``load`` reads that of a closed segment. For one thread at a time."""
 
     def __init__(self, load: Callable[[int], SegmentIndex]) -> None:
         self._load = load
         self._held: OrderedDict[int, SegmentIndex] = OrderedDict()
         self.segment = 0
-        """The one that is written."""
+        """Number of the active segment."""
         self.active = SegmentIndex()
         self._spans: dict[str, list[list[int]]] = {}
-        """For each table [segment, first position, position after the last] of each part, in order."""
+        """For each table: [segment, first position, position after the last] of each part, in order."""
 
     def packed(self, gone: set[int]) -> Any:
-        """What a checkpoint keeps: which segment covers what, but for those that are gone. Nothing may be in the active segment."""
+        """Return the part for a checkpoint, without ``gone`` segments. The active segment must be empty."""
         return [(key, [span for span in spans if span[0] not in gone]) for key, spans in self._spans.items()]
 
     def read(self, packed: Any, segment: int) -> None:
-        """Take over what `packed` gave, with an empty segment that is written next."""
+        """Restore the result of `packed`, with an empty active segment."""
         self._spans = {key: [list(span) for span in spans] for key, spans in packed}
         self.segment, self.active = segment, SegmentIndex()
 
     def roll(self, segment: int) -> None:
-        """Go on in another segment; the one before is read from its file once it is forgotten here."""
+        """Continue in another segment; the previous index is read from its file when it is no longer cached."""
         self._hold(self.segment, self.active)
         self.segment, self.active = segment, SegmentIndex()
 
     def of_segment(self, segment: int) -> SegmentIndex:
-        """That of one segment. Raises JournalDamaged."""
+        """Return the index of one segment. Raises JournalDamaged."""
         if segment == self.segment:
             return self.active
         found = self._held.get(segment)
@@ -146,7 +146,7 @@ class Index:
             self._held.popitem(last=False)
 
     def drop(self, segment: int) -> None:
-        """Forget a segment that is gone."""
+        """Forget a removed segment."""
         self._held.pop(segment, None)
         for key, spans in list(self._spans.items()):
             if spans and any(span[0] == segment for span in spans):
@@ -155,12 +155,12 @@ class Index:
     # ------------------------------------------------------------------------ writing
 
     def put(self, number: int, offset: int) -> None:
-        """Note where a record lies in the active segment."""
+        """Note the offset of a record in the active segment."""
         self.active.numbers.append(number)
         self.active.offsets.append(offset)
 
     def add(self, key: str, start: int, number: int, count: int, places: list[int] | None = None) -> None:
-        """Note that a record covers positions; it comes after all others of its table."""
+        """Note that a record covers positions after all others of its table."""
         part = self.active.parts.get(key)
         if part is None:
             part = self.active.parts[key] = Part()
@@ -180,9 +180,9 @@ class Index:
         self.active.parts.pop(key, None)
 
     def cut(self, key: str, end: int) -> list[tuple[Row, int, list[int]]]:
-        """Cut off all positions from ``end`` on; returns rows with what is left of their count, and the places that go.
+        """Cut off all positions from ``end`` on; return rows with their remaining count, and the removed places.
 
-        Rows that cover nothing stay at ``end`` and go after it.
+        Empty rows at ``end`` stay; those after it are removed.
         """
         gone: list[tuple[Row, int, list[int]]] = []
         spans = self._spans.get(key, [])
@@ -233,18 +233,18 @@ class Index:
     # ------------------------------------------------------------------------ reading
 
     def offset(self, segment: int, number: int) -> int | None:
-        """Where a record lies in a segment; None when it is not there."""
+        """Return the offset of a record in a segment; None when it is not there."""
         index = self.of_segment(segment)
         at = bisect_right(index.numbers, number) - 1
         return index.offsets[at] if at >= 0 and index.numbers[at] == number else None
 
     def find(self, key: str, position: int) -> Row | None:
-        """The row that covers a position."""
+        """Return the row that covers a position."""
         found = self._find(key, position)
         return None if found is None else found[0]
 
     def place(self, lsn: int) -> int:
-        """Place of the body of an LSN; 0 when none is held."""
+        """Return the place of the body of an LSN; 0 when none is held."""
         found = self._find(ADDED, lsn)
         if found is None:
             return 0
@@ -273,7 +273,7 @@ class Index:
         return Row(start, part.numbers[row], count), part, row
 
     def rows(self, key: str, position: int) -> Iterator[Row]:
-        """Rows from a position on, in order, and those that cover nothing."""
+        """Yield rows from a position on, in order, including empty ones."""
         for segment, _, end in list(self._spans.get(key, [])):
             if end < position:
                 continue
@@ -287,7 +287,7 @@ class Index:
                     yield Row(start, part.numbers[at], count)
 
     def last_before(self, key: str, end: int) -> Row | None:
-        """The last row that ends at or before a position."""
+        """Return the last row that ends at or before a position."""
         for segment, first, last in reversed(self._spans.get(key, [])):
             if first >= end:
                 continue
@@ -299,5 +299,5 @@ class Index:
         return None
 
     def keys(self) -> list[NodeId]:
-        """Origins of streams that have rows."""
+        """Return the origins of streams that have rows."""
         return [key for key in self._spans if key not in {ADDED, OUTCOMES}]

@@ -1,18 +1,18 @@
-"""Log: the durable record of one master, append-only (FORMAT.md). What a core may ask about its own past is answered from here.
+"""Log: the durable record of one master, append-only (FORMAT.md), which also answers a core's questions about its own past.
 
     log = Log(FileDisk(Path("data/m1")), cluster="orders", node="m1")
-    state = log.state()                                # what the core begins from
+    state = log.state()                                # the state that the core begins from
     log.append([Started(state.incarnation + 1)])       # durable from here on: one write, one sync
-    log.keep(below=state.lsn - 100_000, ids_below=1)   # one bounded step of forgetting, in the loop
+    log.keep(below=state.lsn - 100_000, ids_below=1)   # one bounded step of forgetting, in the event loop
 
     append, follow --> frame and content (content.py) for each record --> one write, one sync (segments.py)
-    start          --> checkpoint --> the same for each frame after it --> the last segment is written anew
+    start          --> checkpoint --> the same for each later frame --> the last segment is rewritten
 
-Memory moves on before the write, because records of one turn build on each other. When anything fails in between, it is read back from
-the disk, up to what was durable. One thread appends and forgets, any thread reads; a read waits while an `append` is being synced, so that
-nobody sees what is not durable, but for what was deferred.
+Memory is updated before the write, because records of one turn build on each other. After an error it is read back from the disk,
+up to the durable end. One thread appends and forgets, any thread reads. A read waits while an `append` is being synced, so that
+readers see only durable records, and deferred ones.
 
-Must never: go on writing after a sync that failed, or take anything as durable that was not synced.
+Must never write after a failed sync, or treat unsynced bytes as durable.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ FORMAT = 4
 CURRENT, PROMISE, REST = "current", "promise", "rest"
 OLD = "data.mdb"
 OF_A_WORKER = "present"
-"""Stands in the directory of a worker (stores/copies/directory.py), and in none of a journal."""
+"""A file in the directory of every worker (stores/copies/directory.py), and of no journal."""
 
 
 class Log(LogHistory):
-    """A `ports.Journal` on a disk, for one node of one cluster; both empty where it is only read and the writer does not matter.
+    """A `ports.Journal` on a disk, for one node of one cluster; both are empty for a reader of any log.
 
-    ``name`` is that of a new log, random without; ``begin_at`` lets a new one begin after an LSN. The bounds are those of limits.py.
-    Raises JournalForeign, JournalDamaged, JournalError, and closes the disk then unless it ``keeps_disk``; JournalInUse comes from the
-    disk, which `close` closes.
+    ``name`` is that of a new log, random by default; ``begin_at`` lets a new one begin after an LSN. The bounds are those of
+    limits.py. Raises JournalForeign, JournalDamaged, JournalError, and then closes the disk unless it ``keeps_disk``;
+    JournalInUse comes from the disk, which `close` closes.
     """
 
     def __init__(
@@ -97,18 +97,18 @@ class Log(LogHistory):
         self._lock = Lock()
         self._is_closed = False
         self._refusal = ""
-        """Why nothing is written any more; empty while all is well."""
+        """Reason why writes are refused; empty while there is none."""
         self._forgotten_below: Lsn = 0
-        """Ids below were forgotten since the log was opened."""
+        """Exclusive upper limit of ids forgotten since the log was opened."""
         self._lately = {}
         self._promised = 0
         self._rest = Rest()
         self._checkpoint_at = 0
-        """The segment at which a start begins."""
+        """Segment at which a start begins."""
         self._named: list[str] = []
-        """Files that the checkpoint on the disk names, beside segments."""
+        """Files that the checkpoint on disk names, beside segments."""
         self._pinned: Counter[str] = Counter()
-        """Files that are being given away, and how many times; reading memory back does not end that."""
+        """Files of snapshots, with the number of uses; they survive a reload of memory."""
         try:
             with self._disk_errors("cannot be opened"):
                 self.folder = folder or self._found(is_new=begin_at is not None)
@@ -126,7 +126,7 @@ class Log(LogHistory):
     # ------------------------------------------------------------------------- opening
 
     def _found(self, *, is_new: bool) -> str:
-        """Folder of the log that is there; empty when there is none."""
+        """Return the folder of the existing log; empty when there is none."""
         names = self.disk.names()
         if OLD in names:
             raise JournalError(
@@ -149,7 +149,7 @@ class Log(LogHistory):
     def _create(self, name: str, begin_at: Beginning | None) -> None:
         self.folder = "1"
         for left in self.disk.names():
-            # What a crash left of the beginning of a log; other files in the directory are of others.
+            # A crash left these files of a new log; other files in the directory are foreign.
             if left.startswith(f"{self.folder}/"):
                 self.disk.remove(left)
         self._prepare(name)
@@ -164,7 +164,7 @@ class Log(LogHistory):
         self._write_sealed(CURRENT, self.folder)
 
     def _prepare(self, name: str) -> None:
-        """Empty memory."""
+        """Empty the memory."""
         self._name = name
         self._segments = Segments(self.disk, self.folder, name, self._segment_bytes)
         ids = Ids(self.disk, self.folder, self._ids_held)
@@ -175,7 +175,7 @@ class Log(LogHistory):
         self._lately = {}
 
     def _load(self, known_end: tuple[int, int] | None = None) -> None:
-        """Read memory back from the disk, up to (segment, length) when that is known."""
+        """Read memory back from the disk, up to (segment, length) if that is known."""
         self._prepare("")
         values = self._segments.read_checkpoint()
         try:
@@ -227,15 +227,15 @@ class Log(LogHistory):
             self._segments.need(number, content.current.executed_lsn)
         elif kind is StateTaken or kind is Rewound:
             if kind is Rewound:
-                # It goes with the next LSN at the earliest, and trimming reads it.
+                # Trimming reads the record, with the next LSN at the earliest.
                 self._segments.need(number, content.current.lsn + 1)
-            # What it leaves behind must not be found in memory.
+            # Memory must not keep records that it supersedes.
             self._recent.clear()
             self._unpacked.clear()
             self._lately = {}
 
     def _make_durable(self) -> None:
-        """What a start has read must be durable before anybody is told of it; what was left half written goes."""
+        """Make durable what a start has read, before any other node learns of it; remove half-written files."""
         for name in (f"{CURRENT}.new", f"{PROMISE}.new", f"{REST}.new"):
             self.disk.remove(name)
         self._segments.make_durable()
@@ -258,15 +258,15 @@ class Log(LogHistory):
     # ------------------------------------------------------------------------- writing
 
     def append(self, records: Sequence[Record]) -> None:
-        """Write all records of a turn, and what was deferred before, in one write, and sync it before returning.
+        """Write and sync all records of a turn, and deferred ones, in one write.
 
-        Raises JournalFull or JournalError; then nothing of it was written, and the log stays usable for reading.
+        Raises JournalFull or JournalError; then no record was written, and the log stays readable.
         """
         if records:
             self._write(list(enumerate(records, self._content.next_number)), is_deferred=False)
 
     def defer(self, records: Sequence[Record]) -> None:
-        """Take records that are durable with the next write. Raises as `append` does; then all that waited is lost."""
+        """Take records that become durable with the next write. Raises as `append` does; then all deferred records are lost."""
         if records:
             self._write(list(enumerate(records, self._content.next_number)), is_deferred=True)
 
@@ -276,7 +276,7 @@ class Log(LogHistory):
             self._write(records, is_deferred=False)
 
     def settle(self) -> None:
-        """Make durable what was deferred; nothing is done when nothing was. Raises as `append` does; then it is lost."""
+        """Make deferred records durable, if there are any. Raises as `append` does; then they are lost."""
         with self._lock:
             self._settle()
 
@@ -297,7 +297,7 @@ class Log(LogHistory):
                 raise
 
     def torn(self, records: Sequence[tuple[int, Record]]) -> tuple[str, int, bytes]:
-        """File, offset and bytes of the write that an `append` would make with what waits, for those who simulate a crash in it."""
+        """Return file, offset and bytes of the write that `append` would make with deferred records, for simulated crashes."""
         segments = self._segments
         for at, (number, record) in enumerate(records, 1):
             segments.add(number, encode_record(record), is_last=at == len(records))
@@ -323,7 +323,7 @@ class Log(LogHistory):
             raise
 
     def _grow(self, *, is_due: bool = False) -> None:
-        """Begin another segment, or write ids, which is due; a full disk puts it off, as everything is in the segment."""
+        """Begin another segment, or write ids, when due; a full disk postpones it, because the segment has all records."""
         segments = self._segments
         try:
             if self._content.ids.is_full:
@@ -336,7 +336,7 @@ class Log(LogHistory):
             segments.roll_at = segments.active.length + self._segment_bytes // 16
 
     def _roll(self) -> None:
-        """Close the active segment, go on in another one, and let a start begin there."""
+        """Close the active segment, begin another one, and let a start begin there."""
         segments = self._segments
         segments.close_active()
         segments.begin(self._content.next_number)
@@ -344,7 +344,7 @@ class Log(LogHistory):
         self._tidy()
 
     def _write_checkpoint(self) -> None:
-        """Let a start begin here; segments that nothing needs any more are not in it."""
+        """Let a start begin here, without segments that are no longer needed."""
         content, current = self._content, self._content.current
         gone = []
         if self._segments.all[0].last <= current.lacking_to:
@@ -361,12 +361,12 @@ class Log(LogHistory):
         self._named = [*self._content.ids.files(), *self._content.book.files()]
 
     def _tidy(self) -> None:
-        # What came after the checkpoint is named by the next one.
+        # The next checkpoint names files written after this one.
         ids = self._content.ids
         self._segments.tidy([*self._named, *ids.files(), *ids.making(), *self._content.book.files(), *self._pinned])
 
     def promise(self, view: int) -> None:
-        """Remember durably that this process promised to a view; of the process, so beside the log. Raises JournalFull, JournalError."""
+        """Record durably the promise of this process to a view, beside the log. Raises JournalFull, JournalError."""
         with self._lock:
             self._check_writable()
             if view > self._promised:
@@ -375,7 +375,7 @@ class Log(LogHistory):
                 self._promised = view
 
     def rest(self, rest: Rest) -> None:
-        """Remember durably whether an operator paused this process; of the process, as a promise. Raises JournalFull, JournalError."""
+        """Record durably the pause of this process by an operator, beside the log. Raises JournalFull, JournalError."""
         with self._lock:
             self._check_writable()
             if rest != self._rest:
@@ -403,9 +403,9 @@ class Log(LogHistory):
         self._refusal = f"{error}; nothing more is written until the node is started again"
 
     def _recover_from(self, error: BaseException) -> None:
-        """Bring memory back to what is durable, after a turn that was not written."""
+        """Bring memory back to the durable state after a failed write."""
         if isinstance(error, JournalError) and not isinstance(error, JournalFull):
-            # What a failed sync left in the page cache is unknown.
+            # After a failed sync the content of the page cache is unknown.
             self._refuse(error)
         try:
             with self._disk_errors("cannot be read back"):
@@ -431,10 +431,10 @@ class Log(LogHistory):
     # ---------------------------------------------------------------------- forgetting
 
     def trim(self, below: Lsn) -> int:
-        """Forget bodies, entries and results below an LSN, by whole records; ids stay known. Returns the number of LSNs dropped.
+        """Forget bodies, entries and results below an LSN, by whole records; ids stay known. Return the number of LSNs dropped.
 
-        At most `TRIM_LSNS` (or one record's): call it again in later turns. Disk space is given back by whole segments. Raises JournalFull
-        or JournalError; then nothing was dropped.
+        At most `TRIM_LSNS` (or one record's) in a call; call it again in later turns. Disk space is freed by whole segments.
+        Raises JournalFull or JournalError; then nothing was dropped.
         """
         with self._lock:
             self._check_writable()
@@ -459,7 +459,7 @@ class Log(LogHistory):
         self._lately = {}
 
     def forget_ids(self, below: Lsn) -> None:
-        """Forget transaction ids that were synchronised below an LSN, as far as they are trimmed."""
+        """Forget trimmed transaction ids that were synchronised below an LSN."""
         with self._lock:
             self._check_writable()
             below = min(below, self._content.current.first_lsn)
@@ -472,10 +472,10 @@ class Log(LogHistory):
                 raise
 
     def keep(self, below: Lsn, ids_below: Lsn) -> bool:
-        """Take one bounded step of forgetting: trim below an LSN, forget ids below another, or give back disk space.
+        """Take one bounded step of forgetting: trim below an LSN, forget ids below another, or free disk space.
 
-        Returns whether there is more to do at once; costs next to nothing when there is nothing. An id below ``ids_below`` may stay
-        known for longer. What is the last write by now is attested. Raises JournalFull or JournalError.
+        Return whether there is more to do at once; nearly free when there is nothing. An id below ``ids_below`` can stay known
+        for longer. Attests the present last write. Raises JournalFull or JournalError.
         """
         is_trimmed = self.trim(below) > 0
         ids_below = min(ids_below, self._content.current.first_lsn)
@@ -490,7 +490,7 @@ class Log(LogHistory):
         return is_trimmed or is_more
 
     def _attest(self) -> None:
-        """Let damage to the last write be told from a write that a crash tore. For the next one to say so may take hours."""
+        """Prove the last write durable: a start can then tell its damage from a torn write. The next write can take hours."""
         try:
             self._segments.attest()
         except OSError as error:
@@ -499,7 +499,7 @@ class Log(LogHistory):
             raise failure from error
 
     def _give_back(self) -> None:
-        """Close a segment early when that gives back much space."""
+        """Close a segment early if that frees much space."""
         segments, current = self._segments, self._content.current
         if len(segments.all) < 2 or segments.all[0].last > current.lacking_to or self._refusal:
             return
@@ -512,7 +512,7 @@ class Log(LogHistory):
             self._grow(is_due=True)
 
     def hold_files(self) -> tuple[int, bytes, list[tuple[str, int]]]:
-        """What a copy of the log is made of now: number of the last record, checkpoint, (file, bytes of it); all stay until `let_go`."""
+        """Return number of the last record, checkpoint, and (file, size) of a copy of the log; the files stay until `let_go`."""
         with self._lock:
             self._check_writable()
             self._settle()
@@ -526,12 +526,12 @@ class Log(LogHistory):
             return self.last_number, checkpoint, [(name.partition("/")[2], size) for name, size in zip(names, lengths, strict=True)]
 
     def let_go(self, names: list[str]) -> None:
-        """End what `hold_files` began; what nobody needs goes with the next checkpoint."""
+        """Release the files of `hold_files`; the next checkpoint removes unneeded ones."""
         with self._lock:
             self._pinned -= Counter(names)
 
     def end(self) -> None:
-        """Write no more, with what was deferred durable if it can be; the disk stays open. Idempotent."""
+        """Stop writing; deferred records become durable if possible; the disk stays open. Idempotent."""
         with self._lock:
             if not self._is_closed:
                 with suppress(JournalError):
@@ -541,16 +541,16 @@ class Log(LogHistory):
                 self._is_closed = True
 
     def close(self) -> None:
-        """Release the directory, with what was deferred durable if it can be. Idempotent."""
+        """Release the directory; deferred records become durable if possible. Idempotent."""
         self.end()
         self.disk.close()
 
 
 @contextmanager
 def open_log(directory: Path, cluster: str = "", node: NodeId = "") -> Iterator[Log]:
-    """The log in a directory, for reading, as long as the block runs; others can read it at the same time, and nobody can write it.
+    """Open the log in a directory for reading, while the block runs; other readers can open it, and no process can write to it.
 
-    Of any cluster and node without these. Raises JournalForeign, JournalInUse, JournalDamaged, JournalError.
+    Without ``cluster`` and ``node`` any log is accepted. Raises JournalForeign, JournalInUse, JournalDamaged, JournalError.
     """
     if not (directory / CURRENT).exists() and not (directory / OLD).exists():
         raise JournalError(f"there is no journal in {directory}")

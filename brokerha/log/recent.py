@@ -1,10 +1,10 @@
 """Records kept unpacked in memory, within a bound of bytes, so that the hot path never unpacks what it just packed.
 
-`Recent` holds what was appended last: the core asks for it again within a few turns (bodies when they are dispatched,
-entries when a peer needs them again). `Unpacked` holds what was read from the disk last, so that reading an old range
-in order unpacks each record once. Both forget the oldest first and never forget the newest, however large it is.
+`Recent` holds the last appended records: the core reads them again within a few turns (bodies when they are dispatched, entries
+when a peer needs them again). `Unpacked` holds the last records read from disk, so that reading an old range in order unpacks
+each record once. Both forget the oldest first and never the newest, however large it is.
 
-Invariant: what they answer equals what the log holds; they are dropped whole when a commit fails.
+Invariant: their answers equal those of the log; they are cleared when a commit fails.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Unpacked:
             self.forget_first()
 
     def first(self) -> int | None:
-        """Number of the record that is forgotten next."""
+        """Return the number of the record that is forgotten next."""
         return next(iter(self._records), None)
 
     def forget_first(self) -> Record:
@@ -47,7 +47,7 @@ class Unpacked:
         return record
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all records."""
         self._records.clear()
         self._size_bytes = 0
 
@@ -56,7 +56,7 @@ _NO_BODIES: dict[TxId, bytes] = {}
 
 
 class Recent(Unpacked):
-    """The records appended last, and their bodies by origin and transaction id."""
+    """The last appended records, and their bodies by origin and transaction id."""
 
     def __init__(self, node: NodeId, limit_bytes: int) -> None:
         super().__init__(limit_bytes)
@@ -64,12 +64,12 @@ class Recent(Unpacked):
         self._own = self._bodies[node]
 
     def bodies(self, names: Iterable[tuple[NodeId, TxId]]) -> list[bytes | None]:
-        """Bodies by origin and id; None for what is not held here."""
+        """Return bodies by origin and id; None for a missing one."""
         of_origin = self._bodies.get
         return [of_origin(origin, _NO_BODIES).get(txid) for origin, txid in names]
 
     def add(self, number: int, record: Record, size_bytes: int) -> None:
-        """Hold a record that was appended."""
+        """Hold an appended record."""
         if type(record) is Accepted:
             self._own.update(record.items)
         elif type(record) is BodiesHeld:
@@ -95,14 +95,14 @@ class Recent(Unpacked):
         return record
 
     def forget_below(self, number: int) -> None:
-        """Forget the records that a trim may have dropped."""
+        """Forget records that a trim can have dropped."""
         first = self.first()
         while first is not None and first < number:
             self.forget_first()
             first = self.first()
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all records and bodies."""
         super().clear()
         for bodies in self._bodies.values():
             bodies.clear()

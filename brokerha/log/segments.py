@@ -1,21 +1,21 @@
-"""The files of a log: segments that are appended to, the index of each closed one, and the checkpoint from which a start goes on.
+"""The files of a log: segments for appending, the index of each closed one, and the checkpoint for a start.
 
-    <folder>/00000007.log      frames (frames.py); the first one says of which log it is and how long the segment before is
-    <folder>/00000007.index    where everything in it lies (index.py), once it is closed
-    <folder>/checkpoint        what all closed segments come to; a start reads it and the segments after it
+    <folder>/00000007.log      frames (frames.py); the first one names the log and the length of the segment before
+    <folder>/00000007.index    the index of its records (index.py), once it is closed
+    <folder>/checkpoint        the state after all closed segments; a start reads it and the later segments
     <folder>/ids-…, split-…    files that the checkpoint names
 
 A write is one `write` and one `sync` of the segment. A segment that is long enough is closed, in this order:
 
     1. it is cut to its length, synced; its index is written, synced, its name too
     2. the next segment begins, synced, its name too
-    3. what the checkpoint names is synced; the checkpoint is written beside the old one, synced, renamed, the name synced
-    4. segments that nothing needs are removed, and files that no checkpoint names
+    3. files that the checkpoint names are synced; the checkpoint is written beside the old one, synced, renamed, the name synced
+    4. unneeded segments are removed, and files that no checkpoint names
 
-A crash in between leaves the old checkpoint, with everything that it needs. Space is given back by whole segments, in any order: one
-that holds a single thing that waits stays.
+A crash in between leaves the old checkpoint with all files that it needs. Space is freed by whole segments, in any order: a
+single needed record keeps its segment.
 
-Must never: remove a file that the checkpoint on the disk needs, or write after what an earlier write left torn.
+Must never remove a file that the checkpoint on disk needs, or write after the remains of a torn write.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from brokerha.model.errors import JournalDamaged
 from brokerha.ports.disk import Disk
 
 READ_BYTES = 4_096
-"""What is read of a record at first: most are shorter."""
+"""Number of bytes first read of a record: most are shorter."""
 MANY_BYTES = 256 * 1024
-"""What is read at once of many records."""
+"""Number of bytes read at once for many records."""
 CHECKPOINT = "checkpoint"
 
 
@@ -61,17 +61,17 @@ class Segment:
     """One segment; ``last`` and ``length`` of the active one grow."""
 
     place: int
-    """Its place in the row; names its files."""
+    """Its number in the sequence; names its files."""
     first: int
-    """No record in it has a lower number."""
+    """Lower bound of the numbers of its records."""
     last: int = 0
-    """Number of its last record, or what was before; 0 for none."""
+    """Number of its last record; 0 for none."""
     length: int = 0
     needed_lsn: int = 0
-    """It has something of this LSN, and of none that is higher."""
+    """Highest LSN that needs a record of it."""
 
     def packed(self) -> list[int]:
-        """What a checkpoint keeps."""
+        """Return its part of a checkpoint."""
         return [self.place, self.first, self.last, self.length, self.needed_lsn]
 
 
@@ -85,13 +85,13 @@ class Segments:
         self._segment_bytes = segment_bytes
         self.index = Index(self._load_index)
         self.all: list[Segment] = []
-        """Oldest first; the last one is written."""
+        """Oldest first; the last one is active."""
         self.pending = bytearray()
         """Frames that wait for the next write."""
         self._is_ended = True
-        """Whether the last of them says that it is the last."""
+        """Whether the last pending frame is marked as the last of its write."""
         self._proven = 0
-        """Bytes of the active segment that a later frame says were durable: damage to them is never taken for a torn write."""
+        """Number of bytes of the active segment that a later frame proves durable: damage to them is never a torn write."""
         self._seed = 0
         self._active_name = ""
         self.roll_at = segment_bytes
@@ -101,11 +101,11 @@ class Segments:
 
     @property
     def active(self) -> Segment:
-        """The one that is written."""
+        """The active segment, which is written."""
         return self.all[-1]
 
     def add(self, number: int, payload: bytes, kind: int = RECORD, *, is_last: bool = False) -> int:
-        """Let a frame wait for the next write; returns its size."""
+        """Add a frame to the next write; return its size."""
         active, pending = self.all[-1], self.pending
         if kind == RECORD:
             self.index.put(number, active.length + len(pending))
@@ -114,7 +114,7 @@ class Segments:
         return pack_into(pending, active.length, number, kind | LAST if is_last else kind, payload, self._seed)
 
     def commit(self) -> None:
-        """Write and sync what waits; after an error it is unknown what is there, and it has to be taken back (`take_back`)."""
+        """Write and sync the pending frames; after an error their state is unknown, and `take_back` must follow."""
         active, name = self.all[-1], self._active_name
         if not self._is_ended:
             self.add(0, b"", NOTHING, is_last=True)
@@ -126,13 +126,13 @@ class Segments:
 
     @property
     def proven_bytes(self) -> int:
-        """So many bytes of the active segment were durable, as a frame after them says."""
+        """The number of bytes of the active segment that a later frame proves durable."""
         return self._proven
 
     def attest(self) -> None:
-        """Let a frame say that the last write was durable, unless one does or something waits; the next write takes its place.
+        """Write a frame that proves the last write durable, unless one does or frames are pending; the next write replaces it.
 
-        It is not synced, so nothing may come after it: a frame there would say of it what is not so.
+        It is not synced, so no frame can follow it: that frame would prove it durable, which is wrong.
         """
         active = self.all[-1]
         if self._proven < active.length and not self.pending:
@@ -142,13 +142,13 @@ class Segments:
             self._proven = active.length
 
     def take_back(self) -> None:
-        """Forget what waits, and what a write that failed left of it in the file."""
+        """Drop pending frames, and the remains of a failed write in the file."""
         self.pending, self._is_ended, self._proven = bytearray(), True, 0
         if self.all:
             self.disk.cut(self.name(self.active.place), self.active.length)
 
     def begin(self, first: int) -> None:
-        """Begin the next segment: nothing else was written since the last one was closed."""
+        """Begin the next segment; nothing was written since the last one was closed."""
         place, before = (self.active.place + 1, self.active.length) if self.all else (0, 0)
         name = self.name(place)
         head, seed = bytearray(), seed_of(self.journal, place)
@@ -159,7 +159,7 @@ class Segments:
             self.disk.sync(name)
             self.disk.sync_names(self.folder)
         except OSError:
-            # A segment that began must not be there when the one before goes on.
+            # The new segment must not exist when the previous one continues.
             self.disk.remove(name)
             self.disk.sync_names(self.folder)
             raise
@@ -177,11 +177,11 @@ class Segments:
         self.disk.create(index)
         self.disk.write(index, 0, self.index.active.packed())
         self.disk.sync(index)
-        # Once the next segment is there, a start takes this one for closed.
+        # When the next segment exists, a start treats this one as closed.
         self.disk.sync_names(self.folder)
 
     def need(self, oldest: int, lsn: int) -> None:
-        """Note that records from a number on have something of an LSN."""
+        """Note that records from a number on are needed by an LSN."""
         active = self.all[-1]
         if oldest >= active.first:
             active.needed_lsn = max(lsn, active.needed_lsn)
@@ -194,7 +194,7 @@ class Segments:
     # ---------------------------------------------------------------------- checkpoints
 
     def write_checkpoint(self, values: Any, unsynced: list[str], gone: list[Segment]) -> None:
-        """Write what all closed segments but those that are ``gone`` come to; ``unsynced`` are files that it names, not durable yet."""
+        """Write the checkpoint of all closed segments except ``gone`` ones; it names the ``unsynced`` files, not yet durable."""
         for name in unsynced:
             self.disk.sync(name)
         places = {segment.place for segment in gone}
@@ -209,7 +209,7 @@ class Segments:
         self.disk.sync_names(self.folder)
 
     def read_checkpoint(self) -> Any:
-        """The values of the checkpoint; segments and index are as they were then, and `replay` goes on."""
+        """Return the values of the checkpoint and restore segments and index; `replay` continues."""
         name = f"{self.folder}/{CHECKPOINT}"
         state = unsealed(self.disk.read(name, 0, self.disk.size(name)), f"{self.disk.place}/{name}")
         closed, place, first, index, values = state
@@ -220,7 +220,7 @@ class Segments:
         return values
 
     def replay(self, take: Callable[[Frame], None], known_end: tuple[int, int] | None = None) -> None:
-        """Give the frames after the checkpoint, oldest first, up to the end of the log, or to (segment, length) when that is known."""
+        """Pass the later frames, oldest first, to ``take``, up to the end of the log, or to (segment, length) if that is known."""
         while True:
             active = self.active
             name = self.name(active.place)
@@ -249,7 +249,7 @@ class Segments:
             raise damaged(place, "the segment is none of this log, or not in its place")
 
     def _goes_on(self, data: bytes) -> bool:
-        """Whether there is another segment; one that a crash left without anything in it is none."""
+        """Tell whether there is another segment; an empty one that a crash left does not count."""
         active = self.active
         name = self.name(active.place + 1)
         if name not in self.disk.names():
@@ -280,19 +280,19 @@ class Segments:
         return False
 
     def make_durable(self) -> None:
-        """Write the active segment once more over itself, after it was replayed, and sync it.
+        """Rewrite the replayed active segment in place, and sync it.
 
-        What a sync that failed in an earlier process left unwritten looks as if it were there, and a sync alone would not write it.
+        After a failed sync of an earlier process, unwritten bytes can look present, and a sync alone would not write them.
         """
         name = self.name(self.active.place)
         self.disk.write(name, 0, self.disk.read(name, 0, self.active.length))
         self.disk.sync(name)
         self.disk.sync_names(self.folder)
 
-    # -------------------------------------------------------------------- what can go
+    # ---------------------------------------------------------------------- removal
 
     def unneeded(self, lacking_to: int, first_lsn: int, needed: set[int]) -> list[Segment]:
-        """Closed segments with nothing from an LSN on, nothing that a follower lacks, and none of the needed numbers."""
+        """Return closed segments without data from an LSN on, without records that a follower lacks, and without needed numbers."""
         firsts = [segment.first for segment in self.all]
         kept = {bisect_right(firsts, number) - 1 for number in needed}
         return [
@@ -302,21 +302,21 @@ class Segments:
         ]
 
     def drop(self, gone: list[Segment]) -> None:
-        """Forget segments that the checkpoint does not name; their files go with `tidy`."""
+        """Forget segments that the checkpoint does not name; `tidy` removes their files."""
         for segment in gone:
             self.index.drop(segment.place)
         places = {segment.place for segment in gone}
         self.all = [segment for segment in self.all if segment.place not in places]
 
     def tidy(self, files: list[str]) -> None:
-        """Remove what the checkpoint on the disk does not need; ``files`` are to stay beside the segments."""
+        """Remove files that the checkpoint on disk does not need; ``files`` stay, beside the segments."""
         needed = {f"{self.folder}/{CHECKPOINT}", *files, *self.files()}
         for name in self.disk.names():
             if name.startswith(f"{self.folder}/") and name not in needed:
                 self.disk.remove(name)
 
     def files(self) -> list[str]:
-        """Files of segments and of their indexes."""
+        """Return the files of segments and of their indexes."""
         closed = [
             name for segment in self.all[:-1] for name in (self.name(segment.place), f"{self.folder}/{segment.place:08}.index")
         ]
@@ -325,7 +325,7 @@ class Segments:
     # -------------------------------------------------------------------------- reading
 
     def name(self, place: int) -> str:
-        """File of a segment."""
+        """Return the file of a segment."""
         return f"{self.folder}/{place:08}.log"
 
     def _load_index(self, place: int) -> SegmentIndex:
@@ -333,7 +333,7 @@ class Segments:
         return read_index(self.disk.read(name, 0, self.disk.size(name)), f"{self.disk.place}/{name}")
 
     def payload(self, number: int) -> bytes:
-        """The bytes of a record. Raises JournalDamaged when it is not there, or not what was written."""
+        """Return the bytes of a record. Raises JournalDamaged when it is missing or damaged."""
         segment = self._of(number)
         offset = None if segment is None else self.index.offset(segment.place, number)
         if segment is None or offset is None:
@@ -362,7 +362,7 @@ class Segments:
         return read_at(data, 0, seed)
 
     def frames(self, start: int) -> Iterator[Frame]:
-        """The frames of all records from a number on, each verified. Raises JournalDamaged."""
+        """Yield the frames of all records from a number on, each verified. Raises JournalDamaged."""
         for segment in [segment for segment in self.all if segment.last >= start or segment is self.active]:
             index = self.index.of_segment(segment.place)
             numbers, offsets = index.numbers, index.offsets
@@ -384,7 +384,7 @@ class Segments:
                 at += 1
 
     def problems(self) -> Iterator[str]:
-        """Every problem of the closed segments and of the active one, each as a sentence."""
+        """Yield every problem of the closed segments and of the active one as a sentence."""
         for segment in self.all:
             place = f"{self.disk.place}/{self.name(segment.place)}"
             try:

@@ -1,21 +1,21 @@
-"""The split book: what was given up when the synchronised queue went back (`Rewound`).
+"""The split book: transactions given up when the synchronised queue went back (`Rewound`).
 
-It is kept for people, and for a site that kept its content (strategy none): what it holds already must not be executed again.
+It is for people, and for a site that kept its content (strategy none): transactions in that content must not be executed again.
 
     splits()                     [Split(number=412, epoch=3, lineage=5, keeps_content=False, lsn=100, total=2, stamped=…, held=2)]      oldest first
     given_up(412, 101, 1_000)    [GivenUp(101, "x", "m3", "applied"), GivenUp(102, "y", "m3", "rejected")]
 
-Each `Rewound` is one split, named by the number of its record, also where nothing was given up. It has the old LSNs with their transactions
-and what had become of them here, as far as that was known. The last `SPLITS_KEPT` splits stay, and of their entries
-`ENTRIES_KEPT` in all: the oldest splits lose theirs first and keep their head line; of a split with more than that the first stay.
-What may still be executed a second time stays beyond these bounds: the log bounds it, which holds its bodies.
-The book outlives trimming and forgotten ids, and is a part of each copy of the log.
+Each `Rewound` is one split, named by the number of its record, even without given up transactions. It has the old LSNs with their
+transactions and known outcomes here. The last `SPLITS_KEPT` splits stay, with `ENTRIES_KEPT` entries in total: the oldest splits
+lose theirs first and keep their head line; a split with more keeps the first ones. Entries that can still be executed a second
+time stay beyond these bounds: the log, which holds their bodies, bounds them. The book outlives trimming and forgotten ids, and
+is a part of each copy of the log.
 
-Head lines are in memory and in checkpoints, entries in a file of their own (``split-<number>``), in sealed pages of `PAGE_ENTRIES`; what
-came since the last checkpoint is in memory, as the log has it too.
+Head lines are in memory and in checkpoints, entries in a separate file (``split-<number>``), in sealed pages of `PAGE_ENTRIES`.
+Entries since the last checkpoint are in memory, because the log has them too.
 
-Invariant: the same records give the same book within its bounds, whatever a log has trimmed.
-Must never: lose a split of which an entry that the content holds can be executed again.
+Invariant: the same records give the same book within its bounds, whatever a log has trimmed. Must never lose a split with an
+entry that the content holds and that can be executed again.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from brokerha.ports.disk import Disk
 SPLITS_KEPT = 32
 ENTRIES_KEPT = 1_000_000
 PAGE_ENTRIES = 1_000
-"""Entries that are read at once."""
+"""Number of entries read at once."""
 
 
 def losers(heads: Sequence[Split], is_needed: Callable[[Split], bool]) -> tuple[list[Split], list[Split]]:
-    """Of splits, oldest first: those that go, and those that stay and lose their entries."""
+    """Return, of splits in order: those to drop, and those that stay without their entries."""
     gone = [split for split in heads[:-SPLITS_KEPT] if not is_needed(split)]
     entries, emptied = 0, list[Split]()
     for split in reversed(heads[-SPLITS_KEPT:]):
@@ -53,14 +53,14 @@ class SplitBook:
         self._folder = folder
         self.splits: dict[int, Split] = {}
         self._pages: dict[int, list[tuple[Lsn, int, int]]] = {}
-        """For each split (last LSN, offset, size in bytes) of each page."""
+        """For each split: (last LSN, offset, size in bytes) of each page."""
         self._fresh: dict[int, bytes] = {}
-        """Pages of the splits that no checkpoint named yet."""
+        """Pages of splits that no checkpoint names yet."""
 
     def add(self, split: Split, entries: Sequence[GivenUp], is_open: Callable[[GivenUp], bool]) -> None:
-        """Take in what a `Rewound` gave up, all of it, and keep the book within its bounds.
+        """Add all transactions that a `Rewound` gave up, and keep the book within its bounds.
 
-        ``is_open`` says of a transaction that was applied here and given up whether it can come again.
+        ``is_open`` tells whether a given up transaction that was applied here can come again.
         """
         held = entries if split.keeps_content else entries[:ENTRIES_KEPT]
         self.splits[split.number], self._pages[split.number] = split._replace(held=len(held)), []
@@ -83,7 +83,7 @@ class SplitBook:
             del self.splits[old.number], self._pages[old.number]
 
     def given_up(self, number: int, first_lsn: Lsn, limit: int) -> list[GivenUp]:
-        """Up to ``limit`` entries of a split, from an old LSN on; none when they are not listed any more."""
+        """Return up to ``limit`` entries of a split, from an old LSN on; none when they are no longer listed."""
         found: list[GivenUp] = []
         for last, offset, size in self._pages.get(number, ()):
             if last >= first_lsn:
@@ -106,7 +106,7 @@ class SplitBook:
         return f"{self._folder}/split-{number}"
 
     def write(self) -> list[str]:
-        """Write what no checkpoint named yet; returns its files, which have to be synced before one does."""
+        """Write pages that no checkpoint names yet; return their files, which must be synced before one does."""
         names = [self._name(number) for number in self._fresh if self._pages.get(number)]
         for number, data in self._fresh.items():
             if self._pages.get(number):
@@ -115,15 +115,15 @@ class SplitBook:
         return names
 
     def written(self) -> None:
-        """What `write` wrote is durable."""
+        """Note that the pages of `write` are durable."""
         self._fresh = {}
 
     def files(self) -> list[str]:
-        """Files that are needed."""
+        """Return the needed files."""
         return [self._name(number) for number, pages in self._pages.items() if pages]
 
     def problems(self) -> Iterator[str]:
-        """Every page that is not what was written."""
+        """Yield every damaged page as a sentence."""
         for number, pages in self._pages.items():
             for _, offset, size in pages:
                 try:
@@ -132,11 +132,11 @@ class SplitBook:
                     yield str(error)
 
     def packed(self) -> Any:
-        """What a checkpoint keeps."""
+        """Return the part for a checkpoint."""
         return [[list(split), self._pages[number]] for number, split in self.splits.items()]
 
     def read(self, packed: Any) -> None:
-        """Take over what `packed` gave."""
+        """Restore the result of `packed`."""
         self.splits, self._pages, self._fresh = {}, {}, {}
         for head, pages in packed:
             split = Split(*head)

@@ -1,6 +1,6 @@
 """The control suite as values: checks that must hold after every transaction, and their shapes.
 
-A **check** is a name, a kind, what it is about, what is asked, and what must be found:
+A **check** has a name, a kind, a target, a text, and an expected result:
 
 | kind     | target     | text         | expected                                                                     |
 |----------|------------|--------------|------------------------------------------------------------------------------|
@@ -8,8 +8,8 @@ A **check** is a name, a kind, what it is about, what is asked, and what must be
 | `select` | repository | SELECT query | JSON list of rows, each a list of N-Triples terms or null                    |
 | `key`    | table      | key (UTF-8)  | `present`, `absent`, `= VALUE`, `!= VALUE`, `>= NUMBER` or `<= NUMBER`       |
 
-The suite is a part of the replicated content. A transaction after which a check that it touches does not hold is rejected,
-so all checks hold at every LSN. Here is only what can be seen without any store; SPARQL is read in stores/control/sparql.py.
+The suite is a part of the replicated content. A transaction is rejected when a check that it touches fails after it, so all
+checks hold at every LSN. This module checks only what needs no store; stores/control/sparql.py parses SPARQL.
 
 >>> problem_of(("stock", "key", "items", "sku-1", ">= 0"))
 ''
@@ -33,15 +33,15 @@ SELECT: Final = "select"
 KEY: Final = "key"
 KINDS: Final = (ASK, SELECT, KEY)
 CHECKS_LIMIT: Final = 100
-"""Checks of one cluster."""
+"""Limit of checks in one cluster."""
 TEXT_LIMIT_BYTES: Final = 16 * 1024
 EXPECTED_LIMIT_BYTES: Final = 64 * 1024
 ROWS_LIMIT: Final = 1000
-"""Rows that a `select` check may expect."""
+"""Limit of rows that a `select` check expects."""
 KEY_LIMIT_BYTES: Final = 400
 TABLE_LIMIT_BYTES: Final = 64
 PRIVATE: Final = {branches.TABLE: "what is prepared", staging.TABLE: "what is staged", table_snapshots.TABLE: "snapshots"}
-"""Tables that nobody writes by their name, with what they hold."""
+"""Tables that clients cannot write by name, with their content."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,40}(?:\.[0-9]{1,40})?\Z")
@@ -59,28 +59,28 @@ class Check(NamedTuple):
     expected: str
 
     def about(self) -> str:
-        """What it looks at, for messages."""
+        """Return the subject of the check, for messages."""
         if self.kind == KEY:
             return f"key {shortened(self.text)!r} of table {self.target!r}"
         return f"{self.kind.upper()} in repository {self.target!r}"
 
 
 class Condition(NamedTuple):
-    """What a `key` check asks of a value."""
+    """The condition of a `key` check on a value."""
 
     sign: str
     """``present``, ``absent``, ``=``, ``!=``, ``>=`` or ``<=``."""
     value: str
-    """What stands after the sign."""
+    """The text after the sign."""
 
 
 def is_check_name(text: str) -> bool:
-    """Whether a check may be called so."""
+    """Tell whether this is a valid name of a check."""
     return _NAME.match(text) is not None
 
 
 def problem_of(fields: tuple[Any, ...]) -> str:
-    """What is wrong with the shape of a check (name, kind, target, text, expected), or empty."""
+    """Return the problem with the shape of a check (name, kind, target, text, expected), or an empty string."""
     check = Check(*fields)
     if not is_check_name(check.name):
         return f"{check.name[:80]!r} is no name of a check ([A-Za-z0-9_.-]{{1,64}})"
@@ -101,7 +101,7 @@ def problem_of(fields: tuple[Any, ...]) -> str:
 
 
 def condition_of(expected: str) -> Condition | None:
-    """The condition that a text means; None when it is none."""
+    """Return the condition of a text; None when it is not one."""
     if expected in {"present", "absent"}:
         return Condition(expected, "")
     sign, space, value = expected.partition(" ")
@@ -113,12 +113,12 @@ def condition_of(expected: str) -> Condition | None:
 
 
 def number_of(text: str) -> Decimal | None:
-    """The number that a text means in plain decimal notation; None when it is none."""
+    """Return the number of a text in plain decimal notation; None when it is not one."""
     return Decimal(text) if _NUMBER.match(text) else None
 
 
 def rows_of(expected: str) -> list[list[str | None]] | None:
-    """The rows that a `select` check expects; None when the text is not a JSON list of them."""
+    """Return the rows that a `select` check expects; None when the text is not a JSON list of them."""
     try:
         rows = parse_foreign_json(expected)
     except InvalidRequest:
@@ -130,7 +130,7 @@ def rows_of(expected: str) -> list[list[str | None]] | None:
 
 
 def shortened(text: str, limit: int = 80) -> str:
-    """A text for messages."""
+    """Return a text, cut for messages."""
     return text if len(text) <= limit else text[:limit] + "..."
 
 
@@ -159,7 +159,7 @@ def _problem_of_answer(check: Check) -> str:
 
 
 def _size_bytes(text: str) -> int:
-    """Size as UTF-8; -1 for half of a surrogate pair, which Python can hold and UTF-8 cannot."""
+    """Return the size as UTF-8; -1 for half of a surrogate pair, which Python can hold and UTF-8 cannot."""
     try:
         return len(text.encode())
     except UnicodeEncodeError:

@@ -1,21 +1,21 @@
-"""Epochs: the set of masters that agree at a time, and where their agreement begins.
+"""Epochs: the set of masters that agree at a time, and the start of their agreement.
 
     epoch 1                  epoch 2 of m1                     epoch 3 of m2
     m1 m2 m3  ---- m3 is silent ---->  m1 m2  ---- m3 is back ---->  m1 m2 m3
 
-An **epoch** has members; only they stamp entries, and an entry needs all of them. Which epoch follows is decided by one
-master from the reports of a majority (R10), and the decision is all that the members need to begin:
+An **epoch** has members. Only members stamp entries, and an entry needs all of them. One master decides the next epoch from the
+reports of a majority (R10). The decision has all that the members need to begin:
 
-    synchronised queue   1 ........ base | recovered list | what the streams bring, from `starts` on
+    synchronised queue   1 ........ base | recovered list | entries of the streams, from `starts` on
 
-- **base**: the last LSN that somebody has in its synchronised queue; every member owns everything up to there first;
-- **recovered list**: what somebody holds durably and nobody has synchronised, in the order in which all of them add it;
+- **base**: the last LSN that any reporting master has in its synchronised queue; every member first gets all entries up to it;
+- **recovered list**: entries that a master holds durably and none has synchronised, in the order in which all members add them;
 - **starts**: the number of the first entry of each stream that belongs to this epoch. Numbers go on over epochs, so that
-  one count says the same in every epoch; what is below is in the synchronised queue or in the recovered list.
+  a count means the same in every epoch; lower entries are in the synchronised queue or in the recovered list.
 
-Who may be a member is the **configuration**: the masters of the cluster, each with the name of its journal, because a master whose disk was
-emptied is another one. Majorities are counted among them. An epoch may change it by one master (`Change`): any majority before and any
-after such a step have a master in common.
+The **configuration** says who can be a member: the masters of the cluster, each with the name of its journal, because a master
+whose disk was emptied is another one. Majorities are counted among them. An epoch can change it by one master (`Change`): any
+majority before and any after such a step have a master in common.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from dataclasses import dataclass, field, replace
 from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp, TxId
 
 EpochId = tuple[int, NodeId]
-"""(number, master that decided it). Ids are ordered; of two epochs the one with the higher id is the later one."""
+"""(number, master that decided it). Ids are ordered; the epoch with the higher id is the later one."""
 
 FIRST: EpochId = (1, "")
-"""The epoch in which a cluster begins; nobody decided it."""
+"""The first epoch of a cluster, which no master decided."""
 NO_EPOCH: EpochId = (0, "")
-"""Stands where an epoch might be named and none is."""
+"""Placeholder for no epoch."""
 
 
 ADD, REMOVE = "add", "remove"
@@ -45,7 +45,7 @@ class Change:
     """`ADD` or `REMOVE`."""
     node: NodeId
     journal: str
-    """Name of its journal; empty for one that is taken out and that nobody has heard of."""
+    """Name of its journal; empty for a removed master with an unknown one."""
 
 
 NO_CHANGE = Change("", "", "")
@@ -53,40 +53,40 @@ NO_CHANGE = Change("", "", "")
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Who may be a member of an epoch, and who may never be one again."""
+    """The masters that can be members of an epoch, and those that never can again."""
 
     masters: tuple[NodeId, ...] = ()
     """In alphabetical order."""
     before: tuple[NodeId, ...] = ()
-    """The masters before the last change, as long as it is not sure that a majority of them knows of it; else none."""
+    """The masters before the last change, until a majority of them certainly knows it; else empty."""
     retired: tuple[tuple[NodeId, str], ...] = ()
-    """(node, journal) of masters that were taken out: with that journal none of them comes back."""
+    """(node, journal) of removed masters: with that journal none of them comes back."""
     journals: dict[NodeId, str] = field(default_factory=dict)
-    """Journal names of the masters, as far as they are known."""
+    """Known journal names of the masters."""
 
     @property
     def majority(self) -> int:
-        """Smallest number of masters of which any two sets have one in common."""
+        """Smallest size at which any two sets of masters have a member in common."""
         return len(self.masters) // 2 + 1
 
     def is_majority(self, nodes: Iterable[NodeId]) -> bool:
-        """Whether these are enough of the masters."""
+        """Tell whether these nodes include a majority of the masters."""
         return len({*nodes}.intersection(self.masters)) >= self.majority
 
     def is_known_before(self, nodes: Iterable[NodeId]) -> bool:
-        """Whether the masters before the last change have no majority without these, who know of it; then the next one may begin."""
+        """Tell whether the masters before the last change have no majority without these; then the next change can begin."""
         return 2 * len({*nodes}.intersection(self.before)) >= len(self.before)
 
     def is_majority_before(self, nodes: Iterable[NodeId]) -> bool:
-        """Whether these are enough of the masters before the last change, too."""
+        """Tell whether these nodes include a majority of the masters before the last change, if there are such."""
         return 2 * len({*nodes}.intersection(self.before)) > len(self.before) or not self.before
 
     def settled(self) -> Configuration:
-        """The same, now that a majority of the masters before the last change knows of it."""
+        """Return the configuration after a majority of the masters before the last change knows of it."""
         return replace(self, before=())
 
     def after(self, change: Change) -> Configuration:
-        """The configuration with this change; itself when there is none, or when it has been made already."""
+        """Return the configuration with this change; itself without a change, or after a repeated one."""
         if change == NO_CHANGE or (change.node in self.masters) == (change.kind == ADD):
             return self
         masters, journals, retired = {*self.masters}, dict(self.journals), {*self.retired}
@@ -103,7 +103,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One decision; two epochs with one id are equal (S12)."""
+    """One decision; two epochs with the same id are equal (S12)."""
 
     number: int
     proposer: NodeId
@@ -113,31 +113,31 @@ class Epoch:
     base_txid: TxId = ""
     """Of the transaction at `base_lsn`; empty at LSN 0."""
     recovered: tuple[Ordered, ...] = ()
-    """What comes after the base, before anything of this epoch's streams."""
+    """Entries after the base and before the epoch's streams."""
     starts: dict[NodeId, int] = field(default_factory=dict)
-    """Number of the first entry of each stream that belongs to this epoch; 0 for one that is not named."""
+    """Number of the first entry of each stream that belongs to this epoch; 0 for a missing stream."""
     above: Timestamp = 0
-    """Every timestamp of this epoch is higher."""
+    """Exclusive lower bound of all timestamps of this epoch."""
     configuration: Configuration = field(default_factory=Configuration)
     path: tuple[tuple[EpochId, Lsn], ...] = ()
-    """Epochs before it since all masters were in one, the oldest first, each with the LSN at which it was left."""
+    """Earlier epochs since all masters were in one, oldest first, each with the LSN at which it was left."""
     agreed: tuple[tuple[EpochId, Lsn, NodeId], ...] = ()
-    """For each epoch that a member came from: up to which LSN its queue is that of this one, and who hands in again what was taken
-    in by masters that are not here."""
+    """For each epoch that a member came from: the last LSN at which its queue equals this one's, and the node that submits again
+    the transactions accepted by absent masters."""
     mode: str = ""
-    """What becomes of a split from now on (sync/modes.py); empty: what the files say."""
+    """Strategy of split recovery from now on (sync/modes.py); empty for that of the cluster files."""
 
     @property
     def id(self) -> EpochId:
-        """What orders it among others."""
+        """The id, which orders it among others."""
         return self.number, self.proposer
 
 
 def first_epoch(members: Iterable[NodeId]) -> Epoch:
-    """The one in which a cluster begins, with all its masters."""
+    """Return the first epoch of a cluster, with all its masters."""
     masters = tuple(sorted(members))
     return Epoch(*FIRST, masters, configuration=Configuration(masters))
 
 
 OF_A_JOINER = Epoch(0, "", ())
-"""That of a **joiner**: a master with an empty journal, which is to be added to a cluster and is no member of anything yet."""
+"""The epoch of a **joiner**: a master with an empty journal that is to be added to a cluster, and not yet a member."""

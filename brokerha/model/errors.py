@@ -1,6 +1,6 @@
 """Every error that brokerha raises on purpose, on one page.
 
-The tree is split by what the caller can do about it:
+The tree is split by the action that is left to the caller:
 
     BrokerhaError
       InvalidRequest      the request is wrong; the same request will never succeed        HTTP 400, exit 64 / 2
@@ -27,16 +27,16 @@ The tree is split by what the caller can do about it:
       ConfigurationError  the cluster file or the command line is wrong                    exit 78
       JournalError        the durable record cannot be read or written
         JournalFull       ... because the disk is full
-        JournalDamaged    ... because what was read is not what was written
+        JournalDamaged    ... because a record differs from the written one
         JournalForeign    ... because it belongs to another cluster or node
         JournalInUse      ... because another process holds it
       StoreError          a store cannot be opened, read or written
-        StoreStuck        ... until it is opened anew: its files are right, and nothing more can be written
-        StoreDamaged      ... because what was read is not what was written: the copy has to be replaced
-        StoreDiffers      ... because a line of the log led to another content than it says
+        StoreStuck        ... until it is opened again: its files are right, but accept no more writes
+        StoreDamaged      ... because data differs from the written data: the copy has to be replaced
+        StoreDiffers      ... because a line of the log led to other content than it says
       ProtocolError       bytes from the wire that no brokerha node would send
 
-Everything else that escapes is a fault of brokerha.
+Any other exception that escapes is a bug of brokerha.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BrokerhaError(Exception):
     """Base of all errors that brokerha raises on purpose."""
 
     apart: str = ""
-    """Of a read that found nothing: state word of the master, if it was apart (ports.front.ReadOutcome)."""
+    """For a read that found nothing: the state word of the master, if it was apart (ports.front.ReadOutcome)."""
     stale_ms: int | None = None
 
 
@@ -80,7 +80,7 @@ class NotFound(InvalidRequest):
 
 
 class UnknownSnapshot(NotFound):
-    """The request names a snapshot of tables that does not exist, or that has not this table."""
+    """The request names a snapshot of tables that does not exist, or that does not have this table."""
 
 
 class UnknownTransaction(NotFound):
@@ -96,11 +96,11 @@ class WrongState(InvalidRequest):
 
 
 class WentBack(InvalidRequest):
-    """The log went back after a split, and what was read of it after that place is void; the text says where to go on."""
+    """The log went back after a split, and lines read after that place are void; the text says where to continue."""
 
 
 class NotAllowed(InvalidRequest):
-    """The door does not know who asks, or he may not do that; the text says which role it takes."""
+    """The interface does not know the user, or the user may not do that; the text names the required role."""
 
 
 class Rejected(BrokerhaError):
@@ -116,28 +116,28 @@ class Rejected(BrokerhaError):
 
 
 class Aborted(BrokerhaError):
-    """Nothing happened and nothing will; the same work may safely be run again."""
+    """Nothing happened and nothing will; the same work can safely be run again."""
 
 
 class Conflict(Aborted):
-    """What the transaction had read, or expected, was changed by another one; run it again, from its first read on."""
+    """Another transaction changed data that this one had read or expected; run it again, from its first read on."""
 
 
 CONFLICT = "conflict: "
-"""What the reason of a transaction begins with that was rejected for an expectation: the log keeps reasons as text."""
+"""Prefix of the reason for a failed expectation: the log keeps reasons as text."""
 
 
 TOO_MUCH = "too much: "
-"""... for one whose changes do not fit into one line of the log."""
+"""Prefix of the reason for changes that do not fit into one line of the log."""
 
 
 def aborted(reason: str) -> Aborted:
-    """The error for a transaction that was rejected or rolled back for this reason."""
+    """Return the error for a transaction that was rejected or rolled back for this reason."""
     return Conflict(reason) if reason.startswith(CONFLICT) else Aborted(reason)
 
 
 class OutcomeUnknown(BrokerhaError):
-    """The deadline passed before the outcome was known; the transaction may or may not take place.
+    """The deadline passed before the outcome was known; the transaction can still take effect, or not.
 
     Send it again with the same idempotency key, or ask for the outcome of `txid`.
     """
@@ -148,11 +148,11 @@ class OutcomeUnknown(BrokerhaError):
 
 
 class NotReady(BrokerhaError):
-    """This node cannot serve the request now; the text says why and the request may be tried again."""
+    """This node cannot serve the request now; the text says why, and the request can be tried again."""
 
 
 class NotPrimary(NotReady):
-    """This process stands by; nothing was done, and another process of its master may do it."""
+    """This process is a standby and did nothing; another process of its master can serve the request."""
 
 
 class ReadOnly(NotReady):
@@ -170,14 +170,14 @@ class Unreachable(BrokerhaError):
 
     @property
     def remedy(self) -> str | None:
-        """What a person does about it, where starting nodes is not it; None where the text says it."""
+        """Advice to people, unless it is to start nodes (empty); None if the text contains it."""
         return self._remedy
 
     @remedy.setter
     def remedy(self, remedy: str | None) -> None:
         self._remedy = remedy
         if remedy != "":
-            # Of an error that ends a task on Spark only the traceback crosses.
+            # When an error ends a task on Spark, only its traceback reaches the driver.
             self.add_note(f"{REMEDY}{remedy or ''}")
 
 
@@ -190,11 +190,11 @@ class JournalError(BrokerhaError):
 
 
 class JournalFull(JournalError):
-    """There is no space left to write; nothing of the turn was written."""
+    """There is no space left to write; no record of the turn was written."""
 
 
 class JournalDamaged(JournalError):
-    """A record is not what was written; the text names it and what to do, `damage` only the record and its place."""
+    """A record differs from the written one; the text names it and the remedy, `damage` only the record and its place."""
 
     def __init__(self, damage: str, what_to_do: str = "") -> None:
         super().__init__(f"{damage}: {what_to_do}" if what_to_do else damage)
@@ -214,17 +214,17 @@ class StoreError(BrokerhaError):
 
 
 class StoreStuck(StoreError):
-    """Nothing more can be written to what is open, after a write failed in the middle; what is on the disk is right, and can be opened anew."""
+    """The open store accepts no more writes after one failed in the middle; its files are right, and it can be opened again."""
 
 
 class StoreDamaged(StoreError):
-    """What was read is not what was written: this copy has to be replaced by a good one."""
+    """Data on disk differs from the written data: this copy has to be replaced by a good one."""
 
 
 class StoreDiffers(StoreDamaged):
-    """Applying a line of the log led to another content than the log says; nothing of it was kept.
+    """Applying a line of the log led to other content than the log says; none of it was kept.
 
-    `lsn` is that of the line, `fingerprint` what this copy would have come to.
+    `lsn` is that of the line, `fingerprint` is that of this copy after it.
     """
 
     def __init__(self, text: str, lsn: int = 0, fingerprint: bytes = b"") -> None:
@@ -238,12 +238,12 @@ class ProtocolError(BrokerhaError):
 
 
 def may_pass(error: BrokerhaError) -> bool:
-    """Whether the same request may succeed at another node, or here a little later: one is away, restarting, full or broken."""
+    """Tell whether the same request can succeed elsewhere, or here later: the node is away, restarting, full or broken."""
     return type(error) in {NotReady, NotPrimary} or isinstance(error, (StoreError, JournalError))
 
 
 def error_named(name: str, text: str, txid: str = "", lsn: int = 0) -> BrokerhaError:
-    """The error whose class has this name: how an error crosses a wire. `NotReady` for a name that this version does not know."""
+    """Return the error of the class with this name, as it came over a wire; `NotReady` for an unknown name."""
     kind = globals().get(name)
     if not (isinstance(kind, type) and issubclass(kind, BrokerhaError)):
         return NotReady(f"{name}: {text}")

@@ -1,4 +1,4 @@
-"""ETags of keys: a text that names a value by its content, the same on every node and at every door.
+"""ETags of keys: a text that identifies a value by its content, the same on every node and interface.
 
 >>> etag_of(b"v")
 '"532f4bd209979d816d52ecfb3b2d26df"'
@@ -15,10 +15,10 @@ _ETAG: Final = re.compile(r'"[0-9a-f]{32}"\Z')
 
 
 def etag_of(value: bytes) -> str:
-    """The ETag of a value, with the quotes that belong to it."""
+    """Return the ETag of a value, including its quotes."""
     return f'"{blake2b(value, digest_size=_DIGEST_BYTES).hexdigest()}"'
 
 
 def is_etag(text: str) -> bool:
-    """Whether a value could have this ETag."""
+    """Tell whether this is a valid ETag."""
     return _ETAG.match(text) is not None

@@ -1,6 +1,6 @@
-"""A fault in a few lines of a log: its type, its text cut short, and where it came from, never what was in its variables.
+"""A fault in a few lines of a log: its type, its shortened text, and its place, without the values of variables.
 
-A traceback with local variables holds what users sent, and one of a deep recursion takes megabytes. So every log line about a fault is
+A traceback with local variables contains users' data; a deep recursion makes it megabytes. So every log line about a fault is
 
     log.error("a request failed by a fault of brokerha", **fault_fields(error), ...)
 
@@ -16,22 +16,22 @@ from types import TracebackType
 from typing import Final
 
 REASON_LIMIT: Final = 300
-"""Characters of the text of an error."""
+"""Limit of characters of the text of an error."""
 FRAMES_LIMIT: Final = 20
-"""Innermost frames of each error."""
+"""Limit of innermost frames of each error."""
 ERRORS_LIMIT: Final = 3
-"""Errors of one chain of causes, the last one included."""
+"""Limit of errors in one chain of causes, the last one included."""
 
 
 def fault_fields(error: BaseException) -> dict[str, str]:
-    """``error`` (its type), ``reason`` (its text, cut) and ``stack`` (one line a frame, the innermost last, causes first)."""
+    """Return ``error`` (its type), ``reason`` (its text, cut) and ``stack`` (one line a frame, causes first, innermost last)."""
     text = str(error)
     reason = text if len(text) <= REASON_LIMIT else text[: REASON_LIMIT - 3] + "..."
     return {"error": type(error).__name__, "reason": reason, "stack": stack_of(error)}
 
 
 def stack_of(error: BaseException) -> str:
-    """Where an error and its causes came from: names of types, files, lines and functions, and nothing else."""
+    """Return the place of an error and its causes: only names of types, files, lines and functions."""
     chain = list(_chain(error))[::-1]
     return "\n".join("\n".join([*_frames(each.__traceback__), type(each).__name__]) for each in chain)
 
@@ -46,6 +46,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _frames(where: TracebackType | None) -> list[str]:
-    # Without a look into the files: a line of code says no more than its number.
+    # Without reading the files: a line of code says no more than its number.
     frames = traceback.StackSummary.extract(traceback.walk_tb(where), limit=-FRAMES_LIMIT, lookup_lines=False)
     return [f"  {frame.filename}:{frame.lineno} {frame.name}" for frame in frames]

@@ -1,8 +1,8 @@
 """Fingerprints as values: how they travel, and how they are shown.
 
-A fingerprint says what the whole content of a copy is (the algorithm is stores/comparing/fingerprint.py). It stands in every line of
-the log, so that any copy can be compared with the log at exactly its own LSN. As bytes it is the version of the algorithm and
-16 bytes; as text ``1:<32 hexadecimal digits>``. Values of different versions say nothing about each other.
+A fingerprint identifies the whole content of a copy (algorithm: stores/comparing/fingerprint.py). Every line of the log has one,
+so that any copy can be compared with the log at exactly its own LSN. As bytes it is the version of the algorithm and 16 bytes; as
+text ``1:<32 hexadecimal digits>``. Values of different versions cannot be compared.
 
 >>> text_of(packed(255))
 '1:000000000000000000000000000000ff'
@@ -17,21 +17,21 @@ from hashlib import blake2b
 VERSION = 1
 DIGEST_BYTES = 16
 UNKNOWN = b""
-"""Where no fingerprint is known: equal to none and different from none."""
+"""An unknown fingerprint: neither equal to another one nor different from it."""
 
 
 def packed(fingerprint: int) -> bytes:
-    """The value as it stands in the log."""
+    """Return the value as in the log."""
     return bytes((VERSION,)) + fingerprint.to_bytes(DIGEST_BYTES, "big")
 
 
 def text_of(fingerprint: bytes) -> str:
-    """The value as it is shown; empty for an unknown one."""
+    """Return the value as text; empty for an unknown one."""
     return f"{fingerprint[0]}:{fingerprint[1:].hex()}" if fingerprint else ""
 
 
 def from_text(text: str) -> bytes:
-    """The value from its text; unknown for anything that is none."""
+    """Return the value of a text; unknown for a malformed one."""
     version, _, digits = text.partition(":")
     try:
         return bytes((int(version),)) + bytes.fromhex(digits)
@@ -40,9 +40,9 @@ def from_text(text: str) -> bytes:
 
 
 def differs(one: bytes, other: bytes) -> bool:
-    """Whether two values of one version are different; unknown ones and other versions never are."""
+    """Tell whether two values of one version are different; False for unknown ones and other versions."""
     return bool(one) and bool(other) and one[0] == other[0] and one != other
 
 
 EMPTY = packed(int.from_bytes(blake2b(b"rmain", digest_size=DIGEST_BYTES).digest(), "big"))
-"""Of a new copy, which holds nothing but the empty repository ``main``."""
+"""Fingerprint of a new copy, which holds only the empty repository ``main``."""

@@ -1,9 +1,9 @@
-"""When writes that are handed in one by one wait a moment for each other, so that they travel together.
+"""Writes that wait a moment for each other, to travel together.
 
-Callers that wait for their writes come back in groups: a reply to sixteen of them lets sixteen threads go on, one after the other. The first of
-them need not leave alone: as many as were answered together are awaited, for at most `PER_CALLER_S` each. A lone writer is answered alone and never waits.
+Callers come back in groups: after a reply to sixteen of them, sixteen threads go on, one after the other. The first new write
+waits for as many as were answered together, at most `PER_CALLER_S` for each. A lone writer never waits.
 
-    answered(16) --> 1, 2, ... handed in, waiting --> 16 there, or 4 ms over: they leave
+    answered(16) --> 1, 2, ... handed in, waiting --> all 16 are there, or 4 ms have passed: they leave
 
 >>> gathering = Gathering()
 >>> gathering.answered(16, 0.0)
@@ -16,14 +16,14 @@ from __future__ import annotations
 from typing import Final
 
 PER_CALLER_S: Final = 0.00025
-"""About what a thread takes from its answer to its next write, where all share one interpreter."""
+"""About the time of a thread from its answer to its next write, if all share one interpreter."""
 MOST_S: Final = 0.005
 CLOSE_S: Final = 0.002
-"""Answers with no more than this between them are one group."""
+"""Largest gap between answers of one group."""
 
 
 class Gathering:
-    """Who is awaited; times are seconds of one monotonic clock. For one thread at a time."""
+    """The expected writers; times are seconds of one monotonic clock. For one thread at a time."""
 
     def __init__(self) -> None:
         self.awaited = 0
@@ -31,7 +31,7 @@ class Gathering:
         self._until_s = self._answered_s = 0.0
 
     def answered(self, count: int, now_s: float) -> None:
-        """So many writes were answered; those that are answered shortly after each other count together."""
+        """Note the number of answered writes; answers within a short time count together."""
         if now_s - self._answered_s > CLOSE_S:
             self.awaited = 0
         self.awaited += count
@@ -39,9 +39,9 @@ class Gathering:
         self._until_s = now_s + min(MOST_S, self.awaited * PER_CALLER_S) if self.awaited > 1 else 0.0
 
     def hold_s(self, waiting: int, now_s: float) -> float:
-        """For how long those that wait should go on waiting; 0 when they are to leave."""
+        """Return how long the waiting writes should go on waiting; 0 when they must leave."""
         return max(0.0, self._until_s - now_s) if waiting < self.awaited else 0.0
 
     def left(self, count: int) -> None:
-        """So many have left."""
+        """Note the number of writes that left."""
         self.awaited = max(0, self.awaited - count)

@@ -1,4 +1,4 @@
-"""What a master gave up when its synchronised queue went back: the lines of its split book (log/split_book.py)."""
+"""Transactions that a master gave up when its synchronised queue went back: the lines of its split book (log/split_book.py)."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ UNKNOWN_OUTCOME = "unknown"
 
 
 class Split(NamedTuple):
-    """The head line of what was given up at once."""
+    """The head line of one rewind."""
 
     number: int
-    """Of the `Rewound`; names the split."""
+    """Number of the `Rewound`; identifies the split."""
     epoch: int
-    """Number of the epoch that was given up."""
+    """Number of the abandoned epoch."""
     lineage: int
-    """Number of the epoch with which it went on."""
+    """Number of the epoch that followed."""
     keeps_content: bool
-    """Whether the site kept its content: what it had applied is not executed again."""
+    """Whether the site kept its content: applied transactions are not executed again."""
     lsn: Lsn
     """The queue went back to this LSN."""
     total: int
-    """Transactions that were given up."""
+    """Number of transactions given up."""
     stamped: Timestamp
-    """Of the last of them."""
+    """Timestamp of the last of them."""
     held: int
-    """How many of them, from the first on, are still listed."""
+    """Number of transactions, from the first on, that are still listed."""
 
 
 class GivenUp(NamedTuple):
     """A transaction that lost its LSN."""
 
     lsn: Lsn
-    """The one that it had."""
+    """Its former LSN."""
     txid: TxId
     origin: NodeId
     outcome: str
-    """What had become of it here: applied, rejected, or `UNKNOWN_OUTCOME`."""
+    """Its outcome here: applied, rejected, or `UNKNOWN_OUTCOME`."""

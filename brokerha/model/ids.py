@@ -4,9 +4,9 @@
 - A **transaction id** is 1 to 128 visible ASCII characters: the client's idempotency key, or one that the master makes.
 - An **LSN** is a position in the synchronised queue; the first transaction has LSN 1, and 0 means "nothing yet".
 - A **timestamp** is an integer of microseconds of a hybrid clock: never below physical time when it is drawn, never
-  drawn twice by one node, and it never goes back (rule R2 of the sync protocol).
-- An **entry** is what masters agree on: ``(timestamp, txid)`` within the stream of its origin. The body is apart.
-- An **instant** carries both clocks of a turn: the monotonic one for timers, the wall clock for timestamps. A clock
+  drawn twice by one node, and never going back (rule R2 of the sync protocol).
+- An **entry** is what masters agree on: ``(timestamp, txid)`` within the stream of its origin. The body is separate.
+- An **instant** has both clocks of a turn: the monotonic one for timers, the wall clock for timestamps. A clock
   that is set back one hour must not stop a timer, and a suspended machine must not stamp in the past.
 """
 
@@ -34,13 +34,13 @@ _XID = re.compile(r"([0-9]{1,10}):((?:[0-9A-Fa-f]{2})*):((?:[0-9A-Fa-f]{2})*)\Z"
 
 
 BEGUN_MARK = ".t"
-"""Ends the ids that a master makes for transactions that are begun with it, and no other: nobody hands those in elsewhere."""
+"""Suffix of the ids that a master makes for transactions begun with it, and of no others: they are never handed in elsewhere."""
 MADE_PARTS = 3
-"""Of an id that a master makes, after its name: name of its journal, incarnation, number."""
+"""Number of parts of a made id after the master's name: name of its journal, incarnation, number."""
 
 
 def maker_of(txid: TxId) -> NodeId:
-    """The master that made the id of a transaction that was begun with it; empty for every other id.
+    """Return the master that made this id for a transaction begun with it; empty for every other id.
 
     >>> maker_of("m1.0a1b2c3d.2.1f.t"), maker_of("m1.0a1b2c3d.2.1f"), maker_of("order.t")
     ('m1', '', '')
@@ -69,7 +69,7 @@ class Xid(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> Xid:
-        """The xid that has this text. Raises ValueError with what is wrong."""
+        """Return the xid of a text. Raises ValueError, which names the fault."""
         found = _XID.match(text)
         if found is None:
             message = f"{text!r} is no xid: write format:gtrid:bqual, the last two in hexadecimal"
@@ -81,7 +81,7 @@ XID_PART_BYTES = 64
 
 
 def checked_xid(format_id: int, gtrid: bytes, bqual: bytes) -> Xid:
-    """The xid of these parts. Raises ValueError with what is wrong."""
+    """Return the xid of these parts. Raises ValueError, which names the fault."""
     if not 0 <= format_id < 2**31:
         message = f"the format id of an xid is 0 to {2**31 - 1}, not {format_id}"
         raise ValueError(message)
@@ -95,21 +95,21 @@ class Instant(NamedTuple):
     """The two clocks of one turn."""
 
     mono_ms: int
-    """Milliseconds of a clock that never goes back; zero means nothing."""
+    """Milliseconds of a clock that never goes back; its zero is arbitrary."""
     wall_us: int
-    """Microseconds since 1970 by the machine's wall clock, which may jump."""
+    """Microseconds since 1970 by the machine's wall clock, which can jump."""
 
 
 def is_node_id(text: str) -> bool:
-    """Whether ``text`` may name a node or a cluster."""
+    """Tell whether ``text`` is a valid name of a node or a cluster."""
     return NODE_ID.match(text) is not None
 
 
 def is_repository_id(text: str) -> bool:
-    """Whether ``text`` may name a repository."""
+    """Tell whether ``text`` is a valid name of a repository."""
     return REPOSITORY_ID.match(text) is not None
 
 
 def is_tx_id(text: str) -> bool:
-    """Whether ``text`` may name a transaction (and so be an idempotency key)."""
+    """Tell whether ``text`` is a valid transaction id (and so an idempotency key)."""
     return TX_ID.match(text) is not None

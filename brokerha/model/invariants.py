@@ -1,7 +1,7 @@
-"""An assertion that survives ``python -O`` and says what it knew.
+"""An assertion that survives ``python -O`` and carries facts.
 
-A broken invariant is a fault of brokerha, never of a user, a peer or a disk: it stops the node at once, before the
-fault is written down or sent on. Everything that the outside world can cause is an error of ``errors.py`` instead.
+A broken invariant is a bug of brokerha, never the fault of a user, a peer or a disk. It stops the node at once, before the wrong
+state is written or sent. Faults that the outside world can cause are errors of ``errors.py`` instead.
 
 >>> invariant(1 < 2, "order")
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 
 class InvariantBroken(AssertionError):
-    """A fault in brokerha itself; the node stops rather than carry on with a wrong state."""
+    """A bug in brokerha itself; the node stops rather than carry on with a wrong state."""
 
 
 def invariant(holds: bool, rule: str, **facts: object) -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with the arguments of an operation whose shape is right: names, sizes, what belongs to brokerha alone.
+"""Checks of the names and sizes of an operation whose shape is right, and of names reserved for brokerha.
 
 >>> key_problem("stock", b""), key_problem("stock", b"apples")
 ('a key has 1 to 400 bytes, this one has 0', '')
@@ -14,30 +14,30 @@ from brokerha.model.ids import is_repository_id
 from brokerha.model.reserved import about, branches, claims, pieces, settings, staging, table_snapshots
 
 RANGE_DIGEST_BYTES: Final = fingerprints.DIGEST_BYTES
-"""Of an expected range: the exclusive or of the digests of its keys, as in the fingerprint."""
+"""Size of the digest of an expected range: the XOR of the digests of its keys, as in the fingerprint."""
 LSN_LIMIT = 2**63
-"""Every LSN is below it; workers and masters keep them in 63 bits."""
+"""Exclusive limit of an LSN; workers and masters keep LSNs in 63 bits."""
 KEY_LIMIT_BYTES = control.KEY_LIMIT_BYTES
 """Largest key of a key-value table; LMDB allows 511 bytes for table name and key together."""
 TABLE_LIMIT_BYTES = control.TABLE_LIMIT_BYTES
 USER_LIMIT_BYTES = 255
-"""As RabbitMQ has it for its users."""
+"""The same as RabbitMQ's limit for users."""
 CONTENT_TYPE_LIMIT_BYTES = 255
 
 GRAPH, TABLE, QUEUE = "graph", "table", "queue"
 SNAPSHOT: Final = "snapshot"
-"""Kinds of stores; the graph of that kind is a repository."""
+"""Kinds of stores; a store of kind graph is a repository."""
 
 _MESSAGE_ID: Final = re.compile(r"[!-~]{1,128}\.[1-9][0-9]{0,5}\Z")
 _RESERVED: Final = {about.TABLE: about.problem_of, settings.TABLE: settings.problem_of, claims.TABLE: claims.problem_of}
-"""Tables whose keys and values are judged one by one."""
+"""Tables whose keys and values are checked one by one."""
 _OF_A_REPOSITORY = frozenset({"update", "add", "remove", "clear", "create-repository", "remove-repository"})
 OF_KEYS: Final = frozenset({"put", "delete"})
 _OF_QUEUES: Final = frozenset({"publish", "accept"})
 
 
 def problem_of(name: str, arguments: Any) -> str:
-    """What is wrong with the arguments of an operation of this name, put and delete excepted, which have the right types; empty when nothing is."""
+    """Return the problem with the well-typed arguments of this operation (not put or delete), or an empty string."""
     if name == "drop-snapshot":
         return name_problem(SNAPSHOT, arguments[0])
     if name in _OF_A_REPOSITORY:
@@ -57,19 +57,19 @@ def problem_of(name: str, arguments: Any) -> str:
 
 
 def is_message_id(text: str) -> bool:
-    """Whether a message could have this id."""
+    """Tell whether this is a valid message id."""
     return _MESSAGE_ID.match(text) is not None
 
 
 def name_problem(kind: str, name: str) -> str:
-    """What is wrong with the name of a table, a queue or a snapshot; empty when nothing is."""
+    """Return the problem with the name of a table, a queue or a snapshot, or an empty string."""
     if not name or "\0" in name or len(name.encode()) > TABLE_LIMIT_BYTES:
         return f"a {kind} name has 1 to {TABLE_LIMIT_BYTES} bytes and no NUL"
     return ""
 
 
 def user_problem(name: str) -> str:
-    """What is wrong with the name of a user; empty when nothing is."""
+    """Return the problem with the name of a user, or an empty string."""
     is_name = 1 <= len(name.encode()) <= USER_LIMIT_BYTES and name.isprintable()
     return "" if is_name else f"a user name has 1 to {USER_LIMIT_BYTES} bytes, all of them printable"
 
@@ -79,7 +79,7 @@ def _repository_problem(name: str) -> str:
 
 
 def key_problem(table: str, key: bytes) -> str:
-    """What is wrong with the name of a table, or with a key in it; empty when nothing is."""
+    """Return the problem with the name of a table, or with a key in it, or an empty string."""
     if not table or "\0" in table or len(table.encode()) > TABLE_LIMIT_BYTES:
         return name_problem(TABLE, table)
     if table == branches.TABLE:
@@ -94,7 +94,7 @@ def _private(table: str) -> str:
 
 
 def snapshot_problem(arguments: Any) -> str:
-    """What is wrong with the arguments of a snapshot, which may be as many as there are tables."""
+    """Return the problem with the arguments of a snapshot, which can name many tables."""
     if not arguments or any(type(each) is not str for each in arguments):
         return "snapshot takes a name and the names of tables"
     name, *tables = arguments
@@ -111,7 +111,7 @@ def snapshot_problem(arguments: Any) -> str:
 
 
 def reserved_problem(arguments: Any) -> str:
-    """What is wrong with a change of a key in a table of brokerha's own; empty in any other table."""
+    """Return the problem with a change of a key in a reserved table; empty for any other table."""
     if arguments[0] in control.PRIVATE:
         return _private(arguments[0])
     judge = _RESERVED.get(arguments[0])

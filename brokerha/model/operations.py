@@ -1,54 +1,54 @@
-"""What a transaction asks for (operations), and what it really changed (its effect).
+"""The operations of a transaction, and its effect: what it changed.
 
-A transaction's **body** is the msgpack list of its operations. Masters carry it as opaque bytes; only admission and the
-workers look inside. Each operation is a list whose first item names it; unpacked, it is a NamedTuple of that kind below:
+A transaction's **body** is the msgpack list of its operations. Masters carry it as opaque bytes; only admission and the workers
+look inside. Each operation is a list whose first item names it; unpacked, it is a NamedTuple of that kind below:
 
     ["update", repository, sparql]           a SPARQL 1.1 update request (one or more operations)
     ["add", repository, nquads]              quads to add, as N-Quads text; blank node labels are kept as they are
     ["remove", repository, nquads]           quads to remove, as N-Quads text
-    ["clear", repository]                    all quads of all graphs go; of a large transaction only as its beginning
+    ["clear", repository]                    removes all quads of all graphs; in a large transaction only as its beginning
     ["put", table, key, value]               key and value are bytes
-    ["delete", table, key]                   one table is reserved for what is kept about repositories, one for what is prepared,
-                                             one for snapshots (reserved/)
-    ["snapshot", name, table, ...]           the tables as this transaction leaves them can be read by that name; all tables if none is named
+    ["delete", table, key]                   one table is reserved for settings of repositories, one for prepared transactions, one
+                                             for snapshots (reserved/)
+    ["snapshot", name, table, ...]           makes a snapshot of these tables after this transaction; of all if none is named
     ["drop-snapshot", name]
     ["create-repository", repository]
     ["remove-repository", repository]
     ["control-add", name, kind, target, text, expected]    a check of the control suite (control.py), all text
     ["control-remove", name]
     ["publish", queue, content_type, body]   a message at the tail; its id is "<txid>.<place of the operation, from 1>"
-    ["stage", transaction, part]             comes first: what follows is only staged, as a part of a large transaction (reserved/staging.py)
-    ["commit-staged", transaction, parts]    alone, or after expectations: what was staged takes place here
-    ["drop-staged", transaction]             alone: what was staged goes
-    ["piece", data]                          only staged: a piece of the body of a message that is longer than a transaction (reserved/pieces.py)
+    ["stage", transaction, part]             comes first: the rest is staged as a part of a large transaction (reserved/staging.py)
+    ["commit-staged", transaction, parts]    alone, or after expectations: the staged operations take effect here
+    ["drop-staged", transaction]             alone: the staged operations are deleted
+    ["piece", data]                          only staged: a piece of the body of a long message (reserved/pieces.py)
     ["publish-pieces", queue, content_type, first, last, size]    only staged: a message whose body is the pieces of these parts
-    ["accept", queue, message_id]            takes that message away; rejects the transaction when it is not there
+    ["accept", queue, message_id]            removes that message; rejects the transaction when it is not there
 
-who wrote it, as the last operation, which only the door adds that it came through (outside/authors.py):
+the author, as the last operation, which only the interface that received the transaction adds (outside/authors.py):
 
-    ["by", user]                             changes nothing, and is the last change of the effect, of a rejected transaction too
+    ["by", user]                             changes nothing; the last change of the effect, even of a rejected transaction
 
-and expectations about the state before the transaction, which change nothing and reject all of it when they fail:
+and expectations about the state before the transaction, which change nothing and reject the whole transaction when they fail:
 
-    ["expect-key", table, key, etag]         the key has this ETag (etags.py); "" = there is no such key
-    ["expect-range", table, from, to, digest]    the keys from ``from`` to below ``to`` (empty: the last) with their values are those of the digest
-    ["expect-since", kind, name, lsn]        kind graph, table or queue: it was not changed after that LSN
+    ["expect-key", table, key, etag]         the key has this ETag (etags.py); "" means that there is no such key
+    ["expect-range", table, from, to, digest]    keys from ``from`` to below ``to`` (empty: all) with their values have this digest
+    ["expect-since", kind, name, lsn]        kind graph, table or queue: unchanged since that LSN
     ["expect-fingerprint", text]             the whole content has this fingerprint (fingerprints.py)
 
-An **effect** is what executing it changed, at the smallest grain, so that applying it needs no evaluation:
+An **effect** is the list of changes by the execution, at the smallest grain, so that applying it needs no evaluation:
 
     ["quads", repository, removed, added]    lists of N-Quads lines without the final dot, each sorted
     ["put", table, key, value] ["delete", table, key]
-    ["clear", repository, quads]             all quads that were there before go, so many, which nobody names; comes before the quads that are added
+    ["clear", repository, quads]             removes all earlier quads, this many, without naming them; comes before added quads
     ["create-repository", repository] ["remove-repository", repository]
     ["control-add", name, kind, target, text, expected] ["control-remove", name]
     ["publish", queue, message_id, content_type, body] ["accept", queue, message_id]
-    ["staged", transaction, parts, stores]   all that was staged takes place: parts are [lsn, messages before it], stores [kind, name] or [kind, name,
-                                             quads that go before] (unfolding.py)
+    ["staged", transaction, parts, stores]   all staged operations take effect: parts are [lsn, messages before it], stores
+                                             [kind, name] or [kind, name, removed quads] (unfolding.py)
     ["by", user]
 
-Applying an effect twice is the same as applying it once. The effect of a transaction that changes nothing, or is rejected, says at most
-who wrote it; without that it is empty.
+Applying an effect is idempotent. The effect of a transaction that changes nothing, or is rejected, contains at most the author;
+without one it is empty.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
 from brokerha.model.reserved import pieces, staging
 
 BODY_LIMIT_BYTES = 8 * 1024 * 1024
-"""Largest body of one transaction; larger input is split by the client (RabbitMQ refuses far larger messages)."""
+"""Limit of the body of one transaction; clients split larger input (RabbitMQ refuses far larger messages)."""
 EFFECT_LIMIT_BYTES = 10 * 1024 * 1024
-"""Of what one transaction changes: it travels as one line of the log, in one message (wire/codec.py)."""
+"""Limit of the effect of one transaction: it travels as one line of the log, in one message (wire/codec.py)."""
 OPERATIONS_LIMIT = 100_000
 TOO_LARGE: Final = "split it; quads of any number are loaded from a file: brokerha load, brokerha pipeline load"
-"""What to do."""
+"""Advice in error texts."""
 
 NO_UTF8: Final = "a text holds half of a surrogate pair, which UTF-8 cannot write"
 
@@ -78,7 +78,7 @@ APPLIED = "applied"
 REJECTED = "rejected"
 
 Operation = tuple[Any, ...]
-"""An operation as it was written: a row of which nothing is known yet."""
+"""An operation as it was written: an unchecked row."""
 
 
 class Update(NamedTuple):
@@ -108,14 +108,14 @@ class Remove(NamedTuple):
 
 
 class Clear(NamedTuple):
-    """All quads of a repository go."""
+    """Removal of all quads of a repository."""
 
     kind: Literal["clear"]
     repository: str
 
 
 class Put(NamedTuple):
-    """A key gets a value; also a change."""
+    """A value for a key; also a change."""
 
     kind: Literal["put"]
     table: str
@@ -124,12 +124,12 @@ class Put(NamedTuple):
 
     @property
     def after(self) -> bytes | None:
-        """What the key holds then."""
+        """The value of the key afterwards."""
         return self.value
 
 
 class Delete(NamedTuple):
-    """A key goes; also a change."""
+    """Deletion of a key; also a change."""
 
     kind: Literal["delete"]
     table: str
@@ -137,45 +137,45 @@ class Delete(NamedTuple):
 
     @property
     def after(self) -> bytes | None:
-        """None: there is no such key then."""
+        """None: there is no such key afterwards."""
         return None
 
 
 class MakeSnapshot(tuple[str, ...]):
-    """Tables can be read by a name; its row is as long as there are tables."""
+    """A named snapshot of tables; a row as long as the number of tables requires."""
 
     __slots__ = ()
     kind: Final = "snapshot"
 
     @property
     def name(self) -> str:
-        """Of the snapshot."""
+        """Name of the snapshot."""
         return self[1]
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Empty for all."""
+        """Names of its tables; empty for all."""
         return self[2:]
 
 
 class DropSnapshot(NamedTuple):
-    """A snapshot goes."""
+    """Deletion of a snapshot."""
 
     kind: Literal["drop-snapshot"]
     name: str
 
 
 class Stage(NamedTuple):
-    """What follows in the transaction is a part of a large one."""
+    """The other operations of the transaction are a part of a large one."""
 
     kind: Literal["stage"]
     name: TxId
     part: int
-    """From 1."""
+    """Number of the part, from 1."""
 
 
 class CommitStaged(NamedTuple):
-    """A large transaction takes place."""
+    """Commit of a large transaction."""
 
     kind: Literal["commit-staged"]
     name: TxId
@@ -183,7 +183,7 @@ class CommitStaged(NamedTuple):
 
 
 class DropStaged(NamedTuple):
-    """A large transaction goes."""
+    """Deletion of a staged large transaction."""
 
     kind: Literal["drop-staged"]
     name: TxId
@@ -197,54 +197,54 @@ class Piece(NamedTuple):
 
 
 class PublishPieces(NamedTuple):
-    """A message comes whose body is in pieces."""
+    """A message whose body is in pieces."""
 
     kind: Literal["publish-pieces"]
     queue: str
     content_type: str
     first: int
     last: int
-    """Parts of the pieces, both ends included."""
+    """Parts with the pieces, both ends included."""
     size_bytes: int
-    """Of all of the body."""
+    """Size of the whole body."""
 
 
 class Staged(NamedTuple):
-    """The change that a `CommitStaged` came to."""
+    """The change by a `CommitStaged`."""
 
     kind: Literal["staged"]
     name: TxId
     parts: tuple[tuple[Lsn, int], ...]
-    """Where each was staged, and how many messages the parts before it publish."""
+    """For each part: the LSN at which it was staged, and the number of messages published by earlier parts."""
     stores: tuple[tuple[str, str] | tuple[str, str, int], ...]
-    """Kind and name of those that it may change; of a repository that it empties also how many quads go."""
+    """Kind and name of stores that it can change; for a repository that it empties also the number of removed quads."""
 
 
 class Cleared(NamedTuple):
-    """The change of a repository that is emptied, or goes, when it holds more than an effect should name."""
+    """The change of a repository that is emptied or removed with too many quads to name."""
 
     kind: Literal["clear"]
     repository: str
     quads: int
-    """How many there were."""
+    """Number of removed quads."""
 
 
 class CreateRepository(NamedTuple):
-    """A repository comes; also a change."""
+    """Creation of a repository; also a change."""
 
     kind: Literal["create-repository"]
     repository: str
 
 
 class RemoveRepository(NamedTuple):
-    """A repository goes; also a change."""
+    """Removal of a repository; also a change."""
 
     kind: Literal["remove-repository"]
     repository: str
 
 
 class ControlAdd(NamedTuple):
-    """A check of the control suite comes; also a change."""
+    """A new or replaced check of the control suite; also a change."""
 
     kind: Literal["control-add"]
     name: str
@@ -256,14 +256,14 @@ class ControlAdd(NamedTuple):
 
 
 class ControlRemove(NamedTuple):
-    """A check of the control suite goes; also a change."""
+    """Removal of a check of the control suite; also a change."""
 
     kind: Literal["control-remove"]
     name: str
 
 
 class Publish(NamedTuple):
-    """A message comes."""
+    """A message to publish."""
 
     kind: Literal["publish"]
     queue: str
@@ -272,7 +272,7 @@ class Publish(NamedTuple):
 
 
 class Accept(NamedTuple):
-    """A message is taken away; also a change."""
+    """Removal of a message; also a change."""
 
     kind: Literal["accept"]
     queue: str
@@ -280,7 +280,7 @@ class Accept(NamedTuple):
 
 
 class By(NamedTuple):
-    """Who wrote the transaction, as the door found out that it came through; also a change, which changes nothing."""
+    """The author of the transaction, added by the interface that received it; also an entry of the effect, without a change."""
 
     kind: Literal["by"]
     user: str
@@ -293,11 +293,11 @@ class ExpectKey(NamedTuple):
     table: str
     key: bytes
     etag: str
-    """Empty: there is no such key."""
+    """Empty when there must be no such key."""
 
 
 class ExpectRange(NamedTuple):
-    """Keys of a range and their values are those of the digest."""
+    """The keys of a range and their values have this digest."""
 
     kind: Literal["expect-range"]
     table: str
@@ -307,7 +307,7 @@ class ExpectRange(NamedTuple):
 
 
 class ExpectSince(NamedTuple):
-    """A store was not changed after an LSN."""
+    """A store is unchanged since an LSN."""
 
     kind: Literal["expect-since"]
     store: str
@@ -333,7 +333,7 @@ class QuadsChanged(NamedTuple):
 
 
 class Published(NamedTuple):
-    """The change that a `Publish` came to."""
+    """The change by a `Publish`."""
 
     kind: Literal["publish"]
     queue: str
@@ -366,7 +366,7 @@ Checked = (
 )
 """An operation whose shape was checked."""
 Change = QuadsChanged | Cleared | OnKey | CreateRepository | RemoveRepository | OnControl | Published | Accept | Staged | By
-"""Of an effect."""
+"""A change of an effect."""
 
 _SHAPES: Final[dict[str, tuple[type[Checked], tuple[type, ...]]]] = {
     "update": (Update, (str, str)),
@@ -394,7 +394,7 @@ _SHAPES: Final[dict[str, tuple[type[Checked], tuple[type, ...]]]] = {
     "expect-since": (ExpectSince, (str, str, int)),
     "expect-fingerprint": (ExpectFingerprint, (str,)),
 }
-"""By name: the operation, and the types of what follows the name."""
+"""Name of an operation -> its class, and the types of its arguments."""
 _CHANGES: Final[dict[str, type[Change]]] = {
     "quads": QuadsChanged,
     "clear": Cleared,
@@ -414,7 +414,7 @@ ON_SNAPSHOTS: Final = (MakeSnapshot, DropSnapshot)
 ON_STAGED: Final = (Stage, CommitStaged, DropStaged)
 ON_QUEUES: Final = (Publish, Accept)
 EXPECTATIONS: Final = (ExpectKey, ExpectRange, ExpectSince, ExpectFingerprint)
-"""For isinstance."""
+"""Tuples for isinstance."""
 
 
 class Result(NamedTuple):
@@ -427,11 +427,11 @@ class Result(NamedTuple):
     effect: bytes
     """Packed list of changes; empty bytes when nothing changed."""
     fingerprint: bytes
-    """Of the whole content after it (fingerprints.py)."""
+    """Fingerprint of the whole content after it (fingerprints.py)."""
 
 
 class Logged(NamedTuple):
-    """One line of the log that workers follow and keep: a result with the transaction it belongs to."""
+    """One line of the log that workers follow and keep: a result with its transaction."""
 
     txid: TxId
     timestamp: Timestamp
@@ -475,21 +475,21 @@ def unpack_operations(body: bytes) -> list[Checked]:
 
 
 NO_OPERATIONS: Final = b"\x90"
-"""The body with which a master has its probe execute what its content holds already; no client can send it."""
+"""A body without operations, for transactions that the probe's content includes already; no client can send it."""
 
 
 def typed_operations(operations: Iterable[Operation]) -> list[Checked]:
-    """Operations whose shape was checked, by their names."""
+    """Convert operations with checked shapes to their classes."""
     return [tuple.__new__(_SHAPES[operation[0]][0], operation) for operation in operations]
 
 
 def operations_to_execute(body: bytes) -> list[Checked]:
-    """Like `unpack_operations`, with nothing to do for `NO_OPERATIONS`."""
+    """Do the same as `unpack_operations`, with an empty list for `NO_OPERATIONS`."""
     return [] if body == NO_OPERATIONS else unpack_operations(body)
 
 
 def check_operations(operations: Sequence[Operation]) -> None:
-    """Raise InvalidRequest or TooLarge, naming the first operation that has not the right shape."""
+    """Raise InvalidRequest or TooLarge, naming the first malformed operation."""
     _check(operations, _problem_as_written)
 
 
@@ -511,7 +511,7 @@ def _check(operations: Sequence[Operation], problem_of: Callable[[Any], str]) ->
 
 
 def _problem_as_written(operation: Any) -> str:
-    """As `_problem`; what comes packed is UTF-8 by then."""
+    """Do the same as `_problem`, and check for UTF-8, which packed input has already."""
     try:
         return _problem(operation) or _unicode_problem(operation)
     except UnicodeEncodeError:
@@ -541,13 +541,13 @@ def _problem(operation: Any) -> str:
         wanted = ", ".join(t.__name__ for t in known[1])
         return f"{name} takes ({wanted})"
     if name in OF_KEYS:
-        # Nearly all are of these, and each call counts.
+        # Nearly all operations are of these, and each call costs time.
         return key_problem(arguments[0], arguments[1]) or reserved_problem(arguments)
     return problem_of(name, arguments)
 
 
 def message_id(txid: TxId, number: int) -> str:
-    """Id of the message that an operation publishes; ``number`` is its place in the transaction, from 1."""
+    """Return the id of a published message; ``number`` is the operation's place in the transaction, from 1."""
     return f"{txid}.{number}"
 
 
@@ -565,7 +565,7 @@ def unpack_effect(effect: bytes) -> list[Change]:
 
 
 def typed_changes(rows: Iterable[tuple[Any, ...]]) -> list[Change]:
-    """Changes by the names that their rows begin with. Raises StoreError for one of a later version."""
+    """Convert rows of changes to their classes. Raises StoreError for a change of a later version."""
     try:
         return [tuple.__new__(_CHANGES[row[0]], row) for row in rows]
     except KeyError as error:

@@ -1,14 +1,14 @@
-"""Ready: what a core asks of the world, in the order in which it must happen.
+"""Ready: the actions that a core requests, in the order in which they must happen.
 
     1. records     written and fsynced together, in one commit; deferred ones with those of a later Ready
-    2. messages    sent after 1, so they may reveal what the records say
+    2. messages    sent after 1, so they can reveal the records
     3. decisions   work for the stores, after 1
     4. replies     answers to clients, after 1
 
 Queues of transactions are opened and followed before 2, dropped and left after it.
 
-The runner carries a whole Ready out before it steps the core again. When 1 fails nothing else of it is done, and the
-core is thrown away and built again from the journal: what it believed and what is durable are never apart.
+The runner carries out a whole Ready before it steps the core again. When step 1 fails, it does none of the rest; it drops the
+core and builds it again from the journal, so that the core's state and the durable state always agree.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class ResendResults:
 
 @dataclass(frozen=True, slots=True)
 class BeginLineage:
-    """Decision: what is applied from now on is of this lineage; to be durable before any of it is."""
+    """Decision: let later lines belong to this lineage; durable before the first of them."""
 
     lineage: int
     lsn: Lsn = -1
-    """Where the store stands from then on, with the content that it has; -1 for where it stands."""
+    """The LSN that the store has from then on, with its present content; -1 to keep its LSN."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """Decision: read this range of the log from the store and send it to a node that asked."""
+    """Decision: read this range of the log from the store and send it to the requesting node."""
 
     to: NodeId
     first_lsn: Lsn
@@ -73,7 +73,7 @@ class MakeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ReadChunks:
-    """Decision: read these chunks of a snapshot for a node that asked."""
+    """Decision: read these chunks of a snapshot for the requesting node."""
 
     to: NodeId
     snapshot: str
@@ -82,14 +82,14 @@ class ReadChunks:
 
 @dataclass(frozen=True, slots=True)
 class DropSnapshot:
-    """Decision: delete a snapshot; nothing is answered."""
+    """Decision: delete a snapshot; no answer."""
 
     snapshot: str
 
 
 @dataclass(frozen=True, slots=True)
 class BeginLoad:
-    """Decision: make room for a snapshot beside the present copy, or go on with the one that was begun before."""
+    """Decision: make room for a snapshot beside the present copy, or resume an earlier load."""
 
     offer: SnapshotOffered
 
@@ -109,12 +109,12 @@ class OpenLoad:
 
 @dataclass(frozen=True, slots=True)
 class AbandonLoad:
-    """Decision: delete what was loaded so far; the present copy stays. Nothing is answered."""
+    """Decision: delete the loaded chunks; the present copy stays. No answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condemn:
-    """Decision: remember over a restart that the copy of this name is not to be trusted, and why; nothing is answered."""
+    """Decision: record durably that the copy of this name is not trusted, and why; no answer."""
 
     journal: str
     reason: str
@@ -122,44 +122,44 @@ class Condemn:
 
 @dataclass(frozen=True, slots=True)
 class KeepCopy:
-    """Decision: keep a copy of the content of now under this number; one that is kept already goes when the new one is whole."""
+    """Decision: keep a copy of the present content under this number; then delete the earlier kept copy."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class DropKept:
-    """Decision: delete the copy that is kept. Nothing is answered."""
+    """Decision: delete the kept copy. No answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreKept:
-    """Decision: put the copy that is kept in the place of the present one. Answered like `OpenLoad`."""
+    """Decision: replace the present copy by the kept one. Answered like `OpenLoad`."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTxQueue:
-    """Decision of a primary: declare the queue of a transaction, before what is sent through it."""
+    """Decision of a primary: declare the queue of a transaction, before messages go through it."""
 
     queue: str
 
 
 @dataclass(frozen=True, slots=True)
 class FollowTxQueue:
-    """Decision of a backup: consume the queue of a transaction; one that is not there is made anew."""
+    """Decision of a backup: consume the queue of a transaction; a missing queue is made again."""
 
     queue: str
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveTxQueue:
-    """Decision of a backup: consume it no longer, and with that it is gone. Idempotent."""
+    """Decision of a backup: stop consuming the queue, which deletes it. Idempotent."""
 
     queue: str
 
 
 TxQueueDecision = OpenTxQueue | FollowTxQueue | LeaveTxQueue
-"""Work of the transport, in the order in which it was decided, and in order with what is sent."""
+"""Work of the transport, in the order of the decisions and of sent messages."""
 StoreDecision = ExecuteBatch | ApplyBatch | ResendResults | BeginLineage
 """Work of the one thread that writes the store; one at a time."""
 CopyDecision = (
@@ -176,7 +176,7 @@ CopyDecision = (
     | DropKept
     | RestoreKept
 )
-"""Work beside the store; in the order in which it was decided."""
+"""Work beside the store, in the order of the decisions."""
 Decision = StoreDecision | CopyDecision
 
 
@@ -187,27 +187,27 @@ class StoreDone:
     first_lsn: Lsn
     applied_lsn: Lsn
     results: tuple[ResultRow, ...]
-    """Of an `ExecuteBatch` or `ResendResults`; empty for an `ApplyBatch`."""
+    """Results of an `ExecuteBatch` or `ResendResults`; empty for an `ApplyBatch`."""
     fingerprint: str
     items: int
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFailed:
-    """Input to a worker's core: a decision could not be carried out; nothing of it was kept."""
+    """Input to a worker's core: a decision failed, and none of it was kept."""
 
     reason: str
     is_damage: bool = False
-    """Whether the copy itself is to blame and has to be replaced."""
+    """Whether the copy itself is damaged and has to be replaced."""
     lsn: Lsn = 0
-    """Of the line of the log that led to another content than it says; 0 unless that was the reason."""
+    """LSN of the line that led to other content than it says; 0 for other reasons."""
     fingerprint: bytes = b""
-    """What this copy would have come to there."""
+    """Fingerprint that this copy reached there."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeRead:
-    """Input to a worker's core: what the store has of a range; fewer lines than asked for, or none."""
+    """Input to a worker's core: the lines of a range that the store has; possibly fewer than requested, or none."""
 
     to: NodeId
     first_lsn: Lsn
@@ -218,7 +218,7 @@ class RangeRead:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMade:
-    """Input to a worker's core: a snapshot is there; an empty list of files with a reason is a failure."""
+    """Input to a worker's core: a snapshot is ready; an empty list of files with a reason is a failure."""
 
     snapshot: str
     lsn: Lsn
@@ -231,7 +231,7 @@ class SnapshotMade:
 
 @dataclass(frozen=True, slots=True)
 class ChunksRead:
-    """Input to a worker's core: chunks for a node that asked; None where the snapshot is gone."""
+    """Input to a worker's core: chunks for the requesting node; None if the snapshot is gone."""
 
     to: NodeId
     snapshot: str
@@ -240,7 +240,7 @@ class ChunksRead:
 
 @dataclass(frozen=True, slots=True)
 class LoadBegun:
-    """Input to a worker's core: there is room; these chunks are there already and are right."""
+    """Input to a worker's core: there is room; these chunks are already there and verified."""
 
     snapshot: str
     held: tuple[int, ...]
@@ -248,7 +248,7 @@ class LoadBegun:
 
 @dataclass(frozen=True, slots=True)
 class ChunkKept:
-    """Input to a worker's core: a chunk is written, or was not what its SHA-256 says."""
+    """Input to a worker's core: a chunk is written, or its SHA-256 differs."""
 
     number: int
     is_good: bool
@@ -256,7 +256,7 @@ class ChunkKept:
 
 @dataclass(frozen=True, slots=True)
 class LoadOpened:
-    """Input to a worker's core: the snapshot, or what was kept, is the copy now."""
+    """Input to a worker's core: the snapshot, or the kept copy, is now the copy."""
 
     journal: str
     applied_lsn: Lsn
@@ -267,21 +267,21 @@ class LoadOpened:
 
 @dataclass(frozen=True, slots=True)
 class LoadFailed:
-    """Input to a worker's core: no room, or what was loaded cannot be opened; the copy from before is open again."""
+    """Input to a worker's core: no room, or the loaded copy cannot be opened; the previous copy is open again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class CopyFrozen:
-    """Input to a worker's core: what is being kept under this number is settled, whatever is written from now on; `CopyKept` follows."""
+    """Input to a worker's core: the content kept under this number is fixed, whatever later writes do; `CopyKept` follows."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class CopyKept:
-    """Input to a worker's core: a copy is kept now at this LSN; with a reason there is none under this number."""
+    """Input to a worker's core: a copy at this LSN is kept; with a reason, none is kept under this number."""
 
     number: int
     lsn: Lsn
@@ -291,7 +291,7 @@ class CopyKept:
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """Input to a worker's core: somebody (scrub, a read) found that the copy is not what it should be."""
+    """Input to a worker's core: a scrub or a read found that the copy is damaged."""
 
     reason: str
 
@@ -312,14 +312,14 @@ class Ready:
     tx_queues: tuple[TxQueueDecision, ...] = ()
     tx_replies: tuple[TxReply, ...] = ()
     is_deferred: bool = False
-    """The records can be worked out again after a crash (R18 of sync): what goes with them need not wait for a flush."""
+    """The records can be computed again after a crash (R18 of sync): what goes with them need not wait for a flush."""
     settles: bool = False
-    """All that was deferred is to be durable."""
+    """All deferred records must become durable."""
     looks: tuple[NodeId, ...] = ()
-    """Masters of which the broker is asked whether anybody reads their inbox; an `Absence` comes back where nobody does."""
+    """Masters to ask the broker about: does a process consume their inbox? If not, an `Absence` comes back."""
 
     def __bool__(self) -> bool:
-        """Whether there is anything to do."""
+        """Tell whether there is anything to do."""
         return bool(
             self.records
             or self.messages

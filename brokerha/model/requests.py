@@ -1,9 +1,9 @@
-"""What clients hand to a node through a front door, and what they get back.
+"""Requests of clients to a node through a front door, and the answers.
 
-A front door (HTTP, AMQP, embedded) makes a `Submit` with a `ticket` of its own choosing and gets a `Reply` with the
-same ticket, once. Levels of acknowledgement, in the order in which a write reaches them:
+A front door (HTTP, AMQP, embedded) makes a `Submit` with its own `ticket` and gets one `Reply` with the same ticket. Levels of
+acknowledgement, in the order in which a write reaches them:
 
-    accepted        durable at the master that took it
+    accepted        durable at the master that accepted it
     synchronised    it has an LSN; every live master holds it
     applied         ``copies`` workers of the master's site have applied it (or it was rejected)
 """
@@ -24,7 +24,7 @@ LEVELS = (ACCEPTED, SYNCHRONISED, APPLIED_LEVEL)
 WAIT = "wait"
 REFUSE = "refuse"
 APART = (WAIT, REFUSE)
-"""What becomes of a write at a master that is apart: that cannot agree with the others now (master/state_words.py)."""
+"""Choices for a write at a master that is apart: that cannot agree with the others now (master/state_words.py)."""
 
 READS_INSIDE = frozenset({"query", "statements", "size", "contexts", "get", "range", "queue", "message", "queues"})
 """Kinds of reads that can show the operations of an open transaction on top of the state."""
@@ -32,33 +32,33 @@ READS_INSIDE = frozenset({"query", "statements", "size", "contexts", "get", "ran
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """The broker says that the inbox of a master is gone: its process has ended, or has lost its connection."""
+    """The broker's report that the inbox of a master is gone: its process has ended, or has lost its connection."""
 
     node: NodeId
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """A write. ``ticket`` 0 means that nobody waits for the answer."""
+    """A write. ``ticket`` 0 means that no client waits for the answer."""
 
     ticket: int
     txid: TxId
     body: bytes
     level: str = APPLIED_LEVEL
     copies: int = 1
-    """Workers that must have applied it, for level ``applied``."""
+    """Number of workers that must have applied it, for level ``applied``."""
     timeout_ms: int = 30_000
-    """After it the reply says that the outcome is unknown."""
+    """Time after which the reply says that the outcome is unknown."""
     apart: str = WAIT
-    """At a master that is apart: ``wait`` until it agrees, or ``refuse`` to be taken in. Looked at once, when it comes."""
+    """At a master that is apart: ``wait`` until it agrees, or ``refuse`` the write. Checked once, at arrival."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """The answer to a `Submit`, exactly one for each ticket.
 
-    ``status`` is the level reached, ``rejected`` (ordered, failed, changed nothing), ``refused`` (never taken in) or
-    ``unknown`` (deadline passed).
+    ``status`` is the level reached, ``rejected`` (ordered, failed, changed nothing), ``refused`` (never accepted) or ``unknown``
+    (deadline passed).
     """
 
     ticket: int
@@ -76,9 +76,9 @@ UNKNOWN = "unknown"
 
 
 def doubtful(reply: Reply) -> Reply:
-    """What is known of a write that was handed in more than once, by its last answer: that one master refuses it now says nothing of another copy.
+    """Return the known status of a write that was sent several times: one refusal says nothing about other deliveries.
 
-    Only what no master would ever take in is refused for sure.
+    Only a write that no master would ever accept is certainly refused.
     """
     if reply.status != REFUSED or isinstance(error_named(reply.error, ""), InvalidRequest):
         return reply
@@ -104,6 +104,6 @@ class TxReply:
     ticket: int
     txid: TxId
     error: str = ""
-    """Name of the class in errors.py; empty when it was done."""
+    """Name of the class in errors.py; empty for success."""
     reason: str = ""
     answer: dict[str, Any] = field(default_factory=dict)

@@ -84,7 +84,7 @@ ACTIONS = {
     LOST_STATE: "the data directory was emptied or replaced: bring back the directory itself, never an older copy of it; or begin anew with brokerha peer replace MASTER",
     UNREACHABLE: "start the node, or look at its log",
 }
-"""What a person should do about each state."""
+"""Advice to people for each state."""
 
 SERVING = frozenset({ON, WAITING_WRITE, WRITING, WRITING_COPY, REPLICATION_SERVER})
 """Words of a worker that is in sync."""
@@ -93,9 +93,9 @@ DEGRADED = frozenset({
     STARTING, CATCHING_UP, WAITING_FOR_BROKER, WAITING_FOR_PEERS, NO_MAJORITY, EXCLUDED, SPLIT, BLOCKED, NO_WORKER, READ_ONLY, OFF,
     UNINITIALISED, OUT_OF_SYNC, REPLICATION_CLIENT, JOINING, PAUSED, WAITING_FOR_PRIMARY, WAITING_FOR_BACKUPS,
 })  # fmt: skip
-"""States that pass by themselves once their cause is gone; all others need a person."""
+"""States that end by themselves when their cause is gone; all others need a person."""
 
 
 def describe(state: str, reason: str = "", remedy: str = "") -> dict[str, str]:
-    """Return ``{"state", "reason", "action"}``; the action is ``remedy`` where one is known for this reason."""
+    """Return ``{"state", "reason", "action"}``; ``remedy``, if given, replaces the general action."""
     return {"state": state, "reason": reason, "action": remedy or ACTIONS[state]}

@@ -1,8 +1,8 @@
-"""What a large transaction changes, by the rows of its parts (reserved/staging.py): the log only names them.
+"""The changes of a large transaction, from the rows of its parts (reserved/staging.py): the log only names them.
 
     ["staged", "tx-1", [[5, 0], [9, 2]], …]     at LSN 12: the part of LSN 5, then that of LSN 9, before which 2 messages are published
 
-Changes come in order and as they were asked for, as if nothing of them were there already: who makes them in turn has what the store has.
+Changes come in order and as requested, as if none had been made yet: a reader that makes them all has the store's state.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ _END: Final = " .\n"
 
 
 def text_of(lines: Iterable[str]) -> str:
-    """Canonical lines of quads as a part keeps them."""
+    """Return canonical lines of quads as a part keeps them."""
     return "".join(f"{line}{_END}" for line in lines)
 
 
 def lines_of(text: str) -> list[str]:
-    """The canonical lines of such a text."""
+    """Return the canonical lines of such a text."""
     return text.split(_END)[:-1]
 
 
 def operations_of(row: bytes) -> list[Checked]:
-    """The operations of a part, by its row."""
+    """Return the operations of a part, from its row."""
     return typed_operations(part_in(row).operations)
 
 
 def changes_in(name: TxId, row: bytes, published: int, *, with_quads: bool = True) -> Iterator[Change]:
-    """What a part of a large transaction changes, by its row. ``published``: messages of the parts before it.
+    """Yield the changes of a part of a large transaction. ``published`` is the number of messages in earlier parts.
 
-    Without ``with_quads``, changes of repositories come without the quads. How many quads go before, only the change of the whole transaction says.
+    Without ``with_quads``, changes of repositories have no quads. Only the whole transaction's change has the removed count.
     """
     for operation in operations_of(row):
         if isinstance(operation, ON_KEYS):

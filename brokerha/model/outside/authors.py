@@ -1,4 +1,4 @@
-"""Who wrote a transaction: the last operation of its body, which its door adds, and the last change of its effect."""
+"""The author of a transaction: the last operation of its body, added by its interface, and the last change of its effect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BEGINNING: Final = b"\x92\xa2by"
 
 
 def signed(body: bytes, user: str) -> bytes:
-    """The body with who wrote it at its end. Raises TooLarge."""
+    """Return the body with its author at the end. Raises TooLarge."""
     if not user:
         return body
     number, head = _items_of(body)
@@ -29,8 +29,8 @@ def signed(body: bytes, user: str) -> bytes:
 
 
 def unsigned(body: bytes) -> bytes:
-    """The body without who wrote it."""
-    # Only looked through when there may be something: a value can look so, too.
+    """Return the body without its author."""
+    # Parse only if there can be an author; a value can contain the same bytes.
     if _BEGINNING not in body:
         return body
     unpacker = msgpack.Unpacker(use_list=False)
@@ -46,38 +46,38 @@ def unsigned(body: bytes) -> bytes:
 
 
 def is_same_work(one: bytes, other: bytes) -> bool:
-    """Whether two bodies have the same operations, whoever wrote them: a write that is sent again by somebody else is still that write."""
+    """Tell whether two bodies have the same operations, ignoring the author: a write repeated by another user is the same write."""
     return one == other or unsigned(one) == unsigned(other)
 
 
 def packed_by(user: str) -> bytes:
-    """The operation that says who wrote a transaction."""
+    """Return the operation that names the author."""
     packed: bytes = msgpack.packb(("by", user))
     return packed
 
 
 def author_in(operations: Sequence[Any]) -> str:
-    """Who wrote a transaction, by its operations, or its effect by its changes; empty when nobody says."""
+    """Return the author from a transaction's operations or its effect's changes; empty when there is none."""
     return operations[-1].user if operations and isinstance(operations[-1], By) else ""
 
 
 def author_of(effect: bytes) -> str:
-    """Who wrote a transaction, by its packed effect; looked into only where somebody may say it."""
+    """Return the author from a packed effect, which is unpacked only if it can have one."""
     return author_in(unpack_effect(effect)) if _BEGINNING in effect else ""
 
 
 def author_apart(rows: Sequence[Any]) -> tuple[Sequence[Any], str]:
-    """The rows of an effect without that which says who wrote it, and who did; empty when nobody says."""
+    """Return the rows of an effect without the author, and the author; empty when there is none."""
     return (rows[:-1], rows[-1][1]) if rows and rows[-1][0] == "by" else (rows, "")
 
 
 def taken_author(listed: list[Any]) -> list[By]:
-    """Take who wrote a transaction out of its operations, or out of the changes of its effect; nothing when nobody says."""
+    """Remove the author from the operations of a transaction, or from the changes of its effect; return it, or an empty list."""
     return [listed.pop()] if listed and isinstance(listed[-1], By) else []
 
 
 def _items_of(body: bytes) -> tuple[int, int]:
-    """How many items a packed list has, and how many bytes its head."""
+    """Return the number of items of a packed list, and the size of its head in bytes."""
     first = body[0]
     if first < 0xDC:
         return first & 0x0F, 1

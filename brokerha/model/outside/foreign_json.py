@@ -1,7 +1,7 @@
-r"""JSON that others send: what is small on the wire must neither be large in memory nor deep, and holds nothing that is no value.
+r"""Foreign JSON: small input must not become large or deep in memory, and must hold only values that can be kept.
 
-Depth and number of items are judged by counting brackets and commas before anything is made of them. ``NaN``, ``Infinity``, numbers
-that no float holds and halves of surrogate pairs (``"\ud800"``) are refused: nothing behind this can keep them.
+Depth and number of items are checked by counting brackets and commas before parsing. ``NaN``, ``Infinity``, numbers too large for
+a float, and halves of surrogate pairs (``"\ud800"``) are refused, because later code cannot keep them.
 
 >>> parse_foreign_json('[1, {"a": "b"}]')
 [1, {'a': 'b'}]
@@ -17,7 +17,7 @@ from typing import Any, Final
 from brokerha.model.errors import InvalidRequest, TooLarge
 
 ITEMS_LIMIT: Final = 100_000
-"""Items of lists and fields of objects, in all."""
+"""Limit of items of lists and fields of objects, in total."""
 DEPTH_LIMIT: Final = 32
 _STRING: Final = re.compile(rb'"[^"]*"?')
 _NO_BRACKETS: Final = bytes(sorted(set(range(256)) - set(b"[]{}")))
@@ -25,7 +25,7 @@ _MAY_BE_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_foreign_json(text: str, items_limit: int = ITEMS_LIMIT) -> Any:
-    """The value. Raises InvalidRequest, TooLarge for more items than allowed."""
+    """Return the value. Raises InvalidRequest, and TooLarge for too many items."""
     _check_size(text, items_limit)
     try:
         value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
@@ -39,9 +39,9 @@ def parse_foreign_json(text: str, items_limit: int = ITEMS_LIMIT) -> Any:
 
 
 def _check_size(text: str, items_limit: int) -> None:
-    # Without escapes a text ends at the next quote; what this does to broken JSON is the parser's business.
+    # Without escapes a text ends at the next quote; the parser handles broken JSON.
     coded = text.encode("utf-8", "replace").replace(b"\\\\", b"").replace(b'\\"', b"")
-    # An item has two texts at most, and each of them two quotes.
+    # An item has at most two texts, each with two quotes.
     has_too_many = coded.count(b'"') > 4 * (items_limit + 1)
     bare = coded if has_too_many else _STRING.sub(b"", coded)
     depth = 0

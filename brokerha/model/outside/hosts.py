@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host; the empty one is every address.
+    """Tell whether only this machine reaches a host; an empty host means every address.
 
     >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "", "0.0.0.0", "10.0.0.1", "example.org")]
     [True, True, True, False, False, False, False]

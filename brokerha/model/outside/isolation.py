@@ -1,8 +1,8 @@
 """Isolation levels of transactions, by their names in SQL and RDF4J.
 
-read-committed    each read shows one moment, and the transaction's own operations; two reads may show two moments
-snapshot          all reads show one moment; nothing that was read is overwritten if somebody changed it meanwhile
-serializable      whatever was read still holds where the transaction takes place in the order
+read-committed    each read shows one moment, and the transaction's own operations; two reads can show two moments
+snapshot          all reads show one moment; data that was read is not overwritten if another transaction changed it meanwhile
+serializable      all that was read still holds at the transaction's place in the order
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ISOLATIONS: Final = (READ_COMMITTED, SNAPSHOT, SERIALIZABLE)
 
 
 def checked_isolation(name: str) -> str:
-    """The name of a level; an empty one is `READ_COMMITTED`. Raises InvalidRequest."""
+    """Return the name of a level; `READ_COMMITTED` for an empty one. Raises InvalidRequest."""
     if name and name not in ISOLATIONS:
         raise InvalidRequest(f"isolation is {', '.join(ISOLATIONS[:-1])} or {ISOLATIONS[-1]}, not {name[:100]!r}")
     return name or READ_COMMITTED

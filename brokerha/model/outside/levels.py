@@ -1,7 +1,7 @@
-"""What people write to say how much they want: the level of a write, whether it waits, and the least LSN of a read.
+"""Levels of acknowledgement as people write them: the level of a write, whether it waits, and the least LSN of a read.
 
-A write waits for ``accepted``, ``synchronised``, ``applied`` or ``applied=2``; at a master that is apart it says ``wait`` or ``refuse``. A read may ask for at least an LSN, or for
-``latest``: the synchronised LSN of the moment at the master that is asked.
+A write waits for ``accepted``, ``synchronised``, ``applied`` or ``applied=2``; for a master that is apart it says ``wait`` or
+``refuse``. A read can ask for at least an LSN, or for ``latest``: the present synchronised LSN at the master that is asked.
 
 >>> parse_ack("applied=2")
 ('applied', 2)
@@ -20,13 +20,13 @@ from brokerha.model.requests import APART, APPLIED_LEVEL, LEVELS, WAIT
 COPIES_LIMIT = 1000
 LATEST = "latest"
 LATEST_LSN: Lsn = -1
-"""How ``latest`` is written where a least LSN is a number."""
+"""``latest`` as a number, for a least LSN."""
 LSN_DIGITS = 18
-"""So many digits fit into 63 bits."""
+"""Number of digits that fit into 63 bits."""
 
 
 def parse_ack(text: str) -> tuple[str, int]:
-    """Level and number of copies. Raises InvalidRequest."""
+    """Return level and number of copies. Raises InvalidRequest."""
     level, has_copies, copies = text.partition("=")
     if level in LEVELS and not has_copies:
         return level, 1
@@ -36,12 +36,12 @@ def parse_ack(text: str) -> tuple[str, int]:
 
 
 def ack_text(level: str, copies: int) -> str:
-    """The text of a level and a number of copies."""
+    """Return the text of a level and a number of copies."""
     return f"{level}={copies}" if level == APPLIED_LEVEL and copies != 1 else level
 
 
 def parse_apart(text: str) -> str:
-    """What a write wants at a master that is apart; ``wait`` when it does not say. Raises InvalidRequest."""
+    """Return the choice of a write at a master that is apart; ``wait`` by default. Raises InvalidRequest."""
     if not text:
         return WAIT
     if text not in APART:
@@ -50,7 +50,7 @@ def parse_apart(text: str) -> str:
 
 
 def parse_min_lsn(text: str, name: str = "a least LSN") -> Lsn:
-    """The least LSN of a read, `LATEST_LSN` for ``latest``. Raises InvalidRequest, which calls it by ``name``."""
+    """Return the least LSN of a read, `LATEST_LSN` for ``latest``. Raises InvalidRequest, which calls it ``name``."""
     if text == LATEST:
         return LATEST_LSN
     if text.isascii() and text.isdecimal() and len(text) <= LSN_DIGITS:
@@ -59,5 +59,5 @@ def parse_min_lsn(text: str, name: str = "a least LSN") -> Lsn:
 
 
 def min_lsn_text(min_lsn: Lsn) -> str:
-    """The text of a least LSN."""
+    """Return the text of a least LSN."""
     return LATEST if min_lsn == LATEST_LSN else str(min_lsn)

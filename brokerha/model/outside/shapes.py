@@ -1,6 +1,6 @@
-"""Shapes of arguments: what a value that came from outside has to be before anything is done with it.
+"""Shapes of arguments, checked before a value from outside is used.
 
-One table per request says all of it, and `check_shapes` is the only place that looks:
+One table per request describes its arguments, and only `check_shapes` checks them:
 
 >>> LINES = {"first_lsn": needed(number(0, 9)), "reverse": FLAG}
 >>> check_shapes("the question log", LINES, {"first_lsn": 5, "reverse": None})
@@ -9,7 +9,7 @@ Traceback (most recent call last):
     ...
 brokerha.model.errors.InvalidRequest: the question log: first_lsn is a whole number from 0 to 9, not 'x'
 
-None stands for an argument that is not given. A number is never true or false, and a text can always be written as UTF-8.
+None stands for a missing argument. A bool is not a number, and a text can always be encoded as UTF-8.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _REPR.maxstring = _REPR.maxother = 80
 
 
 class Shape(NamedTuple):
-    """What one argument may be."""
+    """The shape of one argument."""
 
     words: str
-    """Stand after ``is``: ``a whole number from 1 to 9``."""
+    """Text after ``is``: ``a whole number from 1 to 9``."""
     fits: Callable[[Any], bool]
     is_needed: bool = False
 
@@ -41,7 +41,7 @@ Shapes = Mapping[str, Shape]
 
 
 def check_shapes(what: str, shapes: Shapes, given: Mapping[Any, Any]) -> None:
-    """Raise InvalidRequest, which begins with ``what``, for the first argument that is unknown, missing or of another shape."""
+    """Raise InvalidRequest, which begins with ``what``, for the first unknown, missing or malformed argument."""
     unknown = [name for name, value in given.items() if value is not None and name not in shapes]
     if unknown:
         raise InvalidRequest(f"{what} does not take {', '.join(sorted(map(_named, unknown)))}")
@@ -55,28 +55,28 @@ def check_shapes(what: str, shapes: Shapes, given: Mapping[Any, Any]) -> None:
 
 
 def shown(value: object) -> str:
-    """A value from outside in a sentence: short, however large or deep it is."""
+    """Return a value from outside as short text, however large or deep it is."""
     return _REPR.repr(value)
 
 
 def needed(shape: Shape) -> Shape:
-    """The same, and it has to be given."""
+    """Return the same shape as a required one."""
     return shape._replace(is_needed=True)
 
 
 def number(least: int, most: int) -> Shape:
-    """A whole number within these bounds."""
+    """Return the shape of a whole number within these bounds."""
     return Shape(f"a whole number from {least} to {most}", lambda value: type(value) is int and least <= value <= most)
 
 
 def text(limit: int | None = None) -> Shape:
-    """Text of at most so many characters."""
+    """Return the shape of a text of limited length in characters."""
     words = "text" if limit is None else f"a text of at most {limit} characters"
     return Shape(words, lambda value: is_text(value) and (limit is None or len(value) <= limit))
 
 
 def data(limit: int) -> Shape:
-    """At most so many bytes, or text of so many as UTF-8."""
+    """Return the shape of limited bytes, or of text with as many bytes as UTF-8."""
     return Shape(
         f"bytes, or text: at most {limit} bytes",
         lambda value: (is_text(value) and len(value.encode()) <= limit) or (isinstance(value, bytes) and len(value) <= limit),
@@ -84,17 +84,17 @@ def data(limit: int) -> Shape:
 
 
 def one_of(*words: str) -> Shape:
-    """One of these words."""
+    """Return the shape of one of these words."""
     return Shape(f"{', '.join(words[:-1])} or {words[-1]}", lambda value: type(value) is str and value in words)
 
 
 def either(*shapes: Shape) -> Shape:
-    """Any of these."""
+    """Return the shape of any of these."""
     return Shape(", or ".join(shape.words for shape in shapes), lambda value: any(shape.fits(value) for shape in shapes))
 
 
 def listed(of: Shape, least: int, most: int) -> Shape:
-    """A list of so many."""
+    """Return the shape of a list with a number of items in this range."""
 
     def fits(value: object) -> bool:
         return isinstance(value, (tuple, list)) and least <= len(value) <= most and all(map(of.fits, value))
@@ -103,7 +103,7 @@ def listed(of: Shape, least: int, most: int) -> Shape:
 
 
 def is_text(value: object) -> bool:
-    """Whether it is text that can be written as UTF-8; half of a surrogate pair cannot."""
+    """Tell whether it is text that UTF-8 can encode; half of a surrogate pair cannot."""
     if not isinstance(value, str):
         return False
     try:
@@ -123,6 +123,6 @@ BYTES: Final = Shape("bytes", lambda value: isinstance(value, bytes))
 MAP: Final = Shape("a map", lambda value: isinstance(value, dict))
 LSN: Final = number(0, LSN_LIMIT)
 LEAST_LSN: Final = number(-1, LSN_LIMIT)
-"""-1 is the latest."""
+"""-1 stands for the latest."""
 TIMEOUT: Final = number(1, TIMEOUT_LIMIT_MS)
 TXID: Final = Shape("a transaction id", lambda value: isinstance(value, str) and is_tx_id(value))

@@ -1,8 +1,8 @@
-"""Unpacking what others send: what is small on the wire must not be large in memory.
+"""Foreign msgpack: small input must not become large in memory.
 
-What is nested more than about a thousand levels deep is refused by the library, which keeps its own stack and does not recurse.
-An empty map takes a byte on the wire and sixty in memory, a list of one item two bytes and fifty. What has more of them than any message
-is refused while it is unpacked, before the rest is made.
+The library refuses more than about a thousand levels; it keeps its own stack and does not recurse. An empty map takes one byte on
+the wire and sixty in memory, a list of one item two bytes and fifty. Data with more of them than any message has is refused
+during unpacking, before the rest is made.
 
 >>> unpack_foreign(msgpack.packb([1, [2, {"a": 3}]]))
 (1, (2, {'a': 3}))
@@ -16,19 +16,19 @@ from typing import Any
 import msgpack
 
 MAPS_LIMIT = 100_000
-"""More than any message has."""
+"""More maps than any message has."""
 LISTS_LIMIT = 100_000
 SMALL_BYTES = min(MAPS_LIMIT, LISTS_LIMIT)
-"""Each takes a byte at least, so that no data of this size have too many, and nothing has to be counted."""
+"""Each takes at least one byte, so data of this size cannot have too many, and is not counted."""
 BYTES_OF_A_LIST = 8
-"""Fewer than any list of a message takes where there are many, so that a list for each of them is allowed besides."""
+"""Fewer bytes than any list takes in a message with many lists, so that one list for each of these is allowed in addition."""
 
 BROKEN = (ValueError, TypeError, RecursionError, msgpack.UnpackException)
-"""What `unpack_foreign` raises of data that are no msgpack, or too much of it."""
+"""Exceptions of `unpack_foreign` for data that is not msgpack, or too much of it."""
 
 
 def unpack_foreign(data: bytes, *, use_list: bool = False) -> Any:
-    """The value; lists as tuples, if not asked for. Raises one of `BROKEN`."""
+    """Return the value; lists as tuples by default. Raises one of `BROKEN`."""
     if len(data) <= SMALL_BYTES:
         return msgpack.unpackb(data, use_list=use_list, strict_map_key=True, max_ext_len=0)
     return msgpack.unpackb(
@@ -42,7 +42,7 @@ def unpack_foreign(data: bytes, *, use_list: bool = False) -> Any:
 
 
 def _at_most(most: int, what: str) -> Callable[[Any], Any]:
-    """A hook for one call: it raises ValueError with the first one too many."""
+    """Return a hook for one call: it raises ValueError at the first map or list above the limit."""
     count = 0
 
     def hook(found: Any) -> Any:

@@ -1,11 +1,11 @@
-r"""What a cluster keeps about a repository beside its quads: namespaces and settings, as keys of one reserved table.
+r"""Namespaces and settings of repositories, as keys of one reserved table.
 
-    <repository>/namespace/<prefix>     IRI                                  the prefix may be empty
+    <repository>/namespace/<prefix>     IRI                                  the prefix can be empty
     <repository>/setting/title          a text for people
     <repository>/setting/union          "true": the default graph of queries and updates is the union of all graphs
 
-Written by ``put`` and ``delete`` like every key, so that the log, fingerprints, copies and backups hold it. Every store demands that
-the repository exists when a transaction writes such a key, and deletes all of them with the repository.
+``put`` and ``delete`` write them like every key, so that the log, fingerprints, copies and backups include them. Every store
+requires that the repository exists when a transaction writes such a key, and deletes all of them with the repository.
 
 >>> row_of(namespace_key("main", "foaf"))
 ('main', 'namespace', 'foaf')
@@ -32,33 +32,33 @@ _IRI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20\x7f<>\"{}|^`\\]*\
 
 
 def namespace_key(repository: str, prefix: str) -> bytes:
-    """The key of one namespace."""
+    """Return the key of one namespace."""
     return f"{repository}/{NAMESPACE}/{prefix}".encode()
 
 
 def setting_key(repository: str, name: str) -> bytes:
-    """The key of one setting."""
+    """Return the key of one setting."""
     return f"{repository}/{SETTING}/{name}".encode()
 
 
 def beginning_of(repository: str) -> bytes:
-    """What all keys about a repository begin with."""
+    """Return the prefix of all keys about a repository."""
     return f"{repository}/".encode()
 
 
 def repository_of(key: bytes) -> str:
-    """The repository that a key is about."""
+    """Return the repository that a key is about."""
     return key.partition(b"/")[0].decode()
 
 
 def row_of(key: bytes) -> tuple[str, str, str]:
-    """Repository, kind and name of a key that has no problem."""
+    """Return repository, kind and name of a valid key."""
     repository, kind, name = key.decode().split("/", 2)
     return repository, kind, name
 
 
 def problem_of(key: bytes, value: bytes | None) -> str:
-    """What is wrong with a key of the reserved table and its value (None: it is deleted); empty when nothing is."""
+    """Return the problem with a key of the reserved table and its value (None: it is deleted), or an empty string."""
     try:
         parts = key.decode().split("/", 2)
         text = None if value is None else value.decode()
@@ -80,14 +80,14 @@ def problem_of(key: bytes, value: bytes | None) -> str:
 
 
 def prefix_problem(prefix: str) -> str:
-    """What is wrong with the prefix of a namespace; empty when nothing is."""
+    """Return the problem with the prefix of a namespace, or an empty string."""
     if len(prefix.encode()) > PREFIX_LIMIT_BYTES or _PREFIX.match(prefix) is None:
         return f"a prefix has at most {PREFIX_LIMIT_BYTES} bytes, no space and none of : / < > and their like, not {prefix[:80]!r}"
     return ""
 
 
 def iri_problem(text: str) -> str:
-    """What is wrong with the IRI of a namespace; empty when nothing is."""
+    """Return the problem with the IRI of a namespace, or an empty string."""
     if len(text.encode()) > VALUE_LIMIT_BYTES or _IRI.match(text) is None:
         return f"a namespace is an absolute IRI of at most {VALUE_LIMIT_BYTES} bytes, not {text[:80]!r}"
     return ""

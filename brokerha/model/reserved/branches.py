@@ -1,14 +1,14 @@
-r"""Branches: the three transactions that one of a transaction manager consists of in the order, and where it is kept in between.
+r"""Branches: the three steps of one transaction of a transaction manager, each a transaction in the order, and its prepared value.
 
-    <txid>.p    prepare     judged like any transaction; what it would change is kept, as one value of a reserved table
+    <txid>.p    prepare     judged like any transaction; its changes are kept as one value of a reserved table
     <txid>      commit      makes the kept changes and removes the value; nothing is judged again
     <txid>.r    rollback    removes the value
 
-The body of each begins with a byte that no msgpack begins with, so that no client can send one:
+The body of each begins with a byte that msgpack never uses, so that no client can send one:
 
-    0xC1, then msgpack [step, txid, body]     the body of a prepare is that of its operations; the others have none
+    0xC1, then msgpack [step, txid, body]     the body of a prepare has its operations; the others are empty
 
-The value of a prepared branch, under its txid in `TABLE`, is content like any other: the log, fingerprints, copies and backups hold it.
+The value of a prepared branch, under its txid in `TABLE`, is content: the log, fingerprints, copies and backups include it.
 
 >>> branch_of(packed(PREPARE, "t1", b"\x90")), branch_of(b"\x90")
 (Branch(step='prepare', txid='t1', body=b'\x90'), None)
@@ -33,55 +33,55 @@ ROLLBACK: Final = "rollback"
 PREPARE_MARK: Final = ".p"
 ROLLBACK_MARK: Final = ".r"
 BRANCH_ID_LIMIT: Final = TX_ID_LIMIT - len(PREPARE_MARK)
-"""Characters of the id of a transaction that can be prepared."""
+"""Limit of characters in the id of a transaction that can be prepared."""
 SIZE_LIMIT_BYTES: Final = 10 * 1024 * 1024
-"""Of what one branch keeps: it travels as one line of the log, in one message (wire/codec.py)."""
+"""Limit of the value of one branch: it travels as one line of the log, in one message (wire/codec.py)."""
 SUM_LIMIT_BYTES: Final = 256 * 1024 * 1024
-"""Of what all branches of a cluster keep together."""
+"""Limit of all values of branches in a cluster."""
 COUNT_LIMIT: Final = 1000
-"""Branches of one cluster that are prepared at the same time."""
+"""Limit of branches prepared at the same time in a cluster."""
 
 FIRST: Final = b"\xc1"
-"""What the body of each of the three begins with."""
+"""First byte of the bodies of the three steps."""
 
 
 class Branch(NamedTuple):
-    """One of the three."""
+    """One of the three steps."""
 
     step: str
     txid: TxId
-    """Of the branch, whichever step it is."""
+    """Id of the branch, for every step."""
     body: bytes = b""
 
 
 def prepare_id(txid: TxId) -> TxId:
-    """The id under which a branch is prepared."""
+    """Return the id of the prepare step."""
     return txid + PREPARE_MARK
 
 
 def rollback_id(txid: TxId) -> TxId:
-    """The id under which a prepared branch is rolled back."""
+    """Return the id of the rollback step."""
     return txid + ROLLBACK_MARK
 
 
 def named_ids(txid: TxId) -> dict[str, TxId]:
-    """The id of each step of a branch."""
+    """Return the id of each step of a branch."""
     return {PREPARE: prepare_id(txid), COMMIT: txid, ROLLBACK: rollback_id(txid)}
 
 
 def branch_id(txid: TxId) -> TxId:
-    """The id of the branch that an id would belong to, were it one of the three."""
+    """Return the id of the branch that this id belongs to if it is one of the three."""
     return txid.removesuffix(PREPARE_MARK).removesuffix(ROLLBACK_MARK)
 
 
 def packed(step: str, txid: TxId, body: bytes = b"") -> bytes:
-    """The body of one of the three."""
+    """Return the body of one of the three."""
     fields: bytes = msgpack.packb((step, txid, body))
     return FIRST + fields
 
 
 def branch_of(body: bytes) -> Branch | None:
-    """What a body is of these; None for that of an ordinary transaction. Raises InvalidRequest for one that no node makes."""
+    """Return the step in a body; None for an ordinary transaction. Raises InvalidRequest for a malformed one."""
     if not body.startswith(FIRST):
         return None
     try:

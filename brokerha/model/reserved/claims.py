@@ -1,13 +1,13 @@
-"""Claims: which messages of a queue each master may give to its consumers, as rows of one reserved table of keys.
+"""Claims: the messages of a queue that each master can give to its consumers, as rows of one reserved table.
 
     key     the queue
     value   msgpack {master: [beat, [message id, ...]]}, masters in order
 
-A master that has consumers claims messages before it gives them out, so that consumers at two masters never get the same one. The row
-is changed by ordinary transactions that expect it unchanged since it was read: of two masters that want the same messages the first in the
-order gets them. ``beat`` is the LSN as of which its master read the row that it changed, so no two are the same; one that does not move for
-`LEASE_MS`, as somebody else sees it, belongs to a master that is gone, and its claims count no more. No clocks are compared. Ids of messages
-that are not in the queue any more mean nothing, and go with the next change.
+A master with consumers claims messages before it gives them out, so that consumers at two masters never get the same one. Ordinary
+transactions change the row, and expect it unchanged since it was read: if two masters want the same messages, the first in the
+order gets them. ``beat`` is the LSN at which its master read the row that it changed, so no two are the same. One that another
+master sees unchanged for `LEASE_MS` belongs to a master that is gone, and its claims count no more. No clocks are compared. Ids of
+messages that have left the queue are ignored, and the next change removes them.
 
 >>> row = claimed(EMPTY, "m1", ["t.1", "t.2"], lsn=7)
 >>> claimed(row, "m2", ["t.3"], lsn=9, expired=["m1"])
@@ -29,12 +29,12 @@ from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
 
 TABLE: Final = "urn:brokerha:claims"
 CLAIM_LIMIT: Final = 1000
-"""Messages of one queue that one master has claimed."""
+"""Limit of messages of one queue that one master claims."""
 LEASE_MS: Final = 6000
 
 
 class Claim(NamedTuple):
-    """What one master has of one queue."""
+    """Claims of one master on one queue."""
 
     beat: int
     ids: tuple[str, ...]
@@ -45,7 +45,7 @@ EMPTY: Final[Claims] = {}
 
 
 def claims_in(value: bytes) -> Claims:
-    """What a row says. Raises InvalidRequest."""
+    """Return the claims in a row. Raises InvalidRequest."""
     try:
         found = unpack_foreign(value)
         claims = {master: Claim(beat, tuple(ids)) for master, (beat, ids) in found.items()}
@@ -63,20 +63,20 @@ def claims_in(value: bytes) -> Claims:
 
 
 def packed(claims: Claims) -> bytes | None:
-    """A row; None for the one that is not needed, as nobody has claimed anything."""
+    """Return a row; None when there are no claims."""
     kept = {master: (claim.beat, claim.ids) for master, claim in sorted(claims.items()) if claim.ids}
     value: bytes | None = msgpack.packb(kept) if kept else None
     return value
 
 
 def claimed(before: Claims, master: NodeId, ids: Iterable[str], lsn: Lsn, expired: Collection[NodeId] = ()) -> Claims:
-    """What a row, read as of an LSN, becomes when a master has claimed these messages, and nothing else; those of ``expired`` masters are given up."""
+    """Return a row, read at an LSN, after a master's claims became exactly these; drops claims of ``expired`` masters."""
     kept = {each: claim for each, claim in before.items() if each != master and each not in expired}
     return {**kept, master: Claim(lsn, tuple(ids))}
 
 
 def problem_of(key: bytes, value: bytes | None) -> str:
-    """What is wrong with a key of the table and its value (None: it is deleted); empty when nothing is."""
+    """Return the problem with a key of the table and its value (None: it is deleted), or an empty string."""
     try:
         key.decode()
         if value is not None:

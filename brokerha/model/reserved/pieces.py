@@ -1,12 +1,12 @@
-"""Messages that are longer than a transaction: their body stays where it was staged, and the queue has a note of the place.
+"""Messages that are longer than a transaction: the body stays where it was staged, and the queue has a note of its place.
 
-    stage tx-1, part 1    piece b"..."                       256 KiB of the body or so, for itself
+    stage tx-1, part 1    piece b"..."                       about 256 KiB of the body, as the only operation
     stage tx-1, part 2    piece b"..."
     stage tx-1, part 3    publish-pieces inbox video/mp4 1 2 524288
     commit tx-1           message tx-1.1 of inbox: content type "pieces:video/mp4", body [tx-1, 1, 2, 524288]
 
-The commit leaves the pieces in the reserved table (staging.py), with a row of number 0 that says of which messages they are the bodies. They go with
-the message, in the transaction that takes it. No client can publish a message with such a content type itself.
+The commit leaves the pieces in the reserved table (staging.py), with a row of number 0 that lists the messages whose bodies they
+are. The transaction that accepts the message deletes them. No client can publish a message with such a content type.
 
 >>> pieces_of("pieces:video/mp4", packed_pieces(Pieces("tx-1", 1, 2, 524288)))
 Pieces(name='tx-1', first=1, last=2, size_bytes=524288)
@@ -25,21 +25,21 @@ from brokerha.model.ids import TxId
 PIECE: Final = "piece"
 PUBLISH: Final = "publish-pieces"
 PREFIX: Final = "pieces:"
-"""What the content type of such a message begins with."""
+"""Prefix of the content type of such a message."""
 PIECE_BYTES: Final = 256 * 1024
-"""Aim for a piece, by those who cut."""
+"""Target size of a piece."""
 
 
 class Pieces(NamedTuple):
-    """Where the body of a message is."""
+    """Place of the body of a message."""
 
     name: TxId
-    """The large transaction."""
+    """Name of the large transaction."""
     first: int
     last: int
-    """Its parts, both ends included."""
+    """First and last part, both included."""
     size_bytes: int
-    """Of all of it."""
+    """Size of the whole body."""
 
 
 class Body(NamedTuple):
@@ -52,27 +52,27 @@ class Body(NamedTuple):
 
 
 def packed_pieces(pieces: Pieces) -> bytes:
-    """What stands in place of the body."""
+    """Return the note in place of the body."""
     row: bytes = msgpack.packb(pieces)
     return row
 
 
 def pieces_of(content_type: str, body: bytes) -> Pieces | None:
-    """Where the body of a message is; None for one that has it itself."""
+    """Return the place of the body of a message; None for a message with its own body."""
     return Pieces(*msgpack.unpackb(body)) if content_type.startswith(PREFIX) else None
 
 
 def plain_type(content_type: str) -> str:
-    """The content type that was given, of a message of either kind."""
+    """Return the original content type, of a message of either kind."""
     return content_type.removeprefix(PREFIX)
 
 
 def packed_bodies(bodies: Iterable[Body]) -> bytes:
-    """The row of number 0."""
+    """Return the row of number 0."""
     row: bytes = msgpack.packb(list(bodies))
     return row
 
 
 def bodies_in(row: bytes) -> list[Body]:
-    """The messages of such a row."""
+    """Return the messages of such a row."""
     return [Body(*fields) for fields in msgpack.unpackb(row)]

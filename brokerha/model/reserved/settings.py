@@ -1,12 +1,12 @@
-r"""Settings of a cluster at run time: rows of one reserved table of keys, their limits, and whether they are live.
+r"""Settings of a cluster at run time: rows of one reserved table, their limits, and whether they are live.
 
     key     name of the setting, as in the section ``[cluster]`` of the cluster file
-    value   JSON {"at", "by", "from", "value"}: when (microseconds), who, from where, and what; the value is text, as the file would
-            have it without quotes, or null: the setting was taken back, and the file's value counts
+    value   JSON {"at", "by", "from", "value"}: time (microseconds), user, source, and value; the value is text, as in the file
+            without quotes, or null: the setting was taken back, and the file's value counts
 
-They are content like any other key, so that the log, fingerprints, copies and backups hold them. Only nodes write the rows (`brokerha
-settings`, ``/cluster/settings``); every store judges them again when it executes them, by this table alone. What must hold *between*
-settings rests on the cluster files too, so it is judged at the door (nodes/settings.py).
+They are content like any other key, so that the log, fingerprints, copies and backups include them. Only nodes write the rows
+(`brokerha settings`, ``/cluster/settings``); every store checks them again at execution, by this table alone. Rules *between*
+settings depend on the cluster files too, so the interface checks them (nodes/settings.py).
 
 >>> problem_of(b"idle-round-ms", packed(Row("2000", "anna", 1, "127.0.0.1")))
 ''
@@ -27,7 +27,7 @@ from brokerha.model.errors import InvalidRequest
 
 TABLE: Final = "urn:brokerha:settings"
 TEXT_LIMIT_BYTES: Final = 200
-"""Of each text in a row."""
+"""Limit of each text in a row."""
 _WHOLE: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\Z")
 _NUMBER: Final = re.compile(r"(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,9})?\Z")
 _FLAGS: Final = ("false", "true")
@@ -36,16 +36,16 @@ RESTART: Final = False
 
 
 class Limits(NamedTuple):
-    """Which values a setting takes, and when one counts."""
+    """The values of a setting, and when a change takes effect."""
 
     type: type
-    """int, float, bool or str, for which `choices` says the words."""
+    """int, float, bool, or str with the words of `choices`."""
     unit: str
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
     is_live: bool = LIVE
-    """Whether a running node puts it into force; else it counts from the node's next start."""
+    """Whether a running node applies it; else it takes effect at the node's next start."""
 
     @property
     def words(self) -> str:
@@ -107,35 +107,35 @@ SETTINGS: Final[dict[str, Limits]] = {
     "sync-lost": Limits(str, "", choices=("read-only", "idle"), is_live=RESTART),
     "fail-over": Limits(str, "", choices=("automatic", "manual"), is_live=RESTART),
     "fail-over-after-ms": Limits(int, _MS, 100, 600_000, is_live=RESTART),
-    # Who follows from outside
+    # Followers from outside
     "log-stream": Limits(bool, "", is_live=RESTART),
     "publish-changes": Limits(bool, "", is_live=RESTART),
 }
-"""Settings that can be changed while the cluster runs, in the order in which they are shown. What says who the nodes are and where, what
-they promise and who may come in stays in the cluster file."""
+"""Settings that can be changed while the cluster runs, in display order. The identity and addresses of nodes, their guarantees,
+and access stay in the cluster file."""
 
 
 class Row(NamedTuple):
-    """One setting as it was set last."""
+    """The last row of a setting."""
 
     value: str | None
     """None: it was taken back."""
     by: str
-    """Who, as far as the door knows; empty for nobody known."""
+    """User, if the interface knows one; else empty."""
     at_us: int
-    """When, by the clock of the master that took it in."""
+    """Time by the clock of the master that accepted it."""
     origin: str
-    """From where: the address of the client or its way in, and the master."""
+    """Source: the address or interface of the client, and the master."""
 
 
 def packed(row: Row) -> bytes:
-    """The value of a row's key."""
+    """Return the value of a row's key."""
     fields = {"at": row.at_us, "by": row.by, "from": row.origin, "value": row.value}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def row_in(value: bytes) -> Row:
-    """What a value says. Raises InvalidRequest for one that no node makes."""
+    """Return the row of a value. Raises InvalidRequest for a malformed one."""
     try:
         fields: Any = json.loads(value)
     except (ValueError, RecursionError):
@@ -153,7 +153,7 @@ def row_in(value: bytes) -> Row:
 
 
 def problem_of(key: bytes, value: bytes | None) -> str:
-    """What is wrong with a key of the table and its value (None: it is deleted); empty when nothing is."""
+    """Return the problem with a key of the table and its value (None: it is deleted), or an empty string."""
     if value is None:
         return f"a row of table {TABLE} is never deleted: taking a setting back is a row, too"
     try:
@@ -165,7 +165,7 @@ def problem_of(key: bytes, value: bytes | None) -> str:
 
 
 def name_problem(name: str) -> str:
-    """Whether there is no such setting; empty when there is."""
+    """Return the problem with an unknown name of a setting, or an empty string."""
     if name in SETTINGS:
         return ""
     close = difflib.get_close_matches(name.lower().replace("_", "-")[:64], SETTINGS, n=1)
@@ -174,7 +174,7 @@ def name_problem(name: str) -> str:
 
 
 def value_problem(name: str, text: str) -> str:
-    """What is wrong with a setting of this name and value; empty when nothing is."""
+    """Return the problem with a setting of this name and value, or an empty string."""
     if problem := name_problem(name):
         return problem
     limits = SETTINGS[name]
@@ -189,7 +189,7 @@ def value_problem(name: str, text: str) -> str:
 
 
 def value_of(name: str, text: str) -> int | float | bool | str:
-    """The value of a text that has no problem, in its type."""
+    """Return the value of a valid text, in its type."""
     kind = SETTINGS[name].type
     if kind is bool:
         return text == "true"
@@ -197,7 +197,7 @@ def value_of(name: str, text: str) -> int | float | bool | str:
 
 
 def text_of(value: float | bool | str) -> str:
-    """A value as text.
+    """Return a value as text.
 
     >>> text_of(10.0), text_of(True), text_of(0.5)
     ('10', 'true', '0.5')

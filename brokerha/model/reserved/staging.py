@@ -1,15 +1,15 @@
-r"""Large transactions: what is staged in parts, each a transaction of its own, takes place when one later transaction commits it.
+r"""Large transactions: parts are staged, each as its own transaction, and take effect when one later transaction commits them.
 
-    LSN 5     stage tx-1, part 1: add ..., put ...       nobody sees any of it
+    LSN 5     stage tx-1, part 1: add ..., put ...       invisible to readers
     LSN 9     stage tx-1, part 2: add ...
-    LSN 12    commit tx-1, 2 parts                       all of it takes place here, or nothing
+    LSN 12    commit tx-1, 2 parts                       all of it takes effect here, or nothing
 
 One part is one row:
 
-    <transaction>\0<part>      msgpack [LSN, timestamp, items, user, operations]      the number of the part has 4 bytes, big end first
+    <transaction>\0<part>      msgpack [LSN, timestamp, items, user, operations]      the number of the part has 4 bytes, big-endian
 
-Its operations are the transaction's own, quads in canonical form; a piece of a long message is one, too (pieces.py). What is staged and never committed goes when it was not added to for
-`AGE_LIMIT_S`, by the clock of the order, as soon as anybody stages anything.
+Its operations are the transaction's own, with quads in canonical form; one can be a piece of a long message (pieces.py). The next
+stage of any transaction deletes those that got no new part for `AGE_LIMIT_S`, by the timestamps of the order.
 
 >>> part_of(part_key("tx-1", 2))
 ('tx-1', 2)
@@ -27,73 +27,73 @@ from brokerha.model.reserved import pieces
 
 TABLE: Final = "urn:brokerha:staged"
 SIZE_LIMIT_BYTES: Final = 512 * 1024 * 1024
-"""Of one large transaction."""
+"""Limit of one large transaction."""
 ITEMS_LIMIT: Final = 10_000_000
-"""Quads, keys and messages of one large transaction."""
+"""Limit of quads, keys and messages of one large transaction."""
 PARTS_LIMIT: Final = 100_000
 PART_BYTES: Final = 64 * 1024
-"""Aim for a part, by those who cut: writes of others wait for one part at most."""
+"""Target size of a part: other writes wait for at most one part."""
 COUNT_LIMIT: Final = 8
-"""Large transactions of one cluster that are staged at the same time."""
+"""Limit of staged large transactions in one cluster."""
 AGE_LIMIT_S: Final = 3600
 STAGE: Final = "stage"
 COMMIT: Final = "commit-staged"
 DROP: Final = "drop-staged"
 KINDS: Final = frozenset({STAGE, COMMIT, DROP})
-"""The operations about large transactions."""
+"""Operations about large transactions."""
 ONLY_STAGED: Final = frozenset({pieces.PIECE, pieces.PUBLISH})
-"""Operations that only parts have."""
+"""Operations that only parts can have."""
 ALL_KINDS: Final = KINDS | ONLY_STAGED
 CLEAR: Final = "clear"
 STAGED_KINDS: Final = frozenset({"add", "remove", CLEAR, "put", "delete", "publish", *ONLY_STAGED})
-"""Operations that a part may have."""
+"""Operations that a part can have."""
 NUMBER_BYTES: Final = 4
 _OWN: Final = "urn:brokerha:"
-"""What the names of reserved tables begin with."""
+"""Prefix of the names of reserved tables."""
 
 
 class Part(NamedTuple):
     """One row."""
 
     lsn: Lsn
-    """Where it was staged."""
+    """LSN at which it was staged."""
     timestamp: Timestamp
     items: int
-    """Quads, keys and messages."""
+    """Number of quads, keys and messages."""
     user: str
-    """Who staged it; empty if nobody is known."""
+    """User who staged it; empty if unknown."""
     operations: tuple[tuple[Any, ...], ...]
 
 
 def pause_s(part_s: float) -> float:
-    """How long to leave a cluster to others after a part that took so long: half of that, and a second at most."""
+    """Return the pause after a part that took this long, for other writers: half of it, at most a second."""
     return min(1.0, part_s / 2)
 
 
 def part_key(name: TxId, number: int) -> bytes:
-    """The key of a part."""
+    """Return the key of a part."""
     return b"%s\0%s" % (name.encode(), number.to_bytes(NUMBER_BYTES, "big"))
 
 
 def part_of(key: bytes) -> tuple[TxId, int]:
-    """Transaction and number of a key."""
+    """Return transaction and number of a key."""
     name, number = key[: -NUMBER_BYTES - 1], key[-NUMBER_BYTES:]
     return name.decode(), int.from_bytes(number, "big")
 
 
 def packed_part(part: Part) -> bytes:
-    """The row of a part."""
+    """Return the row of a part."""
     row: bytes = msgpack.packb(part)
     return row
 
 
 def part_in(row: bytes) -> Part:
-    """A part, by its row."""
+    """Return a part from its row."""
     return Part(*msgpack.unpackb(row, use_list=False))
 
 
 def problem_of(kind: str, arguments: Any) -> str:
-    """What is wrong with the arguments of one of these operations, which have the right types; empty when nothing is."""
+    """Return the problem with the well-typed arguments of one of these operations, or an empty string."""
     if kind == pieces.PIECE:
         return "" if arguments[0] else "a piece of a message has 1 byte or more"
     if kind == pieces.PUBLISH:
@@ -112,7 +112,7 @@ def problem_of(kind: str, arguments: Any) -> str:
 
 
 def order_problem(kinds: Sequence[str], operations: Sequence[Any]) -> str:
-    """What is wrong with a transaction that has one of these operations; empty when nothing is. ``kinds``: what its operations are."""
+    """Return the problem with a transaction that has one of these operations; ``kinds`` are those of all. Empty if none."""
     rest = list(kinds[:-1] if kinds[-1] == "by" else kinds)
     if rest[0] == STAGE:
         if len(rest) == 1:

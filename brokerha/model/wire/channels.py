@@ -1,4 +1,4 @@
-"""The channels that messages between nodes travel through."""
+"""The channels for messages between nodes."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ SYNC = "sync"
 DATA = "data"
 """Bodies, effects, records, reads."""
 TX = "tx"
-"""Events of a transaction, through a queue of its own."""
+"""Events of a transaction, through its own queue."""

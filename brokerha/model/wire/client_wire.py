@@ -1,4 +1,4 @@
-"""What client programs and masters say to each other over AMQP: bodies, headers and content types, both directions.
+"""Bodies, headers and content types between client programs and masters over AMQP, both directions.
 
     WRITES_TYPE       [[txid, body], …]                                       to brokerha.writes; headers ack, copies, timeout_ms, apart
     REPLIES_TYPE      [[txid, status, lsn, error, reason], …]                  back, in any split, with the batch's correlation id
@@ -6,8 +6,8 @@
                       {ask, arguments}
     READ_ANSWER_TYPE  {error, reason, content_type, lsn, body, apart, stale_ms} or {error, reason, answer}
 
-Other content types on brokerha.writes carry one transaction each and are read by the master (docs/amqp.md). What
-cannot be decoded is InvalidRequest: it came from a client, not from a node.
+The master reads messages of other content types on brokerha.writes as one transaction each (docs/amqp.md). Malformed bytes raise
+InvalidRequest: they came from a client, not from a node.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ READ_TYPE = "application/vnd.brokerha.read+msgpack"
 READ_ANSWER_TYPE = "application/vnd.brokerha.read-answer+msgpack"
 
 BATCH_LIMIT = 512
-"""Writes in one message at most."""
+"""Limit of writes in one message."""
 BATCH_LIMIT_BYTES = 1024 * 1024
-"""A batch is cut when it grows over this; a single larger write travels alone."""
+"""Size at which a batch is cut; a larger single write travels alone."""
 MESSAGE_LIMIT_BYTES = 12 * 1024 * 1024
 DEFAULT_TIMEOUT_MS = 30_000
 
@@ -62,7 +62,7 @@ ReplyRow = tuple[TxId, str, Lsn, str, str]
 
 
 def terms(headers: Mapping[str, Any]) -> tuple[str, int, int]:
-    """Level, copies and time-out in milliseconds that headers ask for. ``ack`` may say ``applied=2``. Raises InvalidRequest."""
+    """Return level, copies and time-out in milliseconds from headers. ``ack`` can be ``applied=2``. Raises InvalidRequest."""
     check_shapes("the headers", _HEADERS, {name: headers.get(name) for name in _HEADERS})
     level, copies = parse_ack(headers.get("ack") or APPLIED_LEVEL)
     copies = max(copies, int(headers.get("copies") or 1))
@@ -70,25 +70,25 @@ def terms(headers: Mapping[str, Any]) -> tuple[str, int, int]:
 
 
 def apart_of(headers: Mapping[str, Any]) -> str:
-    """What headers ask for at a master that is apart. Raises InvalidRequest."""
+    """Return the choice in headers for a master that is apart. Raises InvalidRequest."""
     check_shapes("the headers", {"apart": TEXT}, {"apart": headers.get("apart")})
     return parse_apart(headers.get("apart") or "")
 
 
 def repository_of(headers: Mapping[str, Any]) -> str:
-    """The repository that headers name, ``main`` if they name none. Raises InvalidRequest."""
+    """Return the repository in headers, ``main`` by default. Raises InvalidRequest."""
     check_shapes("the headers", {"repository": TEXT}, {"repository": headers.get("repository")})
     return headers.get("repository") or "main"
 
 
 def headers_of(level: str, copies: int, timeout_ms: int, apart: str = WAIT) -> dict[str, Any]:
-    """The opposite of `terms` and `apart_of`."""
+    """Return headers for these values: the opposite of `terms` and `apart_of`."""
     headers: dict[str, Any] = {"ack": level, "copies": copies, "timeout_ms": timeout_ms}
     return headers if apart == WAIT else {**headers, "apart": apart}
 
 
 def cut(writes: Sequence[tuple[TxId, bytes]]) -> Iterator[Sequence[tuple[TxId, bytes]]]:
-    """Cut writes into batches within the limits, in their order; a write that is over them alone has its own.
+    """Cut writes into batches within the limits, in order; a write above the limits has its own batch.
 
     >>> [len(batch) for batch in cut([("t", b"x" * 600_000)] * 3)]
     [1, 1, 1]
@@ -106,13 +106,13 @@ def cut(writes: Sequence[tuple[TxId, bytes]]) -> Iterator[Sequence[tuple[TxId, b
 
 
 def encode_writes(writes: Sequence[tuple[TxId, bytes]]) -> bytes:
-    """The body of a batch of writes."""
+    """Return the body of a batch of writes."""
     data: bytes = msgpack.packb(list(writes))
     return data
 
 
 def decode_writes(data: bytes) -> list[tuple[TxId, bytes]]:
-    """The writes of a batch. Raises InvalidRequest, TooLarge."""
+    """Return the writes of a batch. Raises InvalidRequest, TooLarge."""
     rows = _unpack(data)
     if type(rows) is not tuple or not rows:
         message = "a batch is a msgpack list of [transaction id, body]"
@@ -125,12 +125,12 @@ def decode_writes(data: bytes) -> list[tuple[TxId, bytes]]:
 
 
 def encode_replies(rows: Sequence[ReplyRow]) -> bytes:
-    """The body of an answer to writes."""
+    """Return the body of an answer to writes."""
     return _packed(list(rows))
 
 
 def decode_replies(data: bytes) -> list[ReplyRow]:
-    """The rows of an answer to writes. Raises InvalidRequest."""
+    """Return the rows of an answer to writes. Raises InvalidRequest."""
     rows = _unpack(data)
     if type(rows) is not tuple or any(type(row) is not tuple for row in rows):
         message = "an answer is a msgpack list of lists"
@@ -143,20 +143,20 @@ def decode_replies(data: bytes) -> list[ReplyRow]:
 
 
 def encode_read(kind: str, name: str, arguments: Mapping[str, Any], min_lsn: Lsn, timeout_ms: int) -> bytes:
-    """The body of a read."""
+    """Return the body of a read."""
     request = {"kind": kind, "name": name, "arguments": dict(arguments), "min_lsn": min_lsn, "timeout_ms": timeout_ms}
     data: bytes = msgpack.packb(request)
     return data
 
 
 def encode_question(what: str, arguments: Mapping[str, Any]) -> bytes:
-    """The body of a question about the cluster."""
+    """Return the body of a question about the cluster."""
     data: bytes = msgpack.packb({"ask": what, "arguments": dict(arguments)})
     return data
 
 
 def decode_read(data: bytes) -> dict[str, Any]:
-    """A read or a question, with every field present and of its type. Raises InvalidRequest."""
+    """Return a read or a question, with every field present and of its type. Raises InvalidRequest."""
     request = _unpack(data)
     if type(request) is not dict:
         message = "a read is a msgpack map with kind, name and arguments, or with ask and arguments"
@@ -172,7 +172,7 @@ def decode_read(data: bytes) -> dict[str, Any]:
 def encode_read_answer(
     error: str, reason: str, content_type: str, lsn: Lsn, body: bytes, apart: str = "", stale_ms: int | None = None
 ) -> bytes:
-    """The answer to a read; ``error`` names a class of errors.py, or is empty. The last two are there while the master is apart."""
+    """Return the answer to a read; ``error`` names a class of errors.py, or is empty. A master that is apart adds the last two."""
     answer = {"error": error, "reason": reason, "content_type": content_type, "lsn": lsn, "body": body}
     if apart:
         answer |= {"apart": apart, "stale_ms": stale_ms}
@@ -180,12 +180,12 @@ def encode_read_answer(
 
 
 def encode_answer(error: str, reason: str, answer: Any) -> bytes:
-    """The answer to a question; ``answer`` is plain data."""
+    """Return the answer to a question; ``answer`` is plain data."""
     return _packed({"error": error, "reason": reason, "answer": answer})
 
 
 def decode_answer(data: bytes) -> dict[str, Any]:
-    """The answer to a read or a question. Raises InvalidRequest."""
+    """Return the decoded answer to a read or a question. Raises InvalidRequest."""
     answer = _unpack(data, use_list=True, limit_bytes=2**31)
     if type(answer) is not dict or type(answer.get("error")) is not str:
         message = "not an answer to a read"
@@ -194,7 +194,7 @@ def decode_answer(data: bytes) -> dict[str, Any]:
 
 
 def _packed(value: Any) -> bytes:
-    """What is no text as UTF-8 (half of a surrogate pair, which AMQP lets pass) is answered with question marks."""
+    """Pack a value; question marks replace halves of surrogate pairs, which AMQP lets pass and UTF-8 cannot encode."""
     data: bytes = msgpack.packb(value, unicode_errors="replace")
     return data
 
@@ -206,7 +206,7 @@ def _unpack(data: bytes, *, use_list: bool = False, limit_bytes: int = MESSAGE_L
     try:
         if limit_bytes == MESSAGE_LIMIT_BYTES:
             return unpack_foreign(data, use_list=use_list)
-        # What comes from a node that was asked is believed: a result may have a map in each row.
+        # An answer comes from a node, so it is trusted: a result can have a map in each row.
         return msgpack.unpackb(data, use_list=use_list, strict_map_key=True, max_ext_len=0)
     except BROKEN as error:
         message = f"the body is not msgpack: {error or type(error).__name__}"

@@ -1,13 +1,13 @@
-"""Bytes to messages and records, and back: one definition, the class itself.
+"""Bytes to messages and records, and back; the class of each is its only definition.
 
-On the wire an envelope is the msgpack list ``[version, cluster, sender, incarnation, process, kind, field, field, …]``, and several of
-them may stand one after the other; in the journal a record is ``[version, kind, field, …]``. ``kind`` is the place in `MESSAGES` or `RECORDS`. Each field is
-checked against the annotation of its class before an object is made, so that nothing behind this module ever sees a
-wrong type; limits on size and nesting hold before anything is decoded (a msgpack bomb: a length header costs
-five bytes and may promise gigabytes).
+On the wire an envelope is the msgpack list ``[version, cluster, sender, incarnation, process, kind, field, field, …]``, and
+several of them can follow each other; in the journal a record is ``[version, kind, field, …]``. ``kind`` is the index in
+`MESSAGES` or `RECORDS`. Each field is checked against the annotation of its class before an object is made, so that later code
+never sees a wrong type. Limits on size and nesting apply before decoding (a msgpack bomb: a length header takes five bytes and
+can announce gigabytes).
 
-Fields may be added at the end of a class with a default value; an older reader refuses a longer list, so a new field
-needs a new `VERSION` unless all nodes are replaced together. What lies on disks with fewer fields is read on (`LEAST`).
+A class can get new last fields with default values. An older reader refuses a longer list, so a new field needs a new `VERSION`
+unless all nodes are replaced together. Records on disk with fewer fields stay readable (`LEAST`).
 
 >>> from brokerha.model.wire.messages import Fetch
 >>> decode_envelope(encode_envelope("orders", "m1", 3, Fetch((("m2", "t-1"),)))).message
@@ -33,16 +33,16 @@ from brokerha.model.records import RECORDS, Record
 from brokerha.model.wire.messages import MESSAGES, Envelope, Message
 
 VERSION = 1
-"""Of records."""
+"""Version of records."""
 WIRE_VERSION = 7
-"""Of messages."""
+"""Version of messages."""
 MESSAGE_LIMIT_BYTES = 12 * 1024 * 1024
-"""Below RabbitMQ's own limit of 16 MiB; senders split long before it."""
+"""Limit of a message, below RabbitMQ's own limit of 16 MiB; senders split much earlier."""
 TOGETHER_LIMIT = 64
-"""Messages that travel as one."""
+"""Limit of messages that travel as one."""
 
 LEAST: dict[type, int] = {Epoch: 9}
-"""How many fields a class had when a journal could first hold it, where it has more now; those that are not there have their default."""
+"""Fields of a class when a journal could first hold it, if it has more now; missing ones get their defaults."""
 
 Reader = Callable[[Any], Any]
 
@@ -56,16 +56,16 @@ class OtherVersion(ProtocolError):
 
 
 class _Shape(NamedTuple):
-    """How values of one annotation look, and how they are read."""
+    """Shape and reader of the values of one annotation."""
 
     kind: type | None
-    """What msgpack makes of them; None when that may be one of several types."""
+    """Type that msgpack returns; None when there are several."""
     read: Reader
-    """Returns the object. Raises ProtocolError."""
+    """Return the object. Raises ProtocolError."""
     is_plain: bool = False
-    """Whether `kind` says it all, and the value is the object."""
+    """Whether `kind` is the complete check, and the value is the object."""
     is_kept: bool = True
-    """Whether the value is the object once it was looked at."""
+    """Whether the value is the object after the check."""
 
 
 def _wrong(expected: str, value: object) -> ProtocolError:
@@ -120,7 +120,7 @@ def _sequence(item: Any) -> _Shape:
 
 
 def _plain_rows(shape: tuple[type, ...]) -> Reader:
-    """Fast path for long lists of short rows, such as entries and bodies: the rows are kept as they were decoded."""
+    """Return a fast reader for long lists of short rows, such as entries and bodies: the decoded rows stay as they are."""
     width = len(shape)
 
     def read(value: Any) -> Any:
@@ -213,7 +213,7 @@ _GETTERS: dict[type, Getter] = {}
 
 
 def _getter(cls: type) -> Getter:
-    """What takes the values of all fields out of an object, in their order."""
+    """Return a function that reads all fields of an object, in order."""
     names = [f.name for f in dataclasses.fields(cls)]
     found = _GETTERS[cls] = (
         operator.attrgetter(*names) if len(names) > 1 else lambda value: tuple([getattr(value, name) for name in names])
@@ -245,7 +245,7 @@ def encode_envelope(cluster: str, sender: str, incarnation: int, message: Messag
 
 
 def decode_envelope(data: bytes) -> Envelope:
-    """Return the only message in ``data``. Raises ProtocolError, naming what is wrong."""
+    """Return the only message in ``data``. Raises ProtocolError, which names the fault."""
     envelopes = decode_envelopes(data)
     if len(envelopes) > 1:
         message = "more than one message"
@@ -254,7 +254,7 @@ def decode_envelope(data: bytes) -> Envelope:
 
 
 def decode_envelopes(data: bytes) -> list[Envelope]:
-    """Return the messages in ``data``, one at least. Raises ProtocolError, naming what is wrong."""
+    """Return the messages in ``data``, at least one. Raises ProtocolError, which names the fault."""
     found: list[Envelope] = []
     while len(found) < TOGETHER_LIMIT:
         values, data = _unpack(data, MESSAGE_LIMIT_BYTES)
@@ -305,7 +305,7 @@ def decode_record(data: bytes) -> Record:
 
 
 def _unpack(data: bytes, limit_bytes: int) -> tuple[tuple[Any, ...], bytes]:
-    """The first list, and what comes after it."""
+    """Return the first list, and the bytes after it."""
     if len(data) > limit_bytes:
         message = f"{len(data)} bytes; the limit is {limit_bytes}"
         raise ProtocolError(message)

@@ -1,14 +1,13 @@
 """Every message between nodes, one frozen class each; the class is its schema on the wire.
 
-`CHANNEL` names the inbox it travels through: ``sync`` for the small messages of the protocol, ``data`` for bodies,
-effects and reads, so that bulk never stands in front of agreement; ``tx`` for events that travel through the queue of their
-transaction. codec.py turns messages into bytes and back and
-checks every field against its annotation. Sender and incarnation travel in the envelope, beside cluster and version.
+`CHANNEL` names the inbox of a message: ``sync`` for the small messages of the protocol, ``data`` for bodies, effects and reads,
+so that bulk never delays agreement, ``tx`` for events that travel through the queue of their transaction. codec.py converts
+messages to bytes and back, and checks every field against its annotation. The envelope has cluster, version, sender and
+incarnation.
 
-What the processes of one master tell each other is in process_messages.py, what masters tell each other about epochs in
-epoch_messages.py.
+process_messages.py has the messages between the processes of one master, epoch_messages.py those between masters about epochs.
 
-See brokerha/sync/PROTOCOL.md and brokerha/replication/PROTOCOL.md for who sends what, and when.
+brokerha/sync/PROTOCOL.md and brokerha/replication/PROTOCOL.md describe who sends which message, and when.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Post:
     relayed: tuple[Row, ...]
     """Last known rows of other masters, for a peer that does not hear them."""
     streams: tuple[tuple[NodeId, int, tuple[Entry, ...]], ...]
-    """(origin, number of the first entry, entries) of each stream that the peer lacks something of."""
+    """(origin, number of the first entry, entries) of each stream of which the peer lacks entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class Execute:
     CHANNEL: ClassVar[str] = DATA
     first_lsn: Lsn
     items: tuple[tuple[TxId, Timestamp, bytes], ...]
-    """With their bodies."""
+    """(transaction id, timestamp, body) of each."""
     view: int = 1
     lineage: int = 0
 
@@ -99,7 +98,7 @@ class Executed:
     results: tuple[ResultRow, ...]
     applied_lsn: Lsn
     fingerprint: str
-    """Of the whole content at ``applied_lsn``."""
+    """Fingerprint of the whole content at ``applied_lsn``."""
     items: int
     """Quads and keys held at ``applied_lsn``."""
     journal: str = ""
@@ -123,7 +122,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Worker to its master: heartbeat, at once after progress (replication 1)."""
+    """Worker to its master: heartbeat, and sent at once after progress (replication 1)."""
 
     CHANNEL: ClassVar[str] = SYNC
     journal: str
@@ -136,42 +135,42 @@ class Progress:
     follows: str = "idle"
     """State of its follower machine: ``idle``, ``basic``, ``request`` or ``load``."""
     view: int = 0
-    """Of the primary that it obeys; 0 when it obeys none."""
+    """View of the primary that it obeys; 0 when it obeys none."""
     trouble: str = ""
-    """Why this copy must not be trusted any more (damage, another content at the same LSN); empty when it may be."""
+    """Reason why this copy is no longer trusted (damage, other content at the same LSN); empty when it is."""
     load_lsn: Lsn = 0
     """LSN of the snapshot that it is loading; 0 when it loads none."""
     done_bytes: int = 0
     total_bytes: int = 0
-    """Of the snapshot that it is loading."""
+    """Size of the snapshot that it is loading."""
     free_bytes: int = 0
-    """Free disk space where its data is; 0 when that is not known."""
+    """Free disk space for its data; 0 when unknown."""
     wanted_lsn: Lsn = 0
     """Highest LSN that it knows of."""
     differs_lsn: Lsn = 0
-    """Line of the log that led this copy to another content than the line says; 0 when none did."""
+    """LSN of the line that led this copy to other content than the line says; 0 when none did."""
     differs_fingerprint: bytes = b""
-    """What this copy came to there."""
+    """Fingerprint that this copy reached there."""
     lineage: int = 0
-    """Of the log that this copy has followed."""
+    """Lineage of the log that this copy has followed."""
     kept_lsn: Lsn = -1
     """LSN of the copy that it keeps; -1 when it keeps none."""
     kept_lineage: int = 0
     kept_number: int = 0
     kept_reason: str = ""
-    """Why the last order to keep a copy could not be followed; empty when it could."""
+    """Reason why the last order to keep a copy failed; empty when it did not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Master to worker: evaluate this and send the result back."""
+    """Master to worker: evaluate this and return the result."""
 
     CHANNEL: ClassVar[str] = DATA
     request: str
     kind: str
     """A kind of read; stores/reads/reading.py lists them."""
     repository: str
-    """Repository, table or queue, as the kind has it."""
+    """Name of a repository, table or queue, depending on the kind."""
     arguments: dict[str, str | bytes | int | bool | tuple[str | bytes, ...] | None]
     min_lsn: Lsn
     timeout_ms: int
@@ -211,27 +210,27 @@ class StatusReport:
 
 @dataclass(frozen=True, slots=True)
 class SettingsRequest:
-    """A process of a master that can ask no worker, to a master: which settings are there? Answered with `SettingsReport`."""
+    """Process of a master that can ask no worker, to a master: what are the settings? Answered with `SettingsReport`."""
 
     CHANNEL: ClassVar[str] = SYNC
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsReport:
-    """Answer to `SettingsRequest`, from a master that has learnt them from a copy or from another master."""
+    """Answer to `SettingsRequest`, from a master that knows them from a copy or from another master."""
 
     CHANNEL: ClassVar[str] = SYNC
     lsn: Lsn
-    """A copy that had applied it has"""
+    """LSN of a copy with"""
     rows: tuple[tuple[str, bytes], ...]
     """these rows (model/reserved/settings.py): name and value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimsWanted:
-    """Master to master: some ask for messages of this queue, and there are only those that the other one has claimed (model/reserved/claims.py).
+    """Master to master: my consumers want messages of this queue, and you have claimed all of them (model/reserved/claims.py).
 
-    What nobody takes there is given back by a transaction.
+    The receiver gives back messages that its consumers do not take, by a transaction.
     """
 
     CHANNEL: ClassVar[str] = SYNC
@@ -245,22 +244,22 @@ class Coin:
     CHANNEL: ClassVar[str] = DATA
     view: int
     sources: tuple[NodeId, ...] = ()
-    """Nodes that may have older parts of the log than the master."""
+    """Nodes that can have older parts of the log than the master."""
     forgiven_lsn: Lsn = 0
-    """Where this copy differed from the log at this LSN, the log was wrong."""
+    """If this copy differed from the log at this LSN, the log was wrong."""
     lineage: int = 0
-    """Of the log to follow."""
+    """Lineage of the log to follow."""
     agreed_lsn: Lsn = 0
-    """The last LSN that the log of an older lineage has in common with this one: a copy beyond it cannot go over,"""
+    """The last LSN that the log of an older lineage has in common with this one. A copy beyond it cannot change over,"""
     fingerprint: str = ""
-    """but with this content, which the log has there: the copy stands there from then on. Empty for none."""
+    """except with this content, which the log has there: it then counts as a copy at that LSN. Empty for none."""
     since: int = 0
-    """The lineage that the copy had said it follows; of one of an older lineage nothing is said here."""
+    """The lineage that the copy reported; the fields above do not concern copies of an older one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Master to worker: stop following, serve nothing; by command, or because nothing better is left."""
+    """Master to worker: stop following, serve nothing; by command, or because there is no better choice."""
 
     CHANNEL: ClassVar[str] = DATA
     view: int
@@ -276,12 +275,12 @@ class LoadFrom:
     sources: tuple[NodeId, ...]
     reason: str
     least_lsn: Lsn = 0
-    """From here on the log goes on: an earlier snapshot is of no use."""
+    """Lowest useful LSN of a snapshot: the log continues from here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Follower to any node that may have it: send me exactly this range of the log, both ends included."""
+    """Follower to any node that can have it: send me exactly this range of the log, both ends included."""
 
     CHANNEL: ClassVar[str] = SYNC
     first_lsn: Lsn
@@ -290,7 +289,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class RangeMissing:
-    """Answer to a `Request`: not all of that range is held here any more."""
+    """Answer to a `Request`: the sender no longer holds the whole range."""
 
     CHANNEL: ClassVar[str] = DATA
     first_lsn: Lsn
@@ -301,12 +300,12 @@ class RangeMissing:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotWanted:
-    """Follower in LOAD to a source: make a snapshot of your copy, or tell me again of the one that you made for me."""
+    """Follower in LOAD to a source: make a snapshot of your copy, or repeat the offer of the one made for me."""
 
     CHANNEL: ClassVar[str] = SYNC
     request: str
     least_lsn: Lsn = 0
-    """A copy that is not so far refuses."""
+    """A copy below this LSN refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +321,7 @@ class SnapshotOffered:
     items: int
     chunk_bytes: int
     files: tuple[tuple[str, int, bytes], ...]
-    """(path, size in bytes, SHA-256 of each chunk one after the other)"""
+    """(path, size in bytes, SHA-256 of each chunk concatenated)"""
     reason: str = ""
 
 
@@ -337,7 +336,7 @@ class ChunksWanted:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Source to follower: one chunk; ``is_gone`` says that the source has no such snapshot any more."""
+    """Source to follower: one chunk; ``is_gone`` means that the source no longer has the snapshot."""
 
     CHANNEL: ClassVar[str] = DATA
     snapshot: str
@@ -348,7 +347,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDone:
-    """Follower to source: nobody needs this snapshot any more."""
+    """Follower to source: this snapshot is no longer needed."""
 
     CHANNEL: ClassVar[str] = SYNC
     snapshot: str
@@ -366,7 +365,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """Worker to master: how far a `Task` is."""
+    """Worker to master: progress of a `Task`."""
 
     CHANNEL: ClassVar[str] = SYNC
     request: str
@@ -376,19 +375,19 @@ class TaskReport:
     total: int
     """In bytes for a backup, in items for a scrub."""
     reason: str
-    """What went wrong; empty unless ``failed``."""
+    """Reason of the failure; empty unless ``failed``."""
     answer: dict[str, str | int | bool | None]
-    """What came out, when it is ``done``."""
+    """Result, when it is ``done``."""
 
 
-# Orders around a split travel with the lines of the log, so that what was sent before an order comes before it.
+# Orders around a split travel with the lines of the log, so that earlier lines arrive before an order.
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Master to worker: keep a copy of your content of now beside it, or drop the one that you keep.
+    """Master to worker: keep a copy of your present content beside it, or drop the kept copy.
 
-    Of two orders the one with the higher number counts; the same one again changes nothing.
+    Of two orders the higher number counts; a repeated order changes nothing.
     """
 
     CHANNEL: ClassVar[str] = DATA
@@ -399,16 +398,16 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Master to worker: put the copy that you keep in the place of yours."""
+    """Master to worker: replace your copy by the kept one."""
 
     CHANNEL: ClassVar[str] = DATA
     view: int
     number: int
-    """Of the order by which it is kept."""
+    """Number of the order that kept it."""
     lineage: int
-    """Of the log; only a copy of an older one is replaced,"""
+    """Lineage of the log; only a copy of an older lineage is replaced,"""
     agreed_lsn: Lsn
-    """and only one that holds something after this LSN, which is void."""
+    """and only if it goes beyond this LSN, as later transactions are void."""
     reason: str
 
 
@@ -432,28 +431,28 @@ MESSAGES: tuple[type, ...] = (
     TailWanted, Tail, Join, Notice, StateWanted, State, Keep, Restore, NodeOrder, NodeAnswer,
     SettingsRequest, SettingsReport, Leave, ClaimsWanted,
 )  # fmt: skip
-"""All message classes; the place in this tuple is the number on the wire, so new ones go to the end."""
+"""All message classes; the index in this tuple is the number on the wire, so new ones go to the end."""
 
 
 BETWEEN_PROCESSES = frozenset({
     Replicate, Confirmed, Candidate, Vote, RecordsWanted, Records, RecordsMissing, TxJoin, TxEvents, TxAnswer,
     SnapshotWanted, SnapshotOffered, ChunksWanted, Chunk, SnapshotDone, Promote, NodeOrder, NodeAnswer,
 })  # fmt: skip
-"""Messages that one process sends to another one as itself. All others go from node id to node id: those to a master reach
-whichever of its processes is primary."""
+"""Messages between processes under their own ids. All others go from node id to node id: a message to a master reaches whichever
+of its processes is primary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A message with what every message carries."""
+    """A message with the fields that every message carries."""
 
     cluster: str
     sender: NodeId
-    """The node that speaks: a process, or the master that it is primary of."""
+    """The node that sends: a process, or the master that it is primary of."""
     incarnation: int
     message: Message
     process: NodeId = ""
-    """The process that sent it, whose inbox answers go to; empty when it is the sender itself."""
+    """The sending process, whose inbox gets answers; empty when it is the sender itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,8 +462,8 @@ class Outgoing:
     to: NodeId
     message: Message
     queue: str = ""
-    """Queue of a transaction that it goes through, instead of the inbox."""
+    """Queue of a transaction that carries it instead of the inbox."""
     sender: NodeId = ""
     """The master that the process speaks for; empty when it speaks for itself."""
     incarnation: int = 0
-    """Of that master; counts only with ``sender``."""
+    """Incarnation of that master; counts only with ``sender``."""

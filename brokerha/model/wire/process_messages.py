@@ -2,9 +2,9 @@
 
     Replicate ->  <- Confirmed                                    the journal, record by record (replication 1 to 3)
     Candidate ->  <- Vote                                         who is primary (replication 4)
-    TxJoin, TxEvents ->  <- TxAnswer                              transactions that are under way (transactions 2)
+    TxJoin, TxEvents ->  <- TxAnswer                              open transactions (transactions 2)
 
-They go from process to process, each under its own node id, while all other messages are for whichever process is primary.
+They go from process to process, each under its own node id. All other messages go to whichever process is primary.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from brokerha.model.wire.channels import DATA, SYNC, TX
 
 @dataclass(frozen=True, slots=True)
 class Replicate:
-    """Primary to each backup: records of its journal, in order; without any it is a heartbeat."""
+    """Primary to each backup: records of its journal, in order; without records it is a heartbeat."""
 
     CHANNEL: ClassVar[str] = DATA
     view: int
     previous: tuple[int, int]
-    """(view, number) of the record before the first item: a backup that holds another one there has another journal."""
+    """(view, number) of the record before the first item: a backup with another record there has another journal."""
     items: tuple[tuple[int, bytes], ...]
-    """(number, encoded record). The body of a `TxPrepared`, or of an `Accepted` that follows from one, may be empty: it came
+    """(number, encoded record). The body of a `TxPrepared`, or of the `Accepted` that follows from it, can be empty: it came
     through the tx-queue, or with the prepare record (skip set)."""
     last_number: int
-    """Of the primary's journal."""
+    """Last number in the primary's journal."""
     journal: str
-    """Name of the journal: a backup with another one begins anew."""
+    """Name of the journal: a backup with another one starts again."""
     floor: tuple[Lsn, Lsn] = (0, 0)
     """(LSN, LSN) below which bodies, and ids, need not be kept."""
     is_ready: bool = False
@@ -39,11 +39,11 @@ class Replicate:
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """Backup to primary: heartbeat, at once after progress: everything up to ``number`` is durable here."""
+    """Backup to primary: heartbeat, and sent at once after progress: all records up to ``number`` are durable here."""
 
     CHANNEL: ClassVar[str] = SYNC
     view: int
-    """Of the primary that it obeys."""
+    """View of the primary that it obeys."""
     journal: str
     last: tuple[int, int]
     """(view, number) of its last durable record."""
@@ -52,68 +52,68 @@ class Confirmed:
     reason: str = ""
     done_bytes: int = 0
     total_bytes: int = 0
-    """Of the snapshot that it is loading."""
+    """Size of the snapshot that it is loading."""
     free_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One process of a master to the others: I would be primary of this view; my journal ends there."""
+    """One process of a master to the others: I want to be primary of this view; my journal ends there."""
 
     CHANNEL: ClassVar[str] = SYNC
     view: int
     journal: str
     last: tuple[int, int]
     is_by_hand: bool = False
-    """Whether an operator wants it: then it does not matter that the present primary lives."""
+    """Whether an operator wants it: then a living primary is no obstacle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """To one process of a master, from the one that an operator told it: become primary."""
+    """To one process of a master, from the process that got an operator's command: become primary."""
 
     CHANNEL: ClassVar[str] = SYNC
     is_forced: bool
-    """Whether its own vote is enough, although others may hold more than it does."""
+    """Whether its own vote is enough, although others can hold more records."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOrder:
-    """To one process of a master, from the one that an operator told it: pause, coin or continue."""
+    """To one process of a master, from the process that got an operator's command: pause, coin or continue."""
 
     CHANNEL: ClassVar[str] = SYNC
     request: str
-    """Chosen by the sender; the answer has it again."""
+    """Chosen by the sender and returned in the answer."""
     command: str
     is_forced: bool
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """Back: what was ordered is durable, or why it was refused."""
+    """Answer to `NodeOrder`: the order is durable, or the reason of its refusal."""
 
     CHANNEL: ClassVar[str] = SYNC
     request: str
     is_changed: bool
     state: str
     reason: str
-    """State word and reason of the process from now on."""
+    """New state word and reason of the process."""
     error: str
-    """Name of an error; empty when it was carried out."""
+    """Name of an error; empty for success."""
     refusal: str
-    """What the error says."""
+    """Text of the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """Answer to a `Candidate`; also tells a process that speaks for an older view that there is a newer one."""
+    """Answer to a `Candidate`; also tells a primary of an older view about a newer one."""
 
     CHANNEL: ClassVar[str] = SYNC
     view: int
-    """Of the candidate."""
+    """View of the candidate."""
     is_granted: bool
     promised: int
-    """Highest view that the voter has promised to; durable."""
+    """Highest view that the voter has promised; durable."""
     last: tuple[int, int]
     reason: str = ""
 
@@ -130,7 +130,7 @@ class RecordsWanted:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Answer to `RecordsWanted`: as many of them as one message takes, with all their bodies."""
+    """Answer to `RecordsWanted`: as many of them as fit into one message, with all their bodies."""
 
     CHANNEL: ClassVar[str] = DATA
     previous: tuple[int, int]
@@ -139,7 +139,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class RecordsMissing:
-    """Answer to `RecordsWanted`: not all of them are held here any more."""
+    """Answer to `RecordsWanted`: the sender no longer holds all of them."""
 
     CHANNEL: ClassVar[str] = DATA
     first: int
@@ -159,7 +159,7 @@ class TxJoin:
 
 @dataclass(frozen=True, slots=True)
 class TxEvents:
-    """Primary to one backup, through the queue of the transaction: what happened in it, in the order of the client."""
+    """Primary to one backup, through the queue of the transaction: its events, in the order of the client."""
 
     CHANNEL: ClassVar[str] = TX
     txid: TxId
@@ -173,13 +173,13 @@ class TxEvents:
 
 @dataclass(frozen=True, slots=True)
 class TxAnswer:
-    """Backup to its primary: how far it is with a transaction."""
+    """Backup to its primary: its progress with a transaction."""
 
     CHANNEL: ClassVar[str] = SYNC
     txid: TxId
     view: int
     answer: str
-    """``prepared`` (durable here), ``refused``, ``missing`` (events from ``next`` on), or ``done`` (the queue is left)."""
+    """``prepared`` (durable here), ``refused``, ``missing`` (events from ``next`` on), or ``done`` (it has left the queue)."""
     next: int
-    """Number of the first event that it does not have."""
+    """Number of the first event that it lacks."""
     reason: str = ""

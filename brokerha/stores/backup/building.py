@@ -1,4 +1,4 @@
-"""A worker's copy made in bulk: all of its content at one LSN is given, sorted, instead of the lines that led there.
+"""A worker's copy made in bulk from its sorted content at one LSN, instead of the lines that led there.
 
     repository   quads      ─>  the engine's bulk load, straight into its sorted files
     keys         ascending  ─>  LMDB, appended page after page
@@ -6,11 +6,11 @@
     counters, checks, last changes, last lines of the log
     finish       state row  ─>  opened as a worker opens it  ─>  fingerprint computed from the data, compared with the log's
 
-Nothing of what is given is believed. Only when the copy was read again, every item of it, and its fingerprint is the one that the log has
-at its LSN, `finish` returns; and a worker that starts from it cannot be told from one that applied every line (a test holds it to
-that), but that its log begins with the lines that were given.
+The content is checked, not trusted. `finish` returns only when all items of the copy were read again and their fingerprint equals
+that of the log at its LSN. A worker that starts from the copy behaves as one that applied every line (a test checks this), except
+that its log begins with the given lines.
 
-Until `finish` returned, the directory is of no use: the caller makes it beside its place, and begins anew after a kill.
+Until `finish` returns, the directory is useless: the caller makes it beside its place, and starts again after a kill.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from brokerha.stores.tables.queue_change import Counts, Message
 from brokerha.stores.tables.queues import counts_row, message_rows
 
 LINES_AT_ONCE: Final = 10_000
-"""Quads that are parsed together."""
+"""Number of quads parsed together."""
 LOAD_QUADS: Final = 250_000
-"""Quads of one bulk load, which holds them in memory several times while it sorts them: 300 MB, where a million take 1.2 GB."""
+"""Number of quads of one bulk load. The engine holds several copies while it sorts: 300 MB, where a million quads take 1.2 GB."""
 
 
 class CopyBuilder:
-    """One copy in the making. Each store is given once, in any order of the stores; `finish` or `close` ends it."""
+    """A copy in the making. Each store is given once, in any order of the stores; `finish` or `close` ends it."""
 
     def __init__(self, directory: Path, *, cluster: str, node: str, lsn: Lsn, map_size_bytes: int = MAP_SIZE_BYTES) -> None:
-        """``directory`` is not there yet, or empty. Raises StoreError."""
+        """``directory`` does not exist yet, or is empty. Raises StoreError."""
         if directory.exists() and any(directory.iterdir()):
             raise StoreError(f"{directory} is not empty: a copy is built in a directory of its own")
         self._directory = directory
@@ -67,9 +67,9 @@ class CopyBuilder:
         self._suite = EMPTY
 
     def repository(self, name: str, lines: Iterable[str]) -> int:
-        """Make a repository of these quads: canonical lines without the final dot, none twice. Returns their number.
+        """Make a repository of these quads: canonical lines without the final dot, without duplicates. Return their number.
 
-        Raises StoreError, StoreDamaged (a line is none).
+        Raises StoreError, and StoreDamaged for a malformed line.
         """
         invariant(name not in self._repositories, "a repository is given once", name=name)
         directory = f"{name}.{len(self._repositories)}"
@@ -91,7 +91,7 @@ class CopyBuilder:
         return counted.count
 
     def keys(self, rows: Iterable[Row]) -> int:
-        """Put all keys: (table, NUL, key; value), ascending. Returns their number. Raises StoreError."""
+        """Put all keys: (table, NUL, key; value), ascending. Return their number. Raises StoreError."""
         number = self._append(self._environment.keys, ((key, key_digest(key, value) + value) for key, value in rows))
         self._items += number
         return number
@@ -99,7 +99,7 @@ class CopyBuilder:
     def messages(self, rows: Iterable[tuple[str, int, Message]]) -> int:
         """Put all messages: (queue, place, message), ascending by the bytes of the queue's name, then by place.
 
-        The place is the number of the message among all that were ever published to its queue. Raises StoreError.
+        The place is the number of the message among all messages ever published to its queue. Raises StoreError.
         """
         places: list[Row] = []
 
@@ -129,22 +129,22 @@ class CopyBuilder:
                 keep(writing, self._environment.control, EMPTY, ControlAdd("control-add", *check))
 
     def last_changes(self, changes: Mapping[tuple[str | None, str], Lsn]) -> None:
-        """Put the LSN of the last change of each store that ever was, by (kind, name); `stores/execution/last_changes.py`. Raises StoreError."""
+        """Put the LSN of the last change of each store, by (kind, name), see execution/last_changes.py. Raises StoreError."""
         with store_errors("cannot build the last changes"), self._environment.lmdb.begin(write=True) as writing:
             write_rows(writing, self._environment.changes, changes)
 
     def lines(self, lines: Sequence[LoggedRow]) -> None:
-        """Put the last lines of the log, the last of which is that of the copy's LSN. Raises StoreError."""
+        """Put the last lines of the log, up to the LSN of the copy. Raises StoreError."""
         invariant(len(lines) <= self._lsn, "a copy has no more lines than LSNs", lines=len(lines), lsn=self._lsn)
         with store_errors("cannot build the log"), self._environment.lmdb.begin(write=True) as writing:
             if lines:
                 EffectsLog(self._environment.effects).append(writing, self._lsn - len(lines) + 1, lines)
 
     def finish(self, fingerprint: bytes, paced: Callable[[int], None] = lambda _items: None) -> Applied:
-        """Make it a copy with the fingerprint that the log has at its LSN; read everything again. Returns where it stands.
+        """Finish a copy with the fingerprint of the log at its LSN, and read all data again. Return its LSN, fingerprint and count.
 
-        ``paced`` is called with the number of items that were read, now and then. Raises StoreDiffers when the content has another
-        fingerprint, StoreDamaged, StoreError.
+        ``paced`` is called regularly with the number of items read. Raises StoreDiffers when the content has another fingerprint,
+        StoreDamaged, StoreError.
         """
         state = StoreState(self._lsn, int.from_bytes(fingerprint[1:], "big"), self._items, self._repositories, self._suite)
         environment = self._environment
@@ -166,12 +166,12 @@ class CopyBuilder:
         return found
 
     def close(self) -> None:
-        """Let go of the directory. Idempotent."""
+        """Release the directory. Idempotent."""
         if not self._environment.lock.closed:
             self._environment.close()
 
     def _append(self, table: Any, rows: Iterable[Row]) -> int:
-        """Put rows after all that are there. Returns their number."""
+        """Put rows after all present ones. Return their number."""
         number = 0
         for batch in batches(rows):
             with store_errors("cannot build a table"), self._environment.lmdb.begin(write=True, db=table) as writing:
@@ -188,17 +188,17 @@ class CopyBuilder:
 
 
 class _Counted:
-    """The quads of a repository, counted while they are taken."""
+    """Counted quads of a repository."""
 
     def __init__(self, repository: str, lines: Iterable[str]) -> None:
         self.count = 0
         self.digest = 0
-        """XOR of theirs."""
+        """XOR of the digests of the quads."""
         self._repository = repository
         self._lines = iter(lines)
 
     def take(self, most: int) -> Iterator[Quad]:
-        """So many more at most. Raises StoreDamaged for a line that is none."""
+        """Yield at most ``most`` more quads. Raises StoreDamaged for a malformed line."""
         taken = islice(self._lines, most)
         while some := list(islice(taken, LINES_AT_ONCE)):
             self.count += len(some)
@@ -207,7 +207,7 @@ class _Counted:
 
 
 def _load(store: Store, lines: _Counted) -> None:
-    """Give all lines to the engine's bulk load, part by part."""
+    """Pass all lines to the engine's bulk load, part by part."""
     before = -1
     while lines.count > before:
         before = lines.count

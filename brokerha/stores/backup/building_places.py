@@ -1,12 +1,12 @@
-"""Where a copy is built: as a backup that `brokerha restore` takes, or as the directory of one worker that starts from it.
+"""Where a copy is built: as a backup for `brokerha restore`, or as the directory of one worker that starts from it.
 
-    build_backup    <backups>/.<name>.partial/copy/    built ─> sums ─> lines, if they are given ─> manifest ─> read again ─> rename
+    build_backup    <backups>/.<name>.partial/copy/    built ─> sums ─> lines, if given ─> manifest ─> read again ─> rename
     build_worker    <dir>.restoring/inside/copy.0/     built ─> pointer ─> fsync ─> rename to <dir>
 
-Both have the two proofs that they need before anything gets its name: the content has the fingerprint of the log (`building`), and the
-disk holds what was written. A kill at any moment leaves what was there before; the next run begins anew and clears what it finds.
+Both need two proofs before the rename: the content has the fingerprint of the log (`building`), and the disk holds the written
+bytes. A kill at any moment leaves the old state; the next run starts again and clears leftovers.
 
-Must never: replace a backup or a directory that is in use, nor one at all without being told to.
+Must never replace a backup or a directory that is in use. Must replace others only on request.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from brokerha.stores.files.durable import delete_tree, fsync_tree, no_crash
 from brokerha.stores.files.environment import MAP_SIZE_BYTES, store_errors
 
 _ONLY_OF_A_PROCESS: Final = ("lock", "data/lock.mdb")
-"""Files of an open copy that are no part of it."""
+"""Files of an open copy that are not part of its content."""
 
 
 class Plan(NamedTuple):
-    """Which state is built, and how its content is given."""
+    """The state to build, and how its content is given."""
 
     cluster: str
     lsn: Lsn
     txid: TxId
-    """Of the transaction at that LSN, as the next; empty and 0 for LSN 0."""
+    """Of the transaction at that LSN, as is the timestamp; empty and 0 for LSN 0."""
     timestamp: Timestamp
     fingerprint: bytes
     fill: Callable[[CopyBuilder], None]
-    """Gives all content to a builder. May be called again after a kill, not twice in one run."""
+    """Give all content to a builder. Called once in a run, and again after a kill."""
     paced: Callable[[int], None] = lambda _items: None
-    """Is told how many items were read again, now and then; may raise to end the work."""
+    """Called regularly with the number of items read again; can raise to end the work."""
     map_size_bytes: int = MAP_SIZE_BYTES
 
 
 def build_backup(
     folder: BackupFolder, name: str, plan: Plan, work: Work, *, history: Lines | None = None, replace: bool = False
 ) -> Manifest:
-    """Make a backup whose copy is the state of a plan; returns its manifest.
+    """Make a backup with the state of a plan; return its manifest.
 
-    ``history`` are all lines from LSN 1 to that of the plan: with them a cluster that is restored knows its transactions by their ids, and any
-    earlier state can be restored too. Raises InvalidRequest (name), StoreError (it exists, no space, in use), StoreDiffers (the
-    content is not what the log says), StoreDamaged.
+    ``history`` are all lines from LSN 1 to that of the plan. With them a restored cluster knows its transactions by their ids,
+    and any earlier state can be restored too. Raises InvalidRequest (name), StoreError (it exists, no space, in use),
+    StoreDiffers (the content differs from the log), StoreDamaged.
     """
     backup = folder.backup(name)
     with folder.writing():
@@ -106,15 +106,15 @@ def build_worker(
     is_forced: bool = False,
     crash_point: Callable[[str], None] = no_crash,
 ) -> Applied:
-    """Make the directory of one worker, which starts at the LSN of the plan; returns where it stands.
+    """Make the directory of one worker, which starts at the LSN of the plan; return its LSN, fingerprint and count.
 
-    ``cluster`` and ``node`` are whose directory it is. Raises StoreError when something is in the way (``is_forced`` replaces what no
-    process has open), and as `build_backup` does; then nothing is changed.
+    ``cluster`` and ``node`` are its owner. Raises StoreError for an obstacle (``is_forced`` replaces a directory that no process
+    has open), and as `build_backup` does; then nothing is changed.
     """
     refuse(obstacle_in(directory), is_forced=is_forced)
     placing = Placing(directory, f"build {cluster} {node}".encode(), crash_point)
     with placing.claimed():
-        # A half of a copy is of no use to another run.
+        # Another run cannot use half of a copy.
         delete_tree(placing.inside)
         try:
             applied = _built_in(placing.inside, plan, cluster, node, crash_point)
@@ -128,7 +128,7 @@ def build_worker(
 
 
 def _built_in(inside: Path, plan: Plan, cluster: str, node: NodeId, crash_point: Callable[[str], None]) -> Applied:
-    """Make a worker's directory with nothing but its copy in it."""
+    """Make a worker's directory that holds only its copy."""
     home = CopyDirectory(inside, cluster, node, crash_point)
     try:
         home.find()
@@ -141,7 +141,7 @@ def _built_in(inside: Path, plan: Plan, cluster: str, node: NodeId, crash_point:
 
 
 def refuse(obstacle: Obstacle, *, is_forced: bool) -> None:
-    """Raise StoreError for what is in the way, unless it may be replaced."""
+    """Raise StoreError for an obstacle, unless it can be replaced."""
     if obstacle.text and (obstacle.is_locked or not is_forced):
         raise StoreError(f"{obstacle.text}; nothing was changed")
 
@@ -161,11 +161,11 @@ def _built(directory: Path, plan: Plan, node: NodeId) -> Applied:
 
 
 def _files_of(copy: Path, work: Work) -> tuple[CopyFile, ...]:
-    """All files of a copy that was built, each with its SHA-256."""
+    """Return all files of a built copy, each with its SHA-256."""
     files = []
     with store_errors("cannot read the copy that was built"):
         paths = sorted(path for folder in FOLDERS for path in (copy / folder).rglob("*") if path.is_file())
-        # What was written is read twice: for the sums, and once more from the disk.
+        # The files are read twice: for the checksums, and once more from the disk.
         work.total_bytes = 2 * sum(path.stat().st_size for path in paths)
         for path in paths:
             digest = hashlib.sha256()

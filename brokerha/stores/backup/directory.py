@@ -1,15 +1,15 @@
-"""The folder of backups on a disk: what is there, who may write, and how something new takes its place whole (BACKUP.md).
+"""The folder of backups on a disk: one writer, backups placed complete, verification (BACKUP.md).
 
     <backups>/.lock                  locked by the process that writes into this folder
     <backups>/<name>/                a backup: manifest.json, copy/, log/
-    <backups>/.<name>.partial        one that is being made; not a backup yet
-    <backups>/.<name>.old            one that is being replaced; put back when its successor did not come
+    <backups>/.<name>.partial        a backup in the making
+    <backups>/.<name>.old            a backup that is being replaced; put back if its successor did not come
 
-A backup is what has a name without a dot. It comes into being by one rename of a directory in which everything is durable and
-was read again, so a kill at any moment leaves no backup of that name, or a whole one; `clean` ends what was left behind and
-only runs under the lock. Reading takes no lock: what is read is checked against its manifest.
+A name without a leading dot is a backup. One rename of a durable directory that was read again creates it, so a kill at any
+moment leaves no backup of that name, or a complete one. `_clean` removes leftovers and runs only under the lock. Reading takes no
+lock: each read is checked against the manifest.
 
-Must never wait for another process, and never delete what it did not make.
+Must never wait for another process, and never delete a foreign file.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ OLD = ".old"
 READ_BYTES = 1024 * 1024
 
 Progress = Callable[[int], None]
-"""Is told how many bytes more are done; may raise to end the work."""
+"""Called with the number of bytes done since the last call; can raise to end the work."""
 
 
 def no_progress(_size_bytes: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 class BackupDirectory:
-    """One backup: reading and verifying it."""
+    """One backup: reading and verification."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @property
     def manifest_path(self) -> Path:
-        """Where the manifest is."""
+        """The path of the manifest."""
         return self.path / MANIFEST
 
     def manifest(self) -> Manifest:
-        """What it holds. Raises StoreError when there is no backup here, StoreDamaged when it cannot be trusted."""
+        """Return its manifest. Raises StoreError when there is no backup here, StoreDamaged when it is damaged."""
         with store_errors(f"cannot read the backup {self.path.name}"):
             if not self.path.is_dir():
                 raise StoreError(f"there is no backup {self.path.name} in {self.path.parent}")
@@ -72,11 +72,11 @@ class BackupDirectory:
             return read_manifest(self.manifest_path.read_bytes(), str(self.manifest_path))
 
     def copy_file(self, path: str) -> Path:
-        """Where a file of the copy is."""
+        """Return the path of a file of the copy."""
         return self.path / COPY / path
 
     def lines(self, manifest: Manifest, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[tuple[Lsn, LoggedRow]]:
-        """Lines of the log in its segments, as far as the range and the segments reach. Raises StoreDamaged."""
+        """Yield lines of the log from its segments, within the range. Raises StoreDamaged."""
         for segment in manifest.segments:
             if segment.first_lsn > last_lsn or segment.last_lsn < first_lsn:
                 continue
@@ -88,7 +88,7 @@ class BackupDirectory:
                     yield lsn, row
 
     def verify(self, note: Progress = no_progress) -> Iterator[str]:
-        """Read everything; what is wrong, one sentence each. Nothing is changed."""
+        """Read all files; yield one sentence for each problem. Nothing is changed."""
         try:
             manifest = self.manifest()
         except StoreError as error:
@@ -100,7 +100,7 @@ class BackupDirectory:
             yield from self.verify_segment(self.path / segment.path, segment, note)
 
     def verify_segment(self, path: Path, segment: Segment, note: Progress = no_progress) -> Iterator[str]:
-        """Read one segment; what is wrong with it."""
+        """Read one segment; yield its problems."""
         digest = hashlib.sha256()
         size_bytes = 0
         row: LoggedRow | None = None
@@ -130,23 +130,23 @@ class BackupFolder:
         self.path = path
 
     def names(self) -> list[str]:
-        """Names of all backups here, sorted; those that cannot be read too."""
+        """Return the names of all backups here, sorted, including unreadable ones."""
         if not self.path.is_dir():
             return []
         with store_errors(f"cannot read {self.path}"):
             return sorted(each.name for each in self.path.iterdir() if each.is_dir() and not each.name.startswith("."))
 
     def backup(self, name: str) -> BackupDirectory:
-        """The backup of this name, which need not exist. Raises InvalidRequest for what is no name."""
+        """Return the backup of this name, which need not exist. Raises InvalidRequest for an invalid name."""
         return BackupDirectory(self.path / check_name(name))
 
     def partial(self, name: str) -> Path:
-        """Where a backup is made before it has its name."""
+        """Return the path where a backup is made."""
         return self.path / f".{name}{PARTIAL}"
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """The turn of one writer, with everything cleaned that another one left behind. Raises StoreError: in use."""
+        """Hold the turn of one writer, after removing the leftovers of others. Raises StoreError: in use."""
         with store_errors(f"cannot write into {self.path}"):
             self.path.mkdir(parents=True, exist_ok=True)
             with (self.path / ".lock").open("a+", encoding="ascii") as lock:
@@ -158,7 +158,7 @@ class BackupFolder:
                 yield
 
     def place(self, name: str, crash_point: Callable[[str], None]) -> None:
-        """Give a finished backup its name; one that had the name goes afterwards. Under `writing`."""
+        """Give a finished backup its name; then delete its predecessor. Under `writing`."""
         new, target, old = self.partial(name), self.path / name, self.path / f".{name}{OLD}"
         if target.exists():
             target.rename(old)
@@ -182,14 +182,14 @@ class BackupFolder:
             self._clean_segments(BackupDirectory(self.path / name))
 
     def _clean_segments(self, backup: BackupDirectory) -> None:
-        """Delete files that no manifest knows: of an incremental backup that was killed."""
+        """Delete files that the manifest does not name: leftovers of an incremental backup that was killed."""
         log = backup.path / LOG
         if not log.is_dir():
             return
         try:
             known = {segment.path for segment in backup.manifest().segments}
         except StoreError:
-            # Whatever is wrong with it is for a person to see, as it is.
+            # A person must see a damaged backup as it is.
             return
         for file in log.iterdir():
             if f"{LOG}/{file.name}" not in known:
@@ -197,12 +197,12 @@ class BackupFolder:
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Put a manifest in its place, whole and durable, whatever was there. Raises OSError."""
+    """Write or replace a manifest, complete and durable. Raises OSError."""
     replace_file(directory / MANIFEST, pack_manifest(manifest))
 
 
 def sync_file(descriptor: int) -> None:
-    """Make a file durable, and let the next reader take it from the disk instead of memory."""
+    """Make a file durable, and drop it from the page cache so that the next reader reads the disk."""
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 

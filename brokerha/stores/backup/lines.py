@@ -1,12 +1,12 @@
-r"""A file with lines of the log: what an incremental backup adds (BACKUP.md, section 3).
+r"""A file with lines of the log, part of an incremental backup (BACKUP.md, section 3).
 
     "brokerha lines 1\n"
     block   u64 first LSN | u32 count | u32 size | u32 CRC-32 of these three and of the body | body
     block   ...                                               body: msgpack list of [txid, timestamp, outcome, reason, effect, fingerprint]
 
-Blocks follow each other without gap or overlap, and numbers are big-endian. A block holds at most 1,000 lines and closes with the
-line that reaches 1 MiB, so neither side ever holds more than that and one line. A reader checks every block before it gives
-anything of it, and knows the size of the file and its SHA-256 from the manifest: a file that was cut between two blocks is no
+Blocks follow each other without gap or overlap, and numbers are big-endian. A block has at most 1,000 lines and ends with the
+line that reaches 1 MiB, so a reader or writer holds at most that and one line. A reader checks a whole block before it yields a
+line. It knows size and SHA-256 of the file from the manifest, so a file that was cut between two blocks does not pass for a
 shorter log.
 """
 
@@ -31,7 +31,7 @@ HEAD = b"brokerha lines 1\n"
 BLOCK_LINES = 1_000
 BLOCK_BYTES = 1024 * 1024
 BODY_LIMIT_BYTES = 1024 * 1024 * 1024
-"""No block is larger; a longer one is damage, and must not be read into memory."""
+"""Limit of a block; a longer one is damage, and must not be read into memory."""
 
 _RANGE = Struct(">QII")
 _SUM = Struct(">I")
@@ -41,7 +41,7 @@ Lines = Iterable[tuple[Lsn, LoggedRow]]
 
 
 class Written(NamedTuple):
-    """What was written."""
+    """Result of a write."""
 
     last_lsn: Lsn
     last: LoggedRow
@@ -70,7 +70,7 @@ def write_lines(file: Any, lines: Lines, note: Callable[[int], None] = lambda _b
 
 
 def _blocks(lines: Lines) -> Iterator[tuple[Lsn, list[bytes]]]:
-    """Packed lines in groups, each with the LSN of its first."""
+    """Yield packed lines in groups, each with the LSN of its first line."""
     rows: list[bytes] = []
     first_lsn = size_bytes = 0
     for lsn, row in lines:
@@ -93,9 +93,9 @@ def read_lines(
     note: Callable[[bytes], None] = lambda _data: None,
     from_lsn: Lsn = 0,
 ) -> Iterator[tuple[Lsn, LoggedRow]]:
-    """All lines of a file that holds exactly these. ``note`` gets every byte that was read. Raises StoreDamaged.
+    """Yield all lines of a file with exactly these LSNs. ``note`` gets every byte that was read. Raises StoreDamaged.
 
-    Blocks that end before ``from_lsn`` are passed over, unchecked: who reads a part needs not read all that is before it.
+    Blocks that end before ``from_lsn`` are skipped unchecked, for readers of a part.
     """
     following = first_lsn
     with path.open("rb") as file:

@@ -1,9 +1,9 @@
-"""Lines of a log, taken in pages from a source that has them: a worker's own log, a journal, a master behind a connection.
+"""Lines of a log, read in pages from a source: a worker's own log, a journal, a master behind a connection.
 
     for lsn, row in pages(store.logged, 1, 5000): ...
 
-Pages begin small and double as long as they are small, so that neither large effects nor a long log are ever in memory as a whole.
-A line that is not there is an error and never a gap.
+The page size starts small and doubles while pages stay small, so that memory holds neither many large effects nor a long log. A
+missing line raises an error.
 """
 
 from __future__ import annotations
@@ -17,26 +17,23 @@ from brokerha.model.operations import LoggedRow
 from brokerha.stores.files.environment import store_errors
 
 PAGE_LINES = 16
-"""Lines asked for at first; doubled as long as they are small, up to the next."""
+"""Lines of the first page; doubled up to the next constant while pages stay small."""
 PAGE_LINES_MOST = 1_024
 PAGE_BYTES = 4 * 1024 * 1024
 
 
 class LinesMissing(StoreError):
-    """The log has no such line, or no longer."""
+    """The log does not have this line, or no longer."""
 
 
 def row_of(line: Sequence[Any]) -> LoggedRow:
-    """A line as it stands on the wire and on disk."""
+    """Return a line in its form on the wire and on disk."""
     txid, timestamp, outcome, reason, effect, fingerprint = line
     return txid, timestamp, outcome, reason, effect, fingerprint
 
 
 def pages(logged: Callable[[Lsn, Lsn], list[Any]], first_lsn: Lsn, last_lsn: Lsn) -> Iterator[tuple[Lsn, LoggedRow]]:
-    """Lines of a log in pages that begin small, so that large effects are not all in memory.
-
-    Raises LinesMissing at the first line that is not there.
-    """
+    """Yield lines of a log in pages that start small. Raises LinesMissing at the first missing line."""
     following, count = first_lsn, PAGE_LINES
     while following <= last_lsn:
         with store_errors("cannot read the log"):

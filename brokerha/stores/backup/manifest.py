@@ -1,13 +1,13 @@
-"""The manifest of a backup: what it holds, as one JSON file whose last field is the checksum of the others (BACKUP.md).
+"""The manifest of a backup: its content, as one JSON file whose last field is the checksum of the others (BACKUP.md).
 
     Manifest
-      lsn, txid, timestamp, fingerprint, items    where the copy stands
-      files                                       what the copy is made of, each with its size and SHA-256
+      lsn, txid, timestamp, fingerprint, items    state of the copy
+      files                                       files of the copy, each with its size and SHA-256
       segments                                    lines of the log: those before the copy, if the worker had all of them,
                                                   and those after it, one file for each incremental backup
 
-Everything that may be wrong with a manifest becomes one StoreDamaged or StoreError here, so that a `Manifest` is always a
-right one. Must never touch any other file, and never give a path that leads out of the directory of its backup.
+Every fault of a manifest becomes a StoreDamaged or StoreError here, so that a `Manifest` is always valid. Must never touch
+another file, nor return a path that leads out of the directory of its backup.
 
 >>> Manifest(name="monday", cluster="orders", node="w1", lsn=7).last_lsn
 7
@@ -34,13 +34,13 @@ MANIFEST = "manifest.json"
 COPY = "copy"
 LOG = "log"
 RESERVED_NAMES = frozenset({"list", "make", "verify"})
-"""Names that are commands."""
+"""Names that are commands of the CLI."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}\Z")
 
 
 def check_name(name: str) -> str:
-    """Return a name that a backup may have. Raises InvalidRequest."""
+    """Return a valid name of a backup. Raises InvalidRequest."""
     if not _NAME.match(name) or name in RESERVED_NAMES:
         reserved = ", ".join(sorted(RESERVED_NAMES))
         message = f"{name!r} is no name for a backup: 1 to 64 of A-Z a-z 0-9 _ - . without a dot first, and not {reserved}"
@@ -60,44 +60,44 @@ class CopyFile:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A file with lines of the log: all those before the copy, or what one incremental backup added."""
+    """A file with lines of the log: all those before the copy, or those that one incremental backup added."""
 
     first_lsn: Lsn
     last_lsn: Lsn
     txid: TxId
-    """Of the last line, as the next two."""
+    """Id of the last transaction; the next two fields are of it too."""
     timestamp: Timestamp
     fingerprint: str
     size_bytes: int
     sha256: str
     node: NodeId
-    """Worker whose log it is from."""
+    """Worker that gave the lines."""
     made_us: int
     """Microseconds since 1970."""
     request: str = ""
-    """Of the task that made it: the same task again finds its work done."""
+    """Id of the task that made it: a repeated task finds its work done."""
 
     @property
     def path(self) -> str:
-        """Relative to the directory of the backup."""
+        """The path, relative to the directory of the backup."""
         return f"{LOG}/{self.first_lsn}-{self.last_lsn}.lines"
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a backup holds."""
+    """The content of a backup."""
 
     name: str
     cluster: str
     node: NodeId
-    """Worker whose copy it is."""
+    """Worker that gave the copy."""
     lsn: Lsn
-    """Of the copy."""
+    """LSN of the copy."""
     txid: TxId = ""
-    """Of the transaction at that LSN, as the next; empty and 0 where the worker's log did not have it any more."""
+    """Of the transaction at that LSN, as is the timestamp; empty and 0 if the worker's log no longer had it."""
     timestamp: Timestamp = 0
     fingerprint: str = ""
-    """Of the content of the copy, with the version of its algorithm first."""
+    """Of the content of the copy, beginning with the version of its algorithm."""
     items: int = 0
     masters: tuple[NodeId, ...] = ()
     control_suite: tuple[Any, ...] = ()
@@ -109,36 +109,36 @@ class Manifest:
     request: str = ""
     format: int = FORMAT
     lineage: int = 0
-    """Of the log at its end (model/log_lineages.py); not in the file of one that is of lineage 0."""
+    """Lineage of the log at its end (model/log_lineages.py); the file omits lineage 0."""
 
     @property
     def log_first_lsn(self) -> Lsn:
-        """First line of the log that it holds; one more than the last LSN when it holds none."""
+        """LSN of its first line of the log; one more than the last LSN when it has no lines."""
         return self.segments[0].first_lsn if self.segments else self.lsn + 1
 
     @property
     def least_lsn(self) -> Lsn:
-        """The earliest state that can be restored: that of the copy, or the empty one when all lines are there."""
+        """LSN of the earliest state to restore: that of the copy, or 0 when it has all lines."""
         return 0 if self.log_first_lsn == 1 else self.lsn
 
     @property
     def last_lsn(self) -> Lsn:
-        """Up to where the backup reaches."""
+        """LSN of its end."""
         return self.segments[-1].last_lsn if self.segments else self.lsn
 
     @property
     def last_txid(self) -> TxId:
-        """Transaction at its end."""
+        """Id of the transaction at its end."""
         return self.segments[-1].txid if self.segments else self.txid
 
     @property
     def last_timestamp(self) -> Timestamp:
-        """Timestamp of that transaction."""
+        """Timestamp of the transaction at its end."""
         return self.segments[-1].timestamp if self.segments else self.timestamp
 
     @property
     def last_fingerprint(self) -> str:
-        """Of the content at its end."""
+        """Fingerprint of the content at its end."""
         return self.segments[-1].fingerprint if self.segments else self.fingerprint
 
     @property
@@ -153,23 +153,23 @@ class Manifest:
 
     @property
     def checksum(self) -> str:
-        """What tells this backup in this state from every other one."""
+        """Checksum that identifies this backup in this state."""
         return _checksum(_plain(self))
 
     def with_segment(self, segment: Segment, lineage: int = 0) -> Manifest:
-        """The same, one segment longer, which is of this lineage."""
+        """Return the manifest with one more segment, which is of this lineage."""
         return dataclasses.replace(self, segments=(*self.segments, segment), lineage=lineage)
 
 
 def pack_manifest(manifest: Manifest) -> bytes:
-    """The file of a manifest; also for people to read."""
+    """Return the file of a manifest, readable for people too."""
     fields = _plain(manifest)
     made = datetime.fromtimestamp(manifest.made_us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return json.dumps({**fields, "made": made, "checksum": _checksum(fields)}, indent=1).encode() + b"\n"
 
 
 def read_manifest(data: bytes, where: str) -> Manifest:
-    """The manifest in a file. Raises StoreDamaged, and StoreError for a format of a later version."""
+    """Return the manifest in a file. Raises StoreDamaged, and StoreError for a format of a later version."""
     try:
         fields = json.loads(data)
         written = fields.pop("checksum")
@@ -198,7 +198,7 @@ def _of_fields(fields: dict[str, Any]) -> Manifest:
 
 
 def _check(manifest: Manifest, where: str) -> None:
-    """What the rest of the program relies on."""
+    """Check the properties that the program relies on."""
     for file in manifest.files:
         path = PurePosixPath(file.path)
         if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in file.path:
@@ -216,7 +216,7 @@ def _check(manifest: Manifest, where: str) -> None:
 def _plain(manifest: Manifest) -> dict[str, Any]:
     fields = dataclasses.asdict(manifest)
     if not manifest.lineage:
-        # As it was before logs could go back, for programs of then.
+        # The file stays as before lineages existed, for programs of that time.
         del fields["lineage"]
     return fields
 

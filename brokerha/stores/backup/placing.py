@@ -1,12 +1,12 @@
-"""A directory of a node that is made beside its place and put there whole: what a restore does for workers and for masters.
+"""A directory of a node that is made beside its place and put there complete: used by a restore of workers and masters.
 
     <dir>.restoring/claim      locked by the process that makes it
-    <dir>.restoring/purpose    what it is made for: another purpose begins anew, the same one goes on with what is there
-    <dir>.restoring/inside/    what will be <dir>
-    <dir>.replaced             what was <dir> before, between two renames; deleted then
+    <dir>.restoring/purpose    its purpose: a run with another one starts again, a run with the same one continues
+    <dir>.restoring/inside/    the future <dir>
+    <dir>.replaced             the old <dir>, between two renames; then deleted
 
-A node opens ``<dir>`` and nothing else, so that it never finds a half of anything. Must never touch ``<dir>`` while a process has
-it open, forced or not.
+A node opens only ``<dir>``, so that it never finds an incomplete directory. Must never touch ``<dir>`` while a process has it
+open, forced or not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PURPOSE: Final = "purpose"
 
 
 class Placing:
-    """One directory: `claimed` while it is made, `place`, `finish`; several are all made before the first is placed."""
+    """One directory: `claimed` while it is made, `place`, `finish`. Several are all made before the first is placed."""
 
     def __init__(self, directory: Path, purpose: bytes, crash_point: Callable[[str], None] = no_crash) -> None:
         self.directory = directory
@@ -40,17 +40,17 @@ class Placing:
 
     @property
     def inside(self) -> Path:
-        """Where it is made."""
+        """The path where it is made."""
         return self._making / "inside"
 
     @property
     def is_placed(self) -> bool:
-        """Whether a run with the same purpose, which did not come to its end, put it into its place."""
+        """Tell whether an unfinished run with the same purpose has placed it."""
         return self._is_same_purpose() and not self.inside.exists() and bool(obstacle_in(self.directory).text)
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """The turn of one process, with everything cleared that was made for another purpose. Raises StoreError."""
+        """Hold the turn of one process; clear work for another purpose. Raises StoreError."""
         with store_errors(f"cannot make {self._making}"):
             self._making.mkdir(parents=True, exist_ok=True)
             with (self._making / _CLAIM).open("a+", encoding="ascii") as claim:
@@ -64,15 +64,15 @@ class Placing:
                 yield
 
     def make_durable(self) -> None:
-        """To be called when everything is made. Raises StoreError."""
+        """Make the finished work durable. Raises StoreError."""
         with store_errors(f"cannot make {self._making} durable"):
             fsync_tree(self._making)
 
     def place(self, *, is_forced: bool = False) -> None:
-        """Put what was made into its place. Raises StoreError when something is in the way, and then changes nothing."""
+        """Put the finished directory into its place. Raises StoreError for an obstacle, and then changes nothing."""
         with self.claimed(), store_errors(f"cannot put what was restored into {self.directory}"):
             if self.directory.exists():
-                # Left over from a run that came to its end; without the directory it is the only one there is.
+                # A leftover of a finished run; without ``directory`` it would be the only data.
                 delete_tree(self._replaced)
             obstacle = obstacle_in(self.directory)
             if obstacle.is_locked or (obstacle.text and not is_forced):
@@ -89,7 +89,7 @@ class Placing:
             delete_tree(self._replaced)
 
     def finish(self) -> None:
-        """Forget the purpose: what is done later is another restore."""
+        """Forget the purpose: a later run is another restore."""
         delete_tree(self._making)
 
     def _is_same_purpose(self) -> bool:

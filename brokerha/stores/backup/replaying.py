@@ -1,9 +1,9 @@
-"""Lines of the log, applied to a store one batch after the other, each compared with its fingerprint.
+"""Lines of the log, applied to a store in batches, each compared with its fingerprint.
 
-    lines of anything that has them ──> in order, without a gap? ──> batches ──> store.apply ──> fingerprint as the line says
+    lines of any source ──> in order, without a gap? ──> batches ──> store.apply ──> fingerprint as the line says
 
-The store skips what it has; the last of those is compared as well, so that another history is found before its first line is
-applied. What was applied before an error stays, and is a state of its own: the same call goes on from there.
+The store skips lines that it has. The last skipped line is compared too, so that another history is found before any line is
+applied. Lines applied before an error stay, and the same call continues from there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from brokerha.stores.backup.log_pages import LinesMissing
 
 BATCH_LINES = 512
 BATCH_BYTES = 1024 * 1024
-"""A batch closes with the line that reaches either."""
+"""A batch ends with the line that reaches either limit."""
 
 
 def replay(
@@ -29,10 +29,10 @@ def replay(
     last_lsn: Lsn,
     note: Callable[[int], None] = lambda _lines: None,
 ) -> int:
-    """Apply the lines of a range, both ends included; returns how many of them were new here.
+    """Apply the lines of a range, both ends included; return how many of them were new.
 
-    ``note`` is called with the number of lines of each batch. Raises InvalidRequest (the store is not far enough for the
-    first line), LinesMissing (a gap, or an end before the last line), StoreDiffers, StoreError.
+    ``note`` is called with the number of lines of each batch. Raises InvalidRequest (the store lacks lines before the first one),
+    LinesMissing (a gap, or an end before the last line), StoreDiffers, StoreError.
     """
     applied = store.applied()
     if applied.lsn + 1 < first_lsn:
@@ -64,7 +64,7 @@ def replay(
 
 
 def check_end(store: Store, lsn: Lsn, fingerprint: bytes) -> None:
-    """Raise StoreDiffers unless the store is at an LSN with this fingerprint; an unknown one (empty) is as good as any."""
+    """Raise StoreDiffers unless the store is at this LSN with this fingerprint; an unknown one (empty) matches any."""
     applied = store.applied()
     wanted = fingerprint if lsn else EMPTY
     if applied.lsn != lsn or differs(from_text(applied.fingerprint), wanted):

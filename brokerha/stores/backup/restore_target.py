@@ -1,9 +1,9 @@
-"""Which state of a backup is restored, and what is in the way of it: everything that a plan says before anything is changed.
+"""The state to restore, and the obstacles to it: all that a plan shows before any change.
 
     LSN      0 ........ copy ........ segment ........ segment
-             |<-- only with all lines -->|<--- always -------->|      what can be asked for
+             |<-- only with all lines -->|<--- always -------->|      possible targets
 
-A time means the last line whose timestamp is at or below it. Reads only.
+A time selects the last line with a timestamp at or below it. Reads only.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from brokerha.stores.copies.directory import POINTER, read_pointer
 from brokerha.stores.files.environment import store_errors
 
 LOCKS = ("lock", "owner")
-"""Files that a node holds locked while it has its directory open: of a worker, of a master."""
+"""Files that a node locks while it has its directory open: of a worker, of a master."""
 
 
 class Target(NamedTuple):
-    """A state that is restored."""
+    """A state to restore."""
 
     lsn: Lsn
     txid: TxId
     timestamp: Timestamp
     fingerprint: bytes
     base_lsn: Lsn
-    """What the lines are applied to: the copy, or 0 for an empty store."""
+    """LSN of the state that the lines are applied to: the copy, or 0 for an empty store."""
 
     @property
     def lines(self) -> int:
-        """How many lines are applied."""
+        """The number of lines to apply."""
         return self.lsn - self.base_lsn
 
 
 class Obstacle(NamedTuple):
-    """What is where something is to be restored."""
+    """What blocks the place of a restore."""
 
     is_locked: bool
-    """By a process that runs: nothing may be changed."""
+    """Locked by a running process: it must not be changed."""
     text: str
-    """For people; empty when nothing is in the way."""
+    """Text for people; empty when there is no obstacle."""
 
 
 def choose_target(
     backup: BackupDirectory, manifest: Manifest, to_lsn: Lsn | None = None, to_time_us: Timestamp | None = None
 ) -> Target:
-    """The state at an LSN, at a time, or at the end of a backup. Raises InvalidRequest when the backup does not have it."""
+    """Return the state at an LSN, at a time, or at the end of a backup. Raises InvalidRequest when the backup lacks it."""
     if to_lsn is not None and to_time_us is not None:
         raise InvalidRequest("an LSN and a time are two ways to say up to where: give one of them")
     if to_time_us is not None:
@@ -84,7 +84,7 @@ def _at_time(backup: BackupDirectory, manifest: Manifest, to_time_us: Timestamp)
 
 
 def _known(manifest: Manifest, lsn: Lsn) -> Target | None:
-    """States that the manifest itself describes."""
+    """Return a state that the manifest itself describes."""
     if lsn == manifest.lsn:
         fingerprint = from_text(manifest.fingerprint)
         return Target(lsn, manifest.txid, manifest.timestamp, fingerprint, manifest.lsn)
@@ -101,7 +101,7 @@ def _target(manifest: Manifest, lsn: Lsn, txid: TxId, timestamp: Timestamp, fing
 
 
 def obstacle_in(directory: Path) -> Obstacle:
-    """What is in a directory already. Raises InvalidRequest when it is no directory."""
+    """Return the obstacle in a directory. Raises InvalidRequest when it is not a directory."""
     if not directory.exists():
         return Obstacle(is_locked=False, text="")
     if not directory.is_dir():
@@ -116,7 +116,7 @@ def obstacle_in(directory: Path) -> Obstacle:
 
 
 def owner_of(directory: Path) -> tuple[str, NodeId] | None:
-    """(cluster, node) to whom the worker's directory belongs; None for what is none, or not there. Raises StoreError."""
+    """Return (cluster, node) of a worker's directory; None when it is not one, or missing. Raises StoreError."""
     with store_errors(f"cannot read {directory}"):
         if not (directory / POINTER).exists():
             return None
@@ -128,7 +128,7 @@ def owner_of(directory: Path) -> tuple[str, NodeId] | None:
 
 
 def _holder(lock: Path) -> str | None:
-    """Process id in a lock file that somebody holds."""
+    """Return the process id in a lock file that a process holds."""
     if not lock.is_file():
         return None
     with lock.open("r+", encoding="ascii", errors="replace") as file:

@@ -1,14 +1,12 @@
-"""A worker's directory made from a backup: the copy is loaded, lines are applied, everything is compared, then it gets its name.
+"""A worker's directory made from a backup: copy loaded, lines applied, fingerprints compared, then renamed into place.
 
-    check_backup                       everything is read and compared with the manifest; nothing is changed
-    <dir>.restoring/inside/            a worker's directory in the making (copies/worker_copy.py), never one that a node opens
+    check_backup                       reads the whole backup and compares it with the manifest; changes nothing
+    <dir>.restoring/inside/            a worker's directory in the making (copies/worker_copy.py); no node opens it
       load  ─>  lines of the log, each with its fingerprint  ─>  fingerprint computed from the data itself
-    rename to <dir>                    from here on a node may open it
+    rename to <dir>                    from here on a node can open it
 
-A kill at any moment leaves the old state of ``<dir>``; the next run with the same purpose goes on with what is there, one with
-another purpose begins anew. Chunks and lines that are there already are not written again.
-
-placing.py says how it comes into its place.
+A kill at any moment leaves the old state of ``<dir>``. The next run with the same purpose continues; one with another purpose
+starts again. Chunks and lines that are there already are not written again. placing.py has the rename into place.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from brokerha.stores.files.environment import store_errors
 
 
 def check_backup(backup: BackupDirectory, manifest: Manifest, note: Progress = no_progress) -> Snapshot:
-    """Read a whole backup and compare it with its manifest; returns its copy as a snapshot. Raises StoreDamaged."""
+    """Read a whole backup and compare it with its manifest; return its copy as a snapshot. Raises StoreDamaged."""
     with store_errors(f"cannot read the backup {manifest.name}"):
         files = tuple(
             (file.path, file.size_bytes, _checked_sums(backup, file, manifest.chunk_bytes, note)) for file in manifest.files
@@ -65,7 +63,7 @@ def _chunks(backup: BackupDirectory, file: CopyFile, chunk_bytes: int) -> Iterat
 
 
 class Restore:
-    """One worker's directory that is restored: `prepare`, then `placing.place` and `placing.finish`."""
+    """The restore of one worker's directory: `prepare`, then `placing.place` and `placing.finish`."""
 
     def __init__(
         self,
@@ -87,9 +85,9 @@ class Restore:
         self._crash_point = crash_point
 
     def prepare(self, snapshot: Snapshot, note_bytes: Progress = no_progress, note_lines: Progress = no_progress) -> Applied:
-        """Make everything, beside its place; returns where it stands. What was made before by a run that was killed is kept.
+        """Make all of it beside its place; return its LSN, fingerprint and count. Continues the work of a killed run.
 
-        Raises StoreError (no space, another run makes the same), StoreDiffers (a line led to another content), StoreDamaged.
+        Raises StoreError (no space, another run makes the same), StoreDiffers (a line led to other content), StoreDamaged.
         """
         with self.placing.claimed():
             if not self.placing.inside.exists():
@@ -113,7 +111,7 @@ class Restore:
         return found
 
     def _opened(self) -> WorkerCopy:
-        """The copy in the making; a new one when what is there is of no use."""
+        """Return the copy in the making; a new one when the present one is unusable."""
         home = self.placing.inside
         copy = self._copy_in(home)
         if not copy.trouble and copy.applied().lsn <= self.target.lsn:
@@ -140,7 +138,7 @@ class Restore:
 
     def _apply(self, copy: WorkerCopy, note: Progress) -> None:
         if copy.lineage:
-            # The log begins anew with the journals that are made from the same backup; a log that goes on knows how far lineage 0 was its.
+            # Journals made from the same backup start a log of lineage 0; a log that continues knows the end of lineage 0.
             copy.begin_lineage(0)
         first_lsn = copy.applied().lsn + 1
         lines = self._backup.lines(self._manifest, first_lsn, self.target.lsn)
@@ -157,5 +155,5 @@ class Restore:
 
 
 def purpose_of(manifest: Manifest, target: Target, cluster: str, node: NodeId) -> bytes:
-    """What tells one restore from another."""
+    """Return the purpose that identifies a restore."""
     return json.dumps([manifest.checksum, target.lsn, text_of(target.fingerprint), cluster, node]).encode()

@@ -1,14 +1,15 @@
-"""One transaction that takes a running cluster back to an earlier LSN, made of what the log changed since.
+"""One transaction that takes a running cluster back to an earlier LSN, made from the changes in the log since then.
 
     the log after LSN 4711        LSN 4712: put a=2     4713: add q1, publish m    4714: remove q2, accept m0
     the state at LSN 4711                a=1                                                queue: m0
     the transaction               put a=1, remove q1, add q2, accept m, publish m0 again
 
-Effects say exactly which quads came and went, so these are turned round without looking. What a key, a queue or a check was, the
-earlier state tells (`Earlier`). What is the same again after all is left out, so that nothing is left where nothing changed.
+Effects name the removed and added quads, so these are reversed without a read. The earlier state (`Earlier`) gives the values of
+keys, queues and checks. Items that have their earlier value again are left out.
 
-A message that was taken since gets a new id, and with it all that stood behind it, as a queue grows at its tail only. Settings of the cluster,
-claims of consumers, named snapshots and prepared branches are no content that a restore brings back: they stay as they are.
+A message that was accepted since then gets a new id, and so do all messages after it, because a queue grows only at its tail. A
+restore leaves settings of the cluster, claims of consumers, named snapshots and prepared branches as they are: they are not
+content.
 """
 
 from __future__ import annotations
@@ -40,44 +41,44 @@ from brokerha.model.reserved.pieces import pieces_of
 from brokerha.stores.tables.queue_change import Message
 
 KEPT_TABLES = frozenset({settings.TABLE, claims.TABLE, *control.PRIVATE})
-"""What is in them stays as it is."""
+"""Tables that a restore leaves as they are."""
 
 
 class Earlier(Protocol):
-    """The state that is wanted."""
+    """The earlier state."""
 
     def value(self, table: str, key: bytes) -> bytes | None:
-        """The value of a key, or None."""
+        """Return the value of a key, or None."""
 
     def messages(self, queue: str) -> list[Message]:
-        """All messages of a queue, oldest first."""
+        """Return all messages of a queue, oldest first."""
 
     def checks(self) -> Mapping[str, Operation]:
-        """The control suite: the operation that adds each check, by its name."""
+        """Return the control suite: the operation that adds each check, by its name."""
 
 
 class Undoing:
-    """What changed after the wanted LSN, line by line; see the head of the module."""
+    """The changes after the earlier LSN, line by line; see the module docstring."""
 
     def __init__(self) -> None:
         self.kept_tables: set[str] = set()
-        """Tables that changed and stay as they are."""
+        """Changed tables that stay as they are."""
         self._repositories: dict[str, tuple[bool, bool]] = {}
-        """Whether each that came or went was there at the wanted LSN, and is there now."""
+        """Created and removed repositories: whether each existed at the earlier LSN, and exists now."""
         self._cleared: dict[str, int] = {}
-        """Repositories that went by one word, and how many quads that were."""
+        """Emptied repositories whose quads the log does not name, and their number of quads."""
         self._quads: dict[str, dict[str, bool]] = {}
-        """By repository: lines that are there now and were not (True), or the other way round."""
+        """By repository: lines that exist now and did not (True), or the reverse."""
         self._values: dict[tuple[str, bytes], bytes | None] = {}
         self._published: dict[str, dict[str, Message]] = {}
-        """By queue: messages since then that are still there, oldest first."""
+        """By queue: messages since then that still exist, oldest first."""
         self._taken: dict[str, set[str]] = {}
-        """By queue: ids of older messages that are not there any more."""
+        """By queue: ids of older messages that no longer exist."""
         self._checks: dict[str, Operation | None] = {}
-        """Each check that changed, as it is now."""
+        """Each changed check, as it is now."""
 
     def take(self, effect: bytes) -> None:
-        """Take note of the next line's effect. Raises InvalidRequest for one that cannot be taken back."""
+        """Take note of the next line's effect. Raises InvalidRequest for an irreversible one."""
         for change in unpack_effect(effect):
             if isinstance(change, Staged):
                 raise InvalidRequest(
@@ -116,7 +117,7 @@ class Undoing:
                 self._checks[change.name] = tuple(change) if isinstance(change, ControlAdd) else None
 
     def operations(self, earlier: Earlier) -> list[Operation]:
-        """The transaction; empty when all is as it was. Raises InvalidRequest for what cannot be taken back."""
+        """Return the transaction; empty when nothing differs. Raises InvalidRequest for an irreversible change."""
         listed = sorted(self._repositories.items())
         gone = {name for name, (_, is_there) in listed if not is_there}
         made = {name for name, (was_there, _) in listed if not was_there}
@@ -127,7 +128,7 @@ class Undoing:
             )
         operations: list[Operation] = [("create-repository", name) for name in sorted(gone - made)]
         for name, lines in sorted(self._quads.items()):
-            # A repository that was not there goes as a whole.
+            # A repository that did not exist is removed as a whole.
             for kind, is_added in () if name in made else (("remove", True), ("add", False)):
                 if found := sorted(line for line, each in lines.items() if each is is_added):
                     operations.append((kind, name, "".join(f"{line} .\n" for line in found)))

@@ -1,15 +1,15 @@
-"""Making a backup: a whole one from a snapshot of a worker's copy, or more lines of the log for one that is there.
+"""Makes a backup from a snapshot of a worker's copy, or extends it with lines of the log.
 
     write_backup     make_snapshot ─> copy/ ─> log/, if the worker has it from LSN 1 on ─> manifest.json ─> read again ─> rename
     extend_backup    lines after the last LSN of the backup ─> log/<first>-<last>.lines ─> read again ─> manifest.json
 
-The worker goes on meanwhile: a snapshot holds writers up for a moment only, and lines are taken from its log in pages. Every chunk
-is compared with its SHA-256 when it comes, and again when it is read from the disk.
+The worker goes on meanwhile: a snapshot delays writers only briefly, and lines are read from its log in pages. Each chunk is
+compared with its SHA-256 when it arrives, and again when it is read from the disk.
 
-Invariants: what has a name is whole (directory.py says how). Lines are added only where they continue: the worker's log has
-at the last LSN of the backup the transaction and the fingerprint that the backup has there.
+Invariants: a backup with a name is complete (directory.py says how). Lines are added only if they continue it: at the last LSN of
+the backup, the worker's log has the same transaction and fingerprint.
 
-Must never: touch the data of the worker, nor leave a snapshot of it behind.
+Must never touch the data of the worker, nor leave a snapshot of it.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from brokerha.stores.files.durable import delete_tree, fsync_path, fsync_tree, n
 _DIGEST_BYTES = 32
 
 Meter = Callable[[int, int], None]
-"""Is told (bytes done, bytes in all); may raise to end the work."""
+"""Called with (bytes done, bytes in all); can raise to end the work."""
 
 
 class About(NamedTuple):
-    """What stands in a manifest besides the copy."""
+    """Fields of a manifest beside those of the copy."""
 
     cluster: str
     node: NodeId
@@ -54,7 +54,7 @@ class About(NamedTuple):
 
 
 class Work:
-    """One backup in the making: who asked, who is told how far it is, and where tests may end it."""
+    """One backup in the making: its request, its progress report, and its crash points for tests."""
 
     def __init__(
         self,
@@ -73,16 +73,15 @@ class Work:
         self._done_bytes = 0
 
     def note(self, size_bytes: int) -> None:
-        """So many bytes more are done."""
+        """Add this number of bytes to the progress."""
         self._done_bytes += size_bytes
         self._meter(self._done_bytes, max(self.total_bytes, self._done_bytes))
 
 
 def write_backup(folder: BackupFolder, name: str, copy: WorkerCopy, work: Work, *, replace: bool = False) -> Manifest:
-    """Make a whole backup; returns its manifest. One that the same request has made already is answered again.
+    """Make a full backup; return its manifest. A backup that the same request has made is returned again.
 
-    Raises InvalidRequest (name), StoreError (it exists, no space, in use), StoreDamaged (what was read again is not what was
-    written).
+    Raises InvalidRequest (name), StoreError (it exists, no space, in use), StoreDamaged (the disk returned other bytes).
     """
     backup = folder.backup(name)
     with folder.writing():
@@ -119,7 +118,7 @@ def _write_backup(directory: Path, name: str, copy: WorkerCopy, snapshot_name: s
     size_bytes = sum(size for _, size, _ in snapshot.files)
     lineage = copy.lineage
     check_space(directory.parent, size_bytes)
-    # What was written is read once more.
+    # The written files are read once more.
     work.total_bytes = 2 * size_bytes
     files = _write_files(directory / COPY, copy, snapshot_name, snapshot, work)
     segments = _write_history(directory, snapshot.lsn, copy, work)
@@ -146,9 +145,9 @@ def _write_backup(directory: Path, name: str, copy: WorkerCopy, snapshot_name: s
 
 
 def finish_backup(folder: BackupFolder, name: str, manifest: Manifest, work: Work) -> None:
-    """Give a backup that is durable in its partial directory its manifest, read it again, and give it its name.
+    """Write the manifest of a durable partial backup, read the backup again, and give it its name.
 
-    Under `writing`. Raises StoreDamaged when what was read is not what was written.
+    Under `writing`. Raises StoreDamaged when the disk returned other bytes.
     """
     partial = folder.partial(name)
     write_manifest(partial, manifest)
@@ -181,21 +180,21 @@ def _write_files(target: Path, copy: WorkerCopy, snapshot_name: str, snapshot: S
 
 
 def _write_history(directory: Path, lsn: Lsn, copy: WorkerCopy, work: Work) -> tuple[Segment, ...]:
-    """Write all lines up to the copy, if the worker still has them from the first one on."""
+    """Write all lines up to the copy, if the worker still has them from LSN 1 on."""
     (directory / LOG).mkdir(parents=True)
     if not lsn or copy.logged_from() > 1:
         return ()
     try:
         segment = write_segment(directory, 1, lsn, pages(copy.logged, 1, lsn), work)
     except LinesMissing:
-        # Trimmed meanwhile: then they are as old as those that other backups do without.
+        # Trimmed meanwhile: a backup without old lines is valid too.
         return ()
     work.crash_point("history written")
     return (segment,)
 
 
 def check_space(folder: Path, needed_bytes: int) -> None:
-    """Raise StoreError when a folder has not so much space left."""
+    """Raise StoreError when a folder lacks this much space."""
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < needed_bytes:
         raise StoreError(f"{folder} has {free_bytes:,} bytes free, and {needed_bytes:,} are needed: free some space")
@@ -211,10 +210,10 @@ def _chunk(copy: WorkerCopy, snapshot_name: str, number: int, digest: bytes) -> 
 
 
 def extend_backup(folder: BackupFolder, name: str, copy: Store, work: Work) -> Manifest:
-    """Add all lines of the log that came after a backup; returns its manifest, the same when there are none.
+    """Add all lines of the log after a backup; return its manifest, unchanged when there are none.
 
-    Raises StoreError (no such backup, the log does not reach back, in use), StoreDamaged (it is another history, or what was
-    read again is not what was written).
+    Raises StoreError (no such backup, the log does not reach back, in use), StoreDamaged (another history, or the disk returned
+    other bytes).
     """
     backup = folder.backup(name)
     with folder.writing():
@@ -235,7 +234,7 @@ def extend_backup(folder: BackupFolder, name: str, copy: Store, work: Work) -> M
 
 
 def _check_chain(manifest: Manifest, copy: Store, applied_lsn: Lsn, about: About) -> None:
-    """The worker's history goes on from the end of the backup."""
+    """Check that the worker's history continues the backup."""
     name, end = manifest.name, manifest.last_lsn
     if manifest.cluster != about.cluster:
         raise StoreError(f"the backup {name} is of cluster {manifest.cluster}, this is {about.cluster}: use another name")

@@ -1,20 +1,20 @@
-"""The reads of kinds ``digests`` and ``items``: what a copy holds, so that two copies are compared without sending them whole.
+"""The reads of kinds ``digests`` and ``items``: they compare two copies without sending the whole content.
 
-    digests   every item of every store falls into a bucket by the upper bits of its name (items.py); of each bucket that is not
+    digests   each item of each store belongs to a bucket, by the upper bits of its name (items.py); for each bucket that is not
               empty, the number of items and the XOR of their digests
     items     the items of some buckets, one row each
 
-Both are walks over the whole content at one LSN, or over the stores that are asked for. Digests are computed from the data
-itself, also where a row carries its digest: what was changed behind the store's back shows in the answer. Answers are msgpack:
+Both walk over the whole content at one LSN, or over the requested stores. Digests are computed from the data itself, also where a
+row carries its digest, so that the answer shows a change that bypassed the store. Answers are msgpack:
 
     digests   {lsn, fingerprint, items, buckets: [[store, name, bucket, count, xor], ...], queues: {name: [published, accepted]},
                repositories: [name, ...]}
     items     {lsn, rows: [[store, name, bucket, item, digest, text, value], ...], more}
 
-``store`` is a word of items.py; ``name`` a repository, table or queue, and empty for the control suite; ``xor``, ``item`` and
-``digest`` have 16 bytes; ``text`` is a line, a key, a message id or the name of a check, ``value`` the beginning of what belongs
-to it, both bytes. Rows and buckets are sorted; of more rows than the limit those come that sort first, so that two copies
-show the same ones. XOR of all buckets, of the counters of the queues and of the repositories' names is the fingerprint.
+``store`` is a word of items.py. ``name`` is a repository, table or queue, and empty for the control suite. ``xor``, ``item`` and
+``digest`` have 16 bytes. ``text`` is a line, a key, a message id or the name of a check; ``value`` is the beginning of its value;
+both are bytes. Rows and buckets are sorted; a limit keeps the rows that sort first, so that two copies show the same ones. The
+XOR of all buckets, of the counters of the queues and of the names of the repositories is the fingerprint.
 
 Must never hold more than the limit of rows twice, nor more than `BUCKETS_LIMIT` buckets.
 """
@@ -49,48 +49,48 @@ from brokerha.stores.tables.queue_change import Counts, Message
 
 BITS_DEFAULT: Final = 10
 BUCKETS_LIMIT: Final = 500_000
-"""Buckets of one answer that are not empty."""
+"""Limit of buckets in one answer, empty ones not counted."""
 WANTED_LIMIT: Final = 10_000
-"""Buckets that one read of items may name."""
+"""Limit of buckets that one read of items can name."""
 ROWS_DEFAULT, ROWS_LIMIT = 1000, 10_000
 TEXT_SHOWN_BYTES: Final = 4096
 VALUE_SHOWN_BYTES: Final = 256
 _STEP: Final = 256
-"""Items between two questions whether to go on."""
+"""Items between two calls of ``may_go_on``."""
 _ONE: Final = 1 << 8 * DIGEST_BYTES
-"""Number and XOR of a bucket are kept in one number: the count above the digest."""
+"""A bucket keeps its count and XOR in one number: the count above the digest."""
 
 Place = tuple[str, str]
 """(store, name)."""
 
 
 class Walk(Protocol):
-    """What takes in the content, store by store; each call raises TimedOut when nobody waits any more."""
+    """A consumer of the content, store by store; each call raises TimedOut when no client waits any more."""
 
     def go_on(self) -> None:
-        """Raise TimedOut when nobody waits any more."""
+        """Raise TimedOut when no client waits any more."""
 
     def names(self, store: str) -> Collection[str] | None:
-        """Which repositories, tables or queues it wants; None for all."""
+        """Return the repositories, tables or queues to walk; None for all."""
 
     def quads(self, repository: str, lines: Iterable[str]) -> None:
-        """All quads of a repository."""
+        """Take in all quads of a repository."""
 
     def keys(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Row keys with their values, those of a table one after the other."""
+        """Take in row keys with their values, grouped by table."""
 
     def messages(self, rows: Iterable[tuple[str, int, Message]]) -> None:
-        """Messages with queue and place, those of a queue one after the other."""
+        """Take in messages with queue and place, grouped by queue."""
 
     def checks(self, checks: Iterable[Check]) -> None:
-        """The control suite."""
+        """Take in the control suite."""
 
     def body(self, lsn: Lsn, fingerprint: int, items: int, queues: Mapping[str, Counts], repositories: Iterable[str]) -> bytes:
-        """The answer. Raises TooLarge."""
+        """Return the answer. Raises TooLarge."""
 
 
 def walk_of(kind: str, arguments: Mapping[str, Any], may_go_on: Callable[[], bool]) -> Walk:
-    """The walk that a read asks for; the shapes of its arguments were checked (reads/kinds.py). Raises InvalidRequest."""
+    """Return the walk for a read; reads/kinds.py has checked the shapes of its arguments. Raises InvalidRequest."""
     bits: int = arguments.get("bits") or BITS_DEFAULT
     if kind == "digests":
         return Digests(bits, may_go_on)
@@ -98,7 +98,7 @@ def walk_of(kind: str, arguments: Mapping[str, Any], may_go_on: Callable[[], boo
 
 
 class _Paced:
-    """Asks now and then whether anybody still waits."""
+    """Regular checks whether a client still waits."""
 
     def __init__(self, bits: int, may_go_on: Callable[[], bool]) -> None:
         self._bits = bits
@@ -106,7 +106,7 @@ class _Paced:
         self._count = 0
 
     def go_on(self) -> None:
-        """Raise TimedOut when nobody waits any more."""
+        """Raise TimedOut when no client waits any more."""
         if not self._may_go_on():
             raise TimedOut("the copy was not looked through in its time: give it more time")
 
@@ -123,20 +123,20 @@ class Digests(_Paced):
         super().__init__(bits, may_go_on)
         self._found: dict[Place, dict[int, int]] = {}
         self._number = 0
-        """Of all buckets in it."""
+        """Buckets in `_found`."""
 
     def names(self, _store: str) -> Collection[str] | None:
-        """All of them."""
+        """Return None: all of them."""
         return None
 
     def quads(self, repository: str, lines: Iterable[str]) -> None:
-        """All quads of a repository."""
+        """Take in all quads of a repository."""
         buckets = self._buckets((GRAPH, repository))
         for _, digest in line_digests(repository, lines):
             self._add(buckets, digest, digest)
 
     def keys(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Row keys with their values."""
+        """Take in row keys with their values."""
         before, buckets = None, dict[int, int]()
         for row_key, value in rows:
             table = row_key.partition(b"\0")[0]
@@ -145,7 +145,7 @@ class Digests(_Paced):
             self._add(buckets, key_item(row_key), key_digest(row_key, value))
 
     def messages(self, rows: Iterable[tuple[str, int, Message]]) -> None:
-        """Messages with queue and place."""
+        """Take in messages with queue and place."""
         before, buckets = None, dict[int, int]()
         for queue, place, message in rows:
             if queue != before:
@@ -154,13 +154,13 @@ class Digests(_Paced):
             self._add(buckets, message_item(queue, message.id), digest)
 
     def checks(self, checks: Iterable[Check]) -> None:
-        """The control suite."""
+        """Take in the control suite."""
         buckets = self._buckets((CONTROL, ""))
         for check in checks:
             self._add(buckets, check_item(check.name), control_digest(check).to_bytes(DIGEST_BYTES, "big"))
 
     def body(self, lsn: Lsn, fingerprint: int, items: int, queues: Mapping[str, Counts], repositories: Iterable[str]) -> bytes:
-        """The answer."""
+        """Return the answer."""
         rows = [
             (store, name, bucket, held >> 8 * DIGEST_BYTES, (held % _ONE).to_bytes(DIGEST_BYTES, "big"))
             for (store, name), buckets in sorted(self._found.items())
@@ -203,17 +203,17 @@ class BucketItems(_Paced):
         self._rows: list[tuple[Any, ...]] = []
 
     def names(self, store: str) -> Collection[str] | None:
-        """Those that a bucket was named of."""
+        """Return the names that the requested buckets belong to."""
         return sorted(name for known, name in self._wanted if known == store)
 
     def quads(self, repository: str, lines: Iterable[str]) -> None:
-        """All quads of a repository."""
+        """Take in all quads of a repository."""
         for line, digest in line_digests(repository, lines):
             if self._is_wanted(GRAPH, repository, digest):
                 self._keep(GRAPH, repository, digest, digest, line.encode(), b"")
 
     def keys(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Row keys with their values."""
+        """Take in row keys with their values."""
         for row_key, value in rows:
             item = key_item(row_key)
             encoded, _, key = row_key.partition(b"\0")
@@ -222,7 +222,7 @@ class BucketItems(_Paced):
                 self._keep(TABLE, table, item, key_digest(row_key, value), key, value)
 
     def messages(self, rows: Iterable[tuple[str, int, Message]]) -> None:
-        """Messages with queue and place."""
+        """Take in messages with queue and place."""
         for queue, place, message in rows:
             item = message_item(queue, message.id)
             if self._is_wanted(QUEUE, queue, item):
@@ -230,7 +230,7 @@ class BucketItems(_Paced):
                 self._keep(QUEUE, queue, item, digest, message.id.encode(), message.body)
 
     def checks(self, checks: Iterable[Check]) -> None:
-        """The control suite."""
+        """Take in the control suite."""
         for check in checks:
             item = check_item(check.name)
             if self._is_wanted(CONTROL, "", item):
@@ -238,7 +238,7 @@ class BucketItems(_Paced):
                 self._keep(CONTROL, "", item, digest, check.name.encode(), json.dumps(check[1:]).encode())
 
     def body(self, lsn: Lsn, _fingerprint: int, _items: int, _queues: Mapping[str, Counts], _repositories: Iterable[str]) -> bytes:
-        """The answer."""
+        """Return the answer."""
         self._rows.sort()
         found = {"lsn": lsn, "rows": self._rows[: self._limit], "more": len(self._rows) > self._limit}
         packed: bytes = msgpack.packb(found)
@@ -252,13 +252,13 @@ class BucketItems(_Paced):
         shown = text[:TEXT_SHOWN_BYTES], value[:VALUE_SHOWN_BYTES]
         self._rows.append((store, name, bucket_of(item, self._bits), item, digest, *shown))
         if len(self._rows) > 2 * self._limit:
-            # One more than the limit, so that it is known that there are more.
+            # One row above the limit stays, for the field ``more``.
             self._rows.sort()
             del self._rows[self._limit + 1 :]
 
 
 def line_digests(repository: str, lines: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-    """Lines with the digest of each (fingerprint.quads_digest), which is the name of the quad as well."""
+    """Yield lines, each with its digest (fingerprint.quads_digest), which is also the name of the quad."""
     beginning = blake2b(b"q" + repository.encode() + b"\0", digest_size=DIGEST_BYTES)
     for line in lines:
         state = beginning.copy()

@@ -1,15 +1,15 @@
-"""Scrub: look at all data of a copy in the background, slowly, and find what no write would ever notice.
+"""Scrub: read all data of a copy slowly in the background, and find damage that no write would notice.
 
-The store adds the fingerprint up change by change; the scrub computes it from the data itself. Both must be the same at the
-LSN of the data that was looked at, which is one state although writes go on:
+The store updates the fingerprint with each change; the scrub computes it from the data itself. Both must be equal at the LSN of
+the data that was read. That data is one state although writes go on:
 
-    known before    the fingerprint at the LSN applied when the scrub begins
-    first pace      ... and at those that were applied until the data was held, from the lines of the log
-    at the end      recompute says LSN and fingerprint of what it looked at: equal to the known one, or damaged
+    at the start    learn the fingerprint at the LSN applied when the scrub begins
+    first pace      learn those of the LSNs applied until the data was held, from the lines of the log
+    at the end      recompute returns LSN and fingerprint of the data: equal to the known one, or damaged
 
-Work is spread out: after so many items the scrub waits until its rate allows the next. Clock and waiting are given, and the
-wait is that of an event, so that stopping ends it at once. Must never hold more than one fingerprint for each LSN that was
-applied while it began.
+The scrub is throttled: after some items it waits until its rate allows the next. The clock and the wait are given; the wait is on
+an event, so that stopping ends it at once. Must never hold more than one fingerprint for each LSN that was applied while it
+began.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ from brokerha.ports.store import Applied
 
 _LINES_AT_ONCE: Final = 1000
 _BETWEEN_LIMIT: Final = 100_000
-"""Most LSNs that may be applied while a scrub begins; with more it has nothing to compare with."""
+"""Limit of LSNs applied while a scrub begins; above it there is no fingerprint to compare with."""
 
 
 class Scrubbed(Protocol):
-    """What a scrub needs of a store; see `ports.store.Store`."""
+    """The part of a store that a scrub needs; see `ports.store.Store`."""
 
     def applied(self) -> Applied:
-        """Where it stands."""
+        """Return the applied LSN with its fingerprint."""
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
-        """Lines of the log."""
+        """Return lines of the log."""
 
     def recompute(self, paced: Callable[[int], None]) -> Applied:
-        """Fingerprint and count from the data itself."""
+        """Compute fingerprint and count from the data itself."""
 
 
 class Finding(NamedTuple):
-    """What a scrub found."""
+    """Result of a scrub."""
 
     lsn: Lsn
-    """Of the data that was looked at; 0 when it could not be read."""
+    """LSN of the data; 0 when it could not be read."""
     items: int
     damage: str = ""
-    """What is wrong with the copy, with both fingerprints and the LSN; empty when nothing is."""
+    """The damage, with both fingerprints and the LSN; empty when there is none."""
     is_compared: bool = True
-    """False when the fingerprint of that LSN was not known any more, so that equal says nothing."""
+    """False when the fingerprint of that LSN was no longer known, so nothing was compared."""
 
 
 class _Stopped(Exception):
-    """The scrub was told to stop."""
+    """The scrub was stopped."""
 
 
 class Scrub:
-    """One scrub after the other of one store, at a bounded rate. One thread."""
+    """Scrubs of one store, one after the other, at a bounded rate. One thread."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class Scrub:
         stopped_within: Callable[[float], bool],
         on_items: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """``clock`` gives seconds; ``stopped_within`` waits so many seconds, and returns True at once when it is to stop.
+        """``clock`` gives seconds. ``stopped_within`` waits that many seconds; it returns True at once when the scrub must stop.
 
-        ``on_items`` is told now and then how many items were looked at; what it raises ends the scrub.
+        ``on_items`` is called with the number of items so far; an exception that it raises ends the scrub.
         """
         self._store = store
         self._items_per_s = items_per_s
@@ -80,7 +80,7 @@ class Scrub:
         self._on_items = on_items
 
     def run(self) -> Finding | None:
-        """Look at everything once; None when it was stopped. Raises StoreError when the store was closed or replaced."""
+        """Scrub once; return None when it was stopped. Raises StoreError when the store was closed or replaced."""
         run = _Run(self._store, self._pace)
         self._begun_s = self._clock()
         try:
@@ -101,7 +101,7 @@ class Scrub:
         return Finding(found.lsn, found.items, damage_text)
 
     def _pace(self, items: int) -> None:
-        """Wait until the rate allows more than so many items. Raises _Stopped."""
+        """Wait until the rate allows more than this number of items. Raises _Stopped."""
         self._on_items(items)
         ahead_s = items / self._items_per_s - (self._clock() - self._begun_s)
         if self._stopped_within(max(ahead_s, 0.0)):
@@ -109,7 +109,7 @@ class Scrub:
 
 
 class _Run:
-    """What one run knows of the fingerprints that it may have to compare with."""
+    """The fingerprints that one run can need for its comparison."""
 
     def __init__(self, store: Scrubbed, pace: Callable[[int], None]) -> None:
         self._store = store
@@ -119,17 +119,17 @@ class _Run:
         self._is_complete = False
 
     def paced(self, items: int) -> None:
-        """To be called by `recompute`: the first call comes when the data is held already."""
+        """Callback for `recompute`: at its first call the data is already held."""
         self._complete()
         self._pace(items)
 
     def expected(self, lsn: Lsn) -> str | None:
-        """The fingerprint of the log at an LSN; None when nobody knows it."""
+        """Return the fingerprint of the log at an LSN; None when it is not known."""
         self._complete()
         return self._known.get(lsn) or None
 
     def _complete(self) -> None:
-        """Learn the fingerprints of what was applied since the beginning. Done once, so that later lines cost nothing."""
+        """Learn the fingerprints of the LSNs applied since the beginning. Runs once, so that later calls cost nothing."""
         if self._is_complete:
             return
         self._is_complete = True

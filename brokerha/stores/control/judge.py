@@ -1,9 +1,9 @@
-"""The judgement of the control suite on one transaction: after all of its operations, before anything of it is kept.
+"""The judgement of the control suite on one transaction: after all of its operations, before any change is kept.
 
     touched checks, as they are after the transaction        about its keys, its repositories, and those it adds
-      -> key checks        the transaction's own puts and deletes, over what the batch holds
-      -> queries           the engine with what is pending and the transaction's change, without a trace (run.py)
-      -> the first that fails, in the order of names, is the reason of the rejection
+      -> key checks        on the transaction's own puts and deletes, over the state of the batch
+      -> queries           the engine with pending quads and the transaction's change, without a trace (run.py)
+      -> the first failed check, in the order of names, is the reason of the rejection
 
 Depends on the content and the transaction alone, so that every site gives the same reason.
 """
@@ -22,7 +22,7 @@ from brokerha.stores.execution.evaluation import Evaluation
 from brokerha.stores.tables.key_range import row_key_of
 
 Problems = Callable[[str, list[Check]], dict[str, str]]
-"""(repository, checks about it) -> problem of each that does not hold, by name."""
+"""(repository, checks about it) -> problem of each failed check, by name."""
 
 
 def judge(
@@ -33,7 +33,7 @@ def judge(
 ) -> None:
     """Raise Rejected when one of these checks does not hold after a transaction.
 
-    `after` is the suite after it, `value_of` gives the value of a key after it, and `problems_of` judges the queries
+    `after` is the suite after the transaction, `value_of` gives the value of a key after it, and `problems_of` judges the queries
     about one repository.
     """
     problems: dict[str, str] = {}
@@ -59,9 +59,9 @@ def judge_evaluation(
     evaluation: Evaluation | None,
     stored: Callable[[bytes], bytes | None],
 ) -> None:
-    """Raise Rejected when a check that a transaction touches does not hold after it, StoreError.
+    """Raise Rejected when a check that a transaction touches fails after it. Raises StoreError.
 
-    `suite` and `stored` are what was before it; `keys` is its last operation on each key, `evaluation` all the rest.
+    `suite` and `stored` are the state before it; `keys` is its last operation on each key, `evaluation` all other operations.
     """
     control = None if evaluation is None else evaluation.control
     after = control.after() if control else suite

@@ -17,7 +17,7 @@ from brokerha.model.invariants import invariant
 
 
 def problem_of(expected: str, value: bytes | None) -> str:
-    """Empty when the value (None: there is no such key) is as expected, otherwise what was expected and what was found."""
+    """Return an empty string when the value (None: no such key) is as expected, else the expected and the found value."""
     condition = condition_of(expected)
     invariant(condition is not None, "a check has a condition", expected=expected)
     if condition is None or _holds(condition, value):

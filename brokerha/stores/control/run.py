@@ -1,7 +1,7 @@
-"""Evaluating queries of the control suite on a state that is nowhere yet, without a trace.
+"""Evaluation of the queries of the control suite on a state that is not committed, without a trace.
 
-As with updates (sparql/update.py), the engine gets one text that never commits: what is pending and what the transaction
-changes, then each query as the WHERE clause of an update that changes nothing. A function of ours is called with each row.
+As with updates (sparql/update.py), the engine gets one text that never commits: the pending quads and the transaction's changes,
+then each query as the WHERE clause of an update that changes nothing. The engine calls a function of this module with each row.
 
     DELETE DATA { ... } ; INSERT DATA { ... } ;
     DELETE { } INSERT { } WHERE { { SELECT ... } BIND(<report 0>(?a, ?b) AS ?brokerha_reported) } ;
@@ -26,7 +26,7 @@ from brokerha.stores.sparql.unknown import failing
 
 
 def problems(engine: Store, checks: Sequence[Check], state: PendingQuads) -> dict[str, str]:
-    """Which checks do not hold on the engine with `state` on top, by name, and why. Raises Rejected, StoreError."""
+    """Return the failed checks on the engine with `state` on top: name -> reason. Raises Rejected, StoreError."""
     try:
         questions = [question_of(check) for check in checks]
     except InvalidRequest as error:
@@ -40,17 +40,17 @@ def problems(engine: Store, checks: Sequence[Check], state: PendingQuads) -> dic
 
 
 def must_commit_first(engine: Store, checks: Sequence[Check], pending: PendingQuads) -> bool:
-    """Whether these checks could see in GRAPH ?g a graph that is empty once what is pending is committed.
+    """Tell whether these checks could see in GRAPH ?g a graph that is empty once the pending quads are committed.
 
-    SPARQL text has no way to drop a graph named by a blank node, so it would be there as long as nothing is committed.
+    SPARQL text cannot drop a graph named by a blank node, so the graph would exist until the commit.
     """
     return _empties_blank_graph(engine, pending) and any(question_of(check).names_graphs for check in checks)
 
 
 def rows_found(engine: Store, questions: Sequence[Question], state: PendingQuads) -> list[list[Row]]:
-    """The rows of each query, on the engine with `state` on top; of an ASK one row when it is true, else none.
+    """Return the rows of each query, on the engine with `state` on top; for an ASK one row when it is true, else none.
 
-    Of a SELECT not more than one row above what it expects. Raises Rejected, StoreError.
+    A SELECT returns at most one row more than it expects. Raises Rejected, StoreError.
     """
     removed, added = parse_lines(state.removed), parse_lines(state.added)
     names_graphs = any(question.names_graphs for question in questions)
@@ -70,7 +70,7 @@ def rows_found(engine: Store, questions: Sequence[Question], state: PendingQuads
 
 
 def _empties_blank_graph(engine: Store, change: PendingQuads) -> bool:
-    """Whether a change takes the last quad of a graph named by a blank node."""
+    """Tell whether a change removes the last quad of a graph named by a blank node."""
     if not any(" _:" in line for line in change.removed):
         return False
     names = {quad.graph_name for quad in parse_lines(change.removed)}
@@ -83,7 +83,7 @@ def _empties_blank_graph(engine: Store, change: PendingQuads) -> bool:
 
 
 def _problem_of(question: Question, found: list[Row]) -> str:
-    """Empty when the rows are as expected, otherwise what was expected and what was found."""
+    """Return an empty string when the rows are as expected, else the expected and the found rows."""
     if question.check.kind == ASK:
         answer = "true" if found else "false"
         return "" if answer == question.check.expected else f"expected {question.check.expected}, found {answer}"
@@ -97,7 +97,7 @@ def _problem_of(question: Question, found: list[Row]) -> str:
 
 
 def _differences(expected: list[Row], found: list[Row], *, is_ordered: bool) -> Iterator[tuple[Row, Row]]:
-    """Pairs of a row that is missing and one that stands there instead."""
+    """Yield pairs of a missing row and the row found instead."""
     if is_ordered:
         yield from ((wanted, there) for wanted, there in zip(expected, found, strict=True) if wanted != there)
         return

@@ -1,15 +1,15 @@
-"""Checks that are ASK or SELECT queries: what is allowed in one, and the same query in the form that an update can evaluate.
+"""Checks that are ASK or SELECT queries: what is allowed, and the form that an update can evaluate.
 
-A check must have the same answer on every site, whenever it is asked: it depends on the content of its repository alone. So
-NOW, RAND, UUID, STRUUID, BNODE and SERVICE are refused. FROM is refused as well, and BASE; the variables of a SELECT
-are named, because the order of ``*`` is the engine's. What is left is put into a WHERE clause as a subquery, names in full
-instead of prefixes, so that many checks fit into one text (run.py):
+A check must have the same answer on every site at any time: it depends on the content of its repository alone. So NOW, RAND,
+UUID, STRUUID, BNODE and SERVICE are refused, as are FROM and BASE. A SELECT must name its variables, because the order of ``*``
+is the engine's. The query goes into a WHERE clause as a subquery, with full names instead of prefixes, so that many checks fit
+into one text (run.py):
 
     PREFIX x: <urn:x:>  ASK { ?s x:p ?o }       { SELECT (1 AS ?brokerha_found) { ?s <urn:x:p> ?o } }
     SELECT ?s { ?s a <urn:T> } ORDER BY ?s      { SELECT ?s { ?s a <urn:T> } ORDER BY ?s }
 
-A subquery is evaluated by itself, whatever stands around it, so its rows are those of the query. The engine judges the syntax
-of both forms at admission; a query whose second form it does not take is refused there.
+A subquery is evaluated independently of its context, so its rows are those of the query. At admission the engine checks the
+syntax of both forms; brokerha refuses a query whose second form the engine does not parse.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Row = tuple[str | None, ...]
 
 FOUND: Final = "brokerha_found"
 _NEVER_RUN: Final = "CREATE GRAPH <urn:x>; CREATE GRAPH <urn:x>; "
-"""Put before an update, it stops the engine between parsing and running it."""
+"""Prefix of an update that stops the engine between parsing and running it."""
 _SUBJECT: Final = "urn:s:"
 _PREDICATE: Final = NamedNode("urn:p")
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A check, understood."""
+    """A parsed check."""
 
     check: Check
     query: str
@@ -53,23 +53,23 @@ class Question:
     names_graphs: bool
     """Whether it asks for the names of graphs."""
     rows: tuple[Row, ...]
-    """What is expected of a SELECT."""
+    """Expected rows of a SELECT."""
     unknown: tuple[NamedNode, ...]
-    """Functions that it calls and that the engine does not know."""
+    """Functions that it calls and that the engine does not have."""
 
     def clause(self, report: NamedNode) -> str:
-        """A WHERE clause that calls the function `report` with each row; no more rows than are needed to judge."""
+        """Return a WHERE clause that calls the function `report` with each row, up to the number needed for the judgement."""
         return reporting_clause(self.query, self.variables, 1 if self.check.kind == ASK else len(self.rows) + 1, report)
 
 
 def check_fields(name: str, kind: str, target: str, text: str, expected: str) -> None:
-    """Admission of a check of kind ``ask`` or ``select``, by its fields. Raises InvalidRequest."""
+    """Check the fields of a check of kind ``ask`` or ``select`` at admission. Raises InvalidRequest."""
     question_of(Check(name, kind, target, text, expected))
 
 
 @lru_cache(maxsize=256)
 def question_of(check: Check) -> Question:
-    """Understand an ASK or SELECT check. Raises InvalidRequest."""
+    """Parse an ASK or SELECT check. Raises InvalidRequest."""
     facts = read_query(check.text)
     tokens = tokenize(check.text)
     if facts.kind != check.kind.upper():
@@ -95,8 +95,8 @@ def question_of(check: Check) -> Question:
 
 
 def canonical_rows(rows: list[tuple[Term | None, ...]]) -> list[Row]:
-    """Rows with each literal in the spelling that the engine gives it when it is stored."""
-    # Only typed and language-tagged literals have more than one spelling, and triple terms hold them.
+    """Return rows with each literal in the spelling that the engine stores."""
+    # Only typed and language-tagged literals, and triple terms that hold them, have more than one spelling.
     cells = [cell for row in rows for cell in row]
     raw = {number: cell for number, cell in enumerate(cells) if cell is not None and '"' in str(cell)}
     texts: list[str | None] = [None if cell is None else str(cell) for cell in cells]
@@ -118,7 +118,7 @@ def _refuse(tokens: Tokens, index: int) -> None:
 
 
 def _variables(tokens: Tokens, index: int) -> tuple[tuple[str, ...], int]:
-    """The variables that a SELECT names, and the first token after them."""
+    """Return the variables that a SELECT names, and the index of the first token after them."""
     names: list[str] = []
     if tokens.word_of(index) in {"DISTINCT", "REDUCED"}:
         index += 1
@@ -140,7 +140,7 @@ def _variables(tokens: Tokens, index: int) -> tuple[tuple[str, ...], int]:
 
 
 def _has_order(tokens: Tokens) -> bool:
-    """Whether the query itself, not one inside of it, has ORDER BY."""
+    """Tell whether the query itself, not a query inside it, has ORDER BY."""
     depth = 0
     for index in range(len(tokens)):
         sign = tokens.text_of(index)
@@ -151,7 +151,7 @@ def _has_order(tokens: Tokens) -> bool:
 
 
 def _expected(check: Check, width: int) -> tuple[Row, ...]:
-    """The rows that are expected, in canonical spelling."""
+    """Return the expected rows in canonical spelling."""
     rows = rows_of(check.expected)
     if rows is None:
         raise InvalidRequest("a select check expects a JSON list of rows, each a list of N-Triples terms or null")
@@ -174,10 +174,10 @@ def _term(text: str) -> Term:
 
 
 def _check_second_form(question: Question) -> None:
-    """Have the engine parse the query as it will be evaluated."""
+    """Let the engine parse the query in the form that it will evaluate."""
     try:
         Store().update(f"{_NEVER_RUN}DELETE {{ }} INSERT {{ }} WHERE {question.clause(report_function(0))}")
     except SyntaxError as error:
         raise InvalidRequest(f"this query cannot be used as a check: {error}"[:MESSAGE_LIMIT]) from None
     except RuntimeError:
-        return  # It was parsed; the CREATE before it failed as intended.
+        return  # The query was parsed; the CREATE before it failed as intended.

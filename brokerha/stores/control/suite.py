@@ -1,13 +1,13 @@
-"""The control suite of a store: which checks there are, what one transaction does to them, and which of them it touches.
+"""The control suite of a store: its checks, how one transaction changes them, and which of them it touches.
 
-    Suite          the checks at one LSN; never changes, a change makes another one
+    Suite          the checks at one LSN; immutable, a change makes another suite
     ControlChange  control operations of one transaction, on top of a suite      after()    changes()
 
-A check is touched by a transaction that may change its answer: the key that it is about is put or deleted, quads of its repository
-are changed, or the check itself is new or another one. Only touched checks are evaluated, so that writes about other things
-cost nothing more. That is enough, because all checks held before.
+A transaction touches a check when it can change its answer: it puts or deletes the check's key, changes quads of its repository,
+or adds or replaces the check. Only touched checks are evaluated, so that other writes cost nothing. That is enough, because all
+checks held before.
 
-What a store does with a suite is in table.py (its rows on disk) and judge.py (the evaluation).
+table.py has the rows on disk, judge.py the evaluation.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from brokerha.stores.tables.key_range import row_key_of
 
 
 class Suite:
-    """The checks that hold at one LSN."""
+    """The checks at one LSN."""
 
     __slots__ = ("_by_repository", "_by_row_key", "checks", "row_keys")
 
     def __init__(self, checks: Iterable[Check] = ()) -> None:
         self.checks: dict[str, Check] = {check.name: check for check in sorted(checks)}
-        """By name, in the order of names."""
+        """Checks by name, in the order of names."""
         self._by_row_key: dict[bytes, list[str]] = {}
         self._by_repository: dict[str, list[str]] = {}
         for check in self.checks.values():
@@ -40,14 +40,14 @@ class Suite:
             else:
                 self._by_repository.setdefault(check.target, []).append(check.name)
         self.row_keys = frozenset(self._by_row_key)
-        """Row keys that checks are about."""
+        """Row keys of all key checks."""
 
     def __bool__(self) -> bool:
-        """Whether there are any checks."""
+        """Tell whether there are any checks."""
         return bool(self.checks)
 
     def changed(self, change: OnControl) -> Suite:
-        """The suite after a change of an effect; applying it twice is the same as once."""
+        """Return the suite after a change of an effect. Idempotent."""
         checks = dict(self.checks)
         if isinstance(change, ControlAdd):
             checks[change.name] = Check(*change[1:])
@@ -56,7 +56,7 @@ class Suite:
         return Suite(checks.values())
 
     def touched(self, row_keys: Collection[bytes], repositories: Iterable[str]) -> set[str]:
-        """Names of the checks about one of these keys or repositories."""
+        """Return the names of the checks about one of these keys or repositories."""
         names: set[str] = set()
         for row_key in self.row_keys.intersection(row_keys):
             names.update(self._by_row_key[row_key])
@@ -65,14 +65,14 @@ class Suite:
         return names
 
     def fingerprint(self) -> int:
-        """XOR of the digests of all checks."""
+        """Return the XOR of the digests of all checks."""
         total = 0
         for check in self.checks.values():
             total ^= control_digest(check)
         return total
 
     def report(self) -> bytes:
-        """The answer to a read of kind ``control``, as JSON."""
+        """Return the answer to a read of kind ``control``, as JSON."""
         return json.dumps({"checks": [check._asdict() for check in self.checks.values()]}).encode()
 
 
@@ -80,7 +80,7 @@ EMPTY: Final = Suite()
 
 
 class ControlChange:
-    """What one transaction does to a suite, operation by operation; nothing is changed before it is kept."""
+    """The changes of one transaction to a suite, operation by operation; the suite stays unchanged."""
 
     __slots__ = ("_before", "_now")
 
@@ -89,11 +89,11 @@ class ControlChange:
         self._now: dict[str, Check] | None = None
 
     def __bool__(self) -> bool:
-        """Whether there was an operation."""
+        """Tell whether there was an operation."""
         return self._now is not None
 
     def add(self, operation: OnControl) -> None:
-        """Take in an operation. Raises Rejected for a check that is not there, or one too many."""
+        """Take in an operation. Raises Rejected for an unknown check, or above the limit."""
         if self._now is None:
             self._now = dict(self._before.checks)
         name = operation.name
@@ -105,15 +105,15 @@ class ControlChange:
             raise Rejected(f"check {name!r} does not exist")
 
     def after(self) -> Suite:
-        """The suite after the transaction."""
+        """Return the suite after the transaction."""
         return self._before if self._now is None else Suite(self._now.values())
 
     def added(self) -> set[str]:
-        """Names of checks that are new or other ones."""
+        """Return the names of checks that are new or replaced."""
         return {change.name for change in self.changes() if isinstance(change, ControlAdd)}
 
     def changes(self) -> list[OnControl]:
-        """The net change."""
+        """Return the net change."""
         if self._now is None:
             return []
         before, now = self._before.checks, self._now

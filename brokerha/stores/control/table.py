@@ -1,9 +1,9 @@
-"""The control suite on disk: one row for each check, in an LMDB table of its own, changed in the commit of its transaction.
+"""The control suite on disk: one row for each check, in its own LMDB table, written by the commit of its transaction.
 
     key    name of the check
     row    digest, 16 bytes | msgpack [kind, target, text, expected]      the digest is the check's part of the fingerprint
 
-As with keys (tables/key_value.py), the digest finds what the disk changed. A copy of a store takes these rows along like those of keys.
+As with keys (tables/key_value.py), the digest finds a row that the disk changed. A copy of a store includes these rows.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from brokerha.stores.files.environment import WriteTransaction
 
 
 def read_suite(transaction: Any, table: Any) -> Suite:
-    """The checks of the last commit. Raises StoreDamaged when one is not what was written."""
+    """Return the checks of the last commit. Raises StoreDamaged when a digest does not match."""
     with transaction.cursor(table) as cursor:
         return Suite(_read(key, row) for key, row in cursor)
 
 
 def keep(transaction: WriteTransaction, table: Any, before: Suite, change: OnControl) -> tuple[Suite, int]:
-    """Write a change of an effect; return the suite after it and what it does to the fingerprint."""
+    """Write a change of an effect; return the suite after it and the change of the fingerprint."""
     name = change.name
     old = before.checks.get(name)
     difference = 0 if old is None else control_digest(old)

@@ -1,22 +1,22 @@
-"""The directory of a worker: which of the copies in it is the present one, and what a kill or damage left beside it.
+"""The directory of a worker: which copy is the present one, and the handling of damage at a start.
 
-    lock          held with flock while a process has the directory; holds its process id
+    lock          locked with flock while a process has the directory; holds its process id
     present       the pointer: checksum, then format, cluster, node, number of the present copy as JSON
-    opening       how often each copy was begun to be opened and not finished; JSON, gone after a good opening
+    opening       number of unfinished openings of each copy, as JSON; deleted after a good opening
     copy.<n>/     the present copy (files/environment.py), and one that is being loaded (load.py)
-    condemned     number of a copy that is not to be trusted, though it can be opened, and why; JSON
-    aside.<n>/    the last copy that was damaged, to be looked at
-    load          what is being loaded
-    kept, kept.<n>/ the copy that is kept (kept.py)
-    snapshots/    what is given to others (snapshots.py); deleted by a start
-    room          is there for a moment, to see whether files can grow
+    condemned     number of a copy that can be opened but is not trusted, and the reason; JSON
+    aside.<n>/    the last damaged copy, for inspection
+    load          the present load
+    kept, kept.<n>/ the kept copy (kept.py)
+    snapshots/    snapshots for others (snapshots.py); a start deletes them
+    room          exists for a moment, to test whether files can grow
 
-A number is never used twice while anything of it is there. What neither the pointer nor `load` names is left over from a kill
-and is deleted. Damage is told from mistakes: a copy that cannot be read is moved aside and the worker begins empty; a
-directory that is in use, belongs to another node or to a later version, or has no space is an error, and nothing is changed.
+A number is not reused while any file of it exists. A start deletes copies that neither the pointer nor `load` names: a killed
+process left them. Damage differs from mistakes. An unreadable copy is moved aside and the worker begins empty. A directory that
+is in use, belongs to another node or to a later version, or has no space is an error, and nothing is changed.
 
-A copy whose opening ends the process (LMDB and RocksDB abort on some damage) would do so for ever. So each opening is
-written down before it begins, and one that began `OPENINGS_LIMIT` times without an end is taken for damaged.
+On some damage LMDB and RocksDB abort the process during the opening of a copy, again at each start. So each opening is recorded
+before it begins; a copy with `OPENINGS_LIMIT` unfinished openings counts as damaged.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ OPENING: Final = "opening"
 CONDEMNED: Final = "condemned"
 ROOM: Final = "room"
 OF_A_MASTER: Final = "current"
-"""Stands in the directory of a journal (log/FORMAT.md), and in none of a worker."""
+"""A file in the directory of every journal (log/FORMAT.md), and of no worker."""
 ROOM_BYTES: Final = 1024 * 1024
 OPENINGS_LIMIT: Final = 3
 SPARE_BYTES: Final = 16 * 1024 * 1024
-"""Space that a load leaves free: opening writes a little, and the present copy goes on."""
+"""Space that a load leaves free: opening writes a little, and the present copy grows meanwhile."""
 
 _COPY, _ASIDE = "copy", "aside"
 
 
 class CopyDirectory:
-    """The directory, locked for this process until `close`. Raises StoreError when another has it."""
+    """The directory, locked for this process until `close`. Raises StoreError when another process has it."""
 
     def __init__(self, home: Path, cluster: str, node: str, crash_point: Callable[[str], None]) -> None:
         self.home = home
         self.trouble = ""
-        """Why the copy that was found could not be used; it is aside now."""
+        """Why the copy found at the start could not be used; it was moved aside."""
         self._cluster = cluster
         self._node = node
         self._crash_point = crash_point
@@ -66,12 +66,12 @@ class CopyDirectory:
 
     @property
     def present(self) -> int:
-        """Number of the present copy."""
+        """The number of the present copy."""
         return self._present
 
     @property
     def condemned(self) -> str:
-        """Why the present copy is not to be trusted; empty when nobody said so, or of another copy."""
+        """The reason why the present copy is not trusted; empty when it is."""
         try:
             number, reason = json.loads((self.home / CONDEMNED).read_bytes())
         except (OSError, ValueError, TypeError):
@@ -79,20 +79,20 @@ class CopyDirectory:
         return str(reason) if number == self._present else ""
 
     def condemn(self, reason: str) -> None:
-        """Remember why the present copy is not to be trusted; durable on return. Raises StoreError."""
+        """Record why the present copy is not trusted; durable on return. Raises StoreError."""
         with store_errors(f"cannot write down in {self.home.name} that its copy is damaged"):
             replace_file(self.home / CONDEMNED, json.dumps([self._present, reason]).encode() + b"\n")
 
     def path(self, number: int) -> Path:
-        """Where a copy lies."""
+        """Return the path of a copy."""
         return self.home / f"{_COPY}.{number}"
 
     def next_number(self) -> int:
-        """A number that nothing has."""
+        """Return an unused number."""
         return 1 + max([self._present, *self._numbers(_COPY), *self._numbers(_ASIDE)])
 
     def find(self) -> None:
-        """Find the present copy; in a new directory make an empty one. Raises StoreDamaged, StoreError."""
+        """Find the present copy; make an empty one in a new directory. Raises StoreDamaged, StoreError."""
         with store_errors(f"cannot open the directory {self.home.name}"):
             try:
                 row = (self.home / POINTER).read_bytes()
@@ -109,14 +109,14 @@ class CopyDirectory:
                 raise StoreDamaged(f"{copy.name} has lost its tables")
 
     def move_aside(self, reason: str, loading: int | None) -> None:
-        """Put what is damaged out of the way, and begin an empty copy; ``loading`` is left where it is. Raises StoreError."""
+        """Move damaged copies aside and begin an empty one; ``loading`` stays in place. Raises StoreError."""
         with store_errors(f"cannot move a damaged copy in {self.home.name} aside"):
             moved = []
             for number in self._numbers(_COPY):
                 path = self.path(number)
                 if number == loading:
                     continue
-                # One that was not finished yet holds nothing that anybody could miss.
+                # A copy that was not finished holds no data to inspect.
                 if (self._is_new and number == self._present) or not any(path.iterdir()):
                     delete_tree(path)
                     continue
@@ -133,7 +133,7 @@ class CopyDirectory:
 
     @contextmanager
     def opening(self, number: int) -> Iterator[None]:
-        """Around opening a copy. Raises StoreDamaged when that was begun too often without an end."""
+        """Record the opening of a copy while it runs. Raises StoreDamaged after too many unfinished openings."""
         marks = self._marks()
         begun = marks.get(number, 0)
         if begun >= OPENINGS_LIMIT:
@@ -144,17 +144,17 @@ class CopyDirectory:
         try:
             yield
         finally:
-            # An error is an end too: only a process that died leaves the mark behind.
+            # An error ends the opening too; only a process that died leaves the mark.
             self._set_mark(self._marks(), number, 0)
         if number == self._present and self._is_new:
             self.point_to(number)
 
     def point_to(self, number: int) -> None:
-        """Make a copy that was opened the present one; durable on return. Raises StoreError."""
+        """Make an opened copy the present one; durable on return. Raises StoreError."""
         self._write_pointer(number, is_new=False)
 
     def delete_others(self, loading: int | None) -> None:
-        """Delete what a kill left over, and all but the last of what was moved aside."""
+        """Delete the leftovers of a kill, and all but the last of the copies moved aside."""
         for number in self._numbers(_COPY):
             if number not in {self._present, loading}:
                 delete_tree(self.path(number))
@@ -162,14 +162,14 @@ class CopyDirectory:
             delete_tree(self.home / f"{_ASIDE}.{number}")
 
     def delete_aside(self) -> bool:
-        """Delete what was moved aside; returns whether there was anything."""
+        """Delete the copies moved aside; return whether there were any."""
         numbers = self._numbers(_ASIDE)
         for number in numbers:
             delete_tree(self.home / f"{_ASIDE}.{number}")
         return bool(numbers)
 
     def check_space(self, what: str, missing_bytes: int, free_bytes: Callable[[Path], int]) -> None:
-        """Raise StoreError when the disk has no room for what is missing; a damaged copy that lies aside makes room first."""
+        """Raise StoreError when the disk lacks room for the missing bytes. Deletes a damaged copy moved aside if needed."""
         needed_bytes = missing_bytes + SPARE_BYTES
         if free_bytes(self.home) < needed_bytes:
             self.delete_aside()
@@ -178,7 +178,7 @@ class CopyDirectory:
             raise StoreError(f"no space for {what}: it needs {needed_bytes:,} bytes beside the present copy, {free:,} are free")
 
     def check_room(self) -> None:
-        """Raise StoreError when no file can grow here. What the system says of free space does not tell quotas and limits of a process."""
+        """Raise StoreError when no file can grow here: quotas and process limits do not show in the free space of the system."""
         room = self.home / ROOM
         with store_errors("there is no room"):
             try:
@@ -188,7 +188,7 @@ class CopyDirectory:
                 room.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let the next process in. Idempotent."""
+        """Release the lock. Idempotent."""
         self._lock.close()
 
     def _begin_in_new_directory(self) -> None:
@@ -218,7 +218,7 @@ class CopyDirectory:
         self._present, self._is_new = number, is_new
 
     def _understood(self, row: bytes) -> dict[str, Any]:
-        """The pointer. Raises StoreDamaged when it is none, StoreError when it is not ours."""
+        """Return the pointer. Raises StoreDamaged when it is malformed, StoreError when it belongs to another owner or version."""
         try:
             pointer = read_pointer(row)
             known, cluster, node = int(pointer["format"]), pointer["cluster"], pointer["node"]
@@ -238,14 +238,14 @@ class CopyDirectory:
         return dict(pointer)
 
     def _marks(self) -> dict[int, int]:
-        """How often the opening of each copy was begun; what cannot be read counts for nothing."""
+        """Return the number of unfinished openings of each copy; an unreadable file counts as none."""
         try:
             return {int(number): int(count) for number, count in json.loads((self.home / OPENING).read_bytes()).items()}
         except (OSError, ValueError, TypeError, AttributeError):
             return {}
 
     def _set_mark(self, marks: dict[int, int], number: int, count: int) -> None:
-        """Write the mark of one copy, and drop those of copies that are gone."""
+        """Write the mark of one copy, and drop the marks of deleted copies."""
         kept = {known: begun for known, begun in marks.items() if self.path(known).exists() and known != number}
         if count:
             kept[number] = count
@@ -256,13 +256,13 @@ class CopyDirectory:
                 (self.home / OPENING).unlink(missing_ok=True)
 
     def _numbers(self, kind: str) -> list[int]:
-        """Numbers of what is there of a kind, lowest first."""
+        """Return the numbers of the entries of a kind, lowest first."""
         names = [path.name.partition(".") for path in self.home.glob(f"{kind}.*")]
         return sorted(int(number) for _, _, number in names if number.isdecimal())
 
 
 def read_pointer(row: bytes) -> dict[str, Any]:
-    """What a pointer file says; nothing when its checksum differs. Raises ValueError."""
-    # A bit that flipped in the name of the node must not look like the directory of another node.
+    """Return the content of a pointer file; empty when its checksum differs. Raises ValueError."""
+    # A flipped bit in the name of the node must not look like the directory of another node.
     checksum, _, body = row.rstrip(b"\n").partition(b" ")
     return dict(json.loads(body)) if checksum == b"%08x" % crc32(body) else {}

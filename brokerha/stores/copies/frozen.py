@@ -1,12 +1,12 @@
-"""The content of a store at one LSN, and how it becomes files of their own while the store goes on.
+"""The content of a store at one LSN, written to separate files while the store goes on.
 
     writers wait     backups of the engines (hard links)   +   one LMDB read transaction
-    writers go on    keys and records are written into a fresh LMDB file, batch by batch
+    writers go on    keys and records are copied to a fresh LMDB file, batch by batch
 
-The files hold everything, but of the effects log only its last lines: opening them never asks for one, because the state row says
-of each repository that everything up to the LSN is durable in it, which is so, as a backup flushes first. The last lines
-are there for the master, which may not have them in its journal yet when the copy that they came from is lost. Every value is
-checked on its way, so that a source that is damaged says so instead of giving it on. Memory is bounded by a batch.
+The files hold all data, but only the last lines of the effects log. Opening them needs no lines, because the state row says for
+each repository that all effects up to the LSN are durable in it (a backup flushes first). The last lines are for the master,
+whose journal can lack them when the source copy is lost. Each value is checked while it is copied, so damage in the source raises
+an error instead of spreading. Memory is bounded by a batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from brokerha.stores.tables.key_value import checked_value
 from brokerha.stores.tables.queues import Queues, checked_message
 
 TAIL_LSNS = 10_000
-"""Lines of the log that a snapshot carries: more than a probe may be ahead of its master's journal."""
+"""Lines of the log in a snapshot: more than a probe can be ahead of its master's journal."""
 TAIL_LIMIT_BYTES = 64 * 1024 * 1024
 BATCH_LIMIT_BYTES = 16 * 1024 * 1024
 BATCH_ROWS_LIMIT = 50_000
@@ -36,18 +36,18 @@ Row = tuple[bytes, bytes]
 
 
 class Frozen(NamedTuple):
-    """What of a store is to be written out."""
+    """The part of a store to write out."""
 
     state: StoreState
-    """As the copy has it."""
+    """The state that the copy will have."""
     lineage: int
     transaction: Any
-    """LMDB read transaction; of the thread that began it."""
+    """LMDB read transaction; belongs to the thread that began it."""
     environment: Environment
 
 
 def backed_up(state: StoreState, repositories: Repositories, directory: Path) -> StoreState:
-    """Back up all engines below a directory; returns the state for the copy. Raises StoreError."""
+    """Back up all engines below a directory; return the state for the copy. Raises StoreError."""
     directory.mkdir(parents=True)
     states = {}
     for name, repository in repositories.listed.items():
@@ -59,9 +59,9 @@ def backed_up(state: StoreState, repositories: Repositories, directory: Path) ->
 
 
 def write_tables(frozen: Frozen, directory: Path, may_go_on: Callable[[], None], tail_lsns: int) -> None:
-    """Write records and keys into an LMDB file in ``directory``, which is made. Raises StoreError; what `may_go_on` raises.
+    """Write records and keys to an LMDB file in the new ``directory``. Raises StoreError, and the exceptions of `may_go_on`.
 
-    ``tail_lsns`` is how many of the last lines of the log go with them.
+    ``tail_lsns`` is the number of last lines of the log to include.
     """
     source = frozen.environment
     with store_errors("cannot write the tables of a snapshot"):
@@ -75,7 +75,7 @@ def write_tables(frozen: Frozen, directory: Path, may_go_on: Callable[[], None],
                     for key, row in cursor:
                         writing.put(key, row)
                 write_state(writing, meta, frozen.state)
-            # Few enough for one transaction each; they are checked before that.
+            # These tables are small enough for one transaction each; their digests are checked first.
             read_suite(frozen.transaction, source.control)
             Queues(source).all_counts(frozen.transaction)
             check_rows(frozen.transaction, source.changes)
@@ -104,18 +104,18 @@ def write_tables(frozen: Frozen, directory: Path, may_go_on: Callable[[], None],
 
 
 def _checked_place(_key: bytes, _row: bytes) -> None:
-    """A place has no sum of its own; the scrub of the copy that is made compares it with its message."""
+    """A place has no checksum of its own; the scrub of the new copy compares it with its message."""
 
 
 def _checked(rows: Iterable[Row], checked: Callable[[bytes, bytes], object]) -> Iterator[Row]:
-    """The same rows. Raises StoreError at the first that is not what was written."""
+    """Yield the same rows. Raises StoreError at the first row with a wrong checksum."""
     for row in rows:
         checked(*row)
         yield row
 
 
 def batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Rows in lists of bounded size."""
+    """Yield rows in lists of bounded size."""
     batch: list[Row] = []
     size_bytes = 0
     for row in rows:

@@ -1,10 +1,10 @@
-"""The whole content of a store at one LSN, held while somebody looks at all of it: to compute its fingerprint, or for a walk.
+"""The whole content of a store at one LSN, held for a fingerprint or a walk.
 
-    writers wait     one LMDB read transaction   +   an iterator of each engine, begun
+    writers wait     one LMDB read transaction   +   a started iterator of each engine
     writers go on    pages of LMDB checked       ->  keys, control suite, queues, quads
 
-Of one thread, because the iterators of the engines are. Must never bring LMDB to a page that was not checked, as LMDB ends the
-process on one that was emptied.
+One thread, because the iterators of the engines belong to one. Must never let LMDB read an unchecked page: LMDB ends the process
+on an emptied page.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Held(NamedTuple):
     """LMDB read transaction."""
     pages: HeldPages
     quads: list[tuple[str, Iterator[str]]]
-    """Repositories with their lines, which can be taken once."""
+    """Repositories with their lines, each for one iteration."""
 
 
 def held(view: View, environment: Environment) -> Held:
-    """Hold what the view shows; no commit may come in between. The transaction has to be left. Raises StoreDamaged, StoreError."""
+    """Hold the view's content; the caller prevents commits and leaves the transaction. Raises StoreDamaged, StoreError."""
     transaction = environment.lmdb.begin()
     pages = HeldPages(environment.file, transaction.id())
     quads = [(name, _begun(one.engine.lines())) for name, one in view.repositories.items()]
@@ -48,7 +48,7 @@ def held(view: View, environment: Environment) -> Held:
 
 
 def recompute(found: Held, paced: Callable[[int], None]) -> Applied:
-    """Fingerprint and count from the data itself. Raises StoreDamaged, and what ``paced`` raises (`Store.recompute`)."""
+    """Compute fingerprint and count from the data itself (`Store.recompute`). Raises StoreDamaged, and what ``paced`` raises."""
     environment, transaction = found.environment, found.transaction
     found.pages.check(lambda: paced(0))
     fingerprint, items = recomputed(transaction, environment.keys, paced)
@@ -65,7 +65,7 @@ def recompute(found: Held, paced: Callable[[int], None]) -> Applied:
 
 
 def answer(found: Held, walk: Walk) -> bytes:
-    """Have a walk see what it wants of the content, and answer. Raises TimedOut, TooLarge, StoreDamaged for what cannot be read."""
+    """Pass the content to a walk and return its answer. Raises TimedOut, TooLarge, and StoreDamaged for unreadable content."""
     environment, transaction, view = found.environment, found.transaction, found.view
     found.pages.check(walk.go_on)
     queues = Queues(environment)
@@ -86,7 +86,7 @@ def answer(found: Held, walk: Walk) -> bytes:
 
 
 class _Counted:
-    """Counts what is taken from an iterator, after so many other items, and says so now and then."""
+    """A count of the items taken from an iterator, added to ``before`` and reported regularly."""
 
     def __init__(self, lines: Iterator[str], before: int, paced: Callable[[int], None]) -> None:
         self.count = 0
@@ -103,5 +103,5 @@ class _Counted:
 
 
 def _begun(lines: Iterator[str]) -> Iterator[str]:
-    """An iterator that has its snapshot now, not when its first line is taken."""
+    """Return the iterator after it has taken its snapshot, which it does with its first line."""
     return chain(list(islice(lines, 1)), lines)

@@ -1,15 +1,15 @@
-"""The copy that a worker keeps of its content at one LSN, beside the present one, until it is told to drop it.
+"""The copy that a worker keeps of its content at one LSN, beside the present one, until it gets the order to drop it.
 
     kept            checksum, then number of the order, directory, LSN, lineage, fingerprint, items and size as JSON
     kept.<n>/       the files, as of a snapshot (frozen.py)
 
-    files written -> fsync -> `kept` -> the one that was kept before is deleted
+    files written -> fsync -> `kept` -> the previous kept copy is deleted
 
-Only what `kept` names is a kept copy: a directory that it does not name is left over from a kill, and a start deletes it. At
-most one is kept, and it goes only when the next one is whole. Nobody opens a kept copy: who wants it back takes its files to
-a directory of their own. Files of an engine never change once they are finished, so they go as hard links; the others as bytes.
+Only the directory that `kept` names is a kept copy; a start deletes any other one, which a killed process left. At most one is
+kept, and it is deleted only when the next one is complete. A kept copy is never opened: a restore takes its files to a directory
+of their own. An engine never changes its finished files, so they are hard-linked; other files are copied.
 
-Must never change a file of what is kept.
+Must never change a file of the kept copy.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ FINISHED: Final = ".sst"
 
 
 class KeptFiles:
-    """The kept copy of one worker. One thread, but for `present`."""
+    """The kept copy of one worker. One thread, except for `present`."""
 
     def __init__(self, home: Path, crash_point: Callable[[str], None]) -> None:
-        """Find what is kept; delete what a kill left over. Raises StoreError."""
+        """Find the kept copy; delete the leftovers of a kill. Raises StoreError."""
         self._home = home
         self._crash_point = crash_point
         self._number = 0
-        """Of the directory."""
+        """Number of the directory."""
         with store_errors(f"cannot look what {home.name} keeps"):
             self.present = self._found()
         self._delete_others()
 
     def keep(self, number: int, write: Callable[[Path], Kept]) -> Kept:
-        """Keep what ``write`` puts into a directory, durable on return; the one from before stays when it fails. Raises StoreError."""
+        """Keep the files that ``write`` writes; durable on return. On StoreError the previous copy stays."""
         directory = 1 + max([self._number, *self._numbers()])
         path = self._path(directory)
         try:
@@ -69,7 +69,7 @@ class KeptFiles:
         return made
 
     def drop(self) -> None:
-        """Delete it. Idempotent. Raises StoreError."""
+        """Delete the kept copy. Idempotent. Raises StoreError."""
         with store_errors("cannot drop the copy that is kept"):
             (self._home / POINTER).unlink(missing_ok=True)
             fsync_path(self._home)
@@ -78,12 +78,12 @@ class KeptFiles:
         self._delete_others()
 
     def own_bytes(self) -> int:
-        """What `copy_to` writes."""
+        """Return the number of bytes that `copy_to` writes."""
         path = self._path(self._number)
         return sum(file.stat().st_size for file in path.rglob("*") if file.is_file() and file.suffix != FINISHED)
 
     def copy_to(self, directory: Path) -> None:
-        """Put its files into a new directory, durable on return. Raises StoreDamaged, StoreError."""
+        """Put its files into a new directory; durable on return. Raises StoreDamaged, StoreError."""
         source = self._path(self._number)
         if self.present is None or not source.is_dir():
             raise StoreDamaged("the copy that was kept is not there any more")

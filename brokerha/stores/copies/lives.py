@@ -1,21 +1,21 @@
-"""Whether the last processes that had a copy open closed it cleanly, so that data that kills its process is not opened for ever.
+"""A count of the processes that had a copy open and did not close it cleanly, so that fatal data is not opened for ever.
 
-LMDB and RocksDB end the process on some damage, when it is read. A supervisor starts it again, it reads again. So a small
-file in the directory of the worker counts the lives that ended badly, one after the other, without a whole look at all
-data (a scrub that found nothing) between them:
+LMDB and RocksDB end the process when they read some kinds of damage. A supervisor restarts it, and it reads the damage again. So
+a small file in the directory of the worker counts consecutive lives that ended badly. A scrub that reads all data and finds no
+damage resets the count:
 
-    begin      the file is there already: the life before ended badly, one more; now this one is written down
-    found_whole   all data was read and is right: whatever ended those lives, it was not the data; counting begins again
-    end        in order: the file is deleted
+    begin      the file exists: the life before ended badly, count it; then record this life
+    found_whole   all data was read and is right: the data did not end those lives; the count restarts
+    end        clean: the file is deleted
 
-    0   nothing is suspected
-    1   the data is looked at first thing, in the background, while the worker follows and answers reads
-    2+  it is looked at before anything else is done with it, at full speed; its steps are written down as it goes on
+    0   no suspicion
+    1   the data is read at once, in the background, while the worker follows and answers reads
+    2+  the data is read before any other work, at full speed; the steps are recorded while it goes on
         DEATHS_LIMIT such looks in a row that ended the process at the same step   ->  the copy counts as damaged
 
-Nothing else than a look counts against a copy: not a query or a write that ends each process that evaluates it, nor the
-impatience of a person or of a supervisor, whose kills come at another step each time. These may not cost the copies of
-a whole cluster. Lives are of one copy: one with another number begins anew.
+Only such a look counts against a copy. A query or a write that ends every process that evaluates it does not count, nor do kills
+by an impatient person or supervisor, which come at another step each time: they must not cost all copies of a cluster. Lives are
+of one copy: another number starts at zero.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DEATHS_LIMIT: Final = 3
 
 
 class Lives:
-    """The lives of the copies in one directory; the process has the directory. Any thread, one at a time."""
+    """The lives of the copies in one directory, which the process has locked. Any thread, one at a time."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -44,17 +44,17 @@ class Lives:
         self._is_begun = False
         self._steps = 0
         self._places: list[int] = []
-        """Steps of the last looks that ended the process."""
+        """Steps at which the last looks ended the process."""
         self.bad_ends = 0
-        """Lives before this one that ended badly, since the last that did not or found everything right."""
+        """Lives before this one that ended badly, since the last clean end or complete look."""
 
     @property
     def must_look_first(self) -> bool:
-        """Whether nothing may be done with the copy before all of it was read."""
+        """Tell whether all data must be read before any other work with the copy."""
         return self.bad_ends >= LOOK_FIRST
 
     def begin(self, number: int) -> None:
-        """This process has the copy from now on. Raises StoreDamaged when looking at it ends every process, StoreError."""
+        """Record that this process has the copy. Raises StoreError, and StoreDamaged when reading the copy ends every process."""
         before = self._found()
         is_same = before.get("copy") == number
         self._number = number
@@ -70,29 +70,29 @@ class Lives:
         self._is_begun = True
 
     def look_goes_on(self) -> None:
-        """A look that comes before everything else has come a step further; not durable, as it is about processes that end."""
+        """Record one more step of a first look. Not durable: only the end of a process matters here."""
         self._steps += 1
         with suppress(OSError):
             (self._home / LOOKING).write_bytes(b"%d\n" % self._steps)
 
     def found_whole(self) -> None:
-        """All data was read and is right. Raises StoreError."""
+        """Record that all data was read and is right. Raises StoreError."""
         if self.bad_ends or self._places:
             self.bad_ends, self._places = 0, []
             self._write()
 
     def look_ended(self) -> None:
-        """A look came back, with whatever it found."""
+        """Record that a look returned, with any result."""
         self._steps = 0
         with suppress(OSError):
             (self._home / LOOKING).unlink(missing_ok=True)
 
     def counts_as_bad(self) -> None:
-        """However this life ends, it was given up: the next one is to look at the data."""
+        """Count this life as bad, however it ends, so that the next life reads the data."""
         self._is_begun = False
 
     def end(self) -> None:
-        """This life ends in order. Idempotent."""
+        """Record the clean end of this life. Idempotent."""
         if not self._is_begun:
             return
         self._is_begun = False
@@ -101,7 +101,7 @@ class Lives:
                 (self._home / name).unlink(missing_ok=True)
 
     def _found(self) -> dict[str, Any]:
-        """What the life before wrote; what cannot be read says nothing."""
+        """Return the record of the previous life; empty when it cannot be read."""
         try:
             found = json.loads((self._home / LIFE).read_bytes())
             known = {"copy": int(found["copy"]), "bad_ends": int(found["bad_ends"])}
@@ -110,16 +110,16 @@ class Lives:
             return {}
 
     def _place(self) -> int | None:
-        """Where the look was that ended the process; None when there was none."""
+        """Return the step of the look that ended the process; None when there was none."""
         try:
             return int((self._home / LOOKING).read_bytes())
         except (OSError, ValueError):
             return None
 
     def _write(self) -> None:
-        """Write this life down, durable, and that it does not look yet."""
+        """Record this life without a look; durable."""
         row = {"copy": self._number, "bad_ends": self.bad_ends, "places": self._places}
         with store_errors(f"cannot write down in {self._home.name} that a process has its copy"):
-            # In this order, so that a kill in between forgets a place and never counts one twice.
+            # In this order a kill in between forgets a place; it never counts one twice.
             (self._home / LOOKING).unlink(missing_ok=True)
             replace_file(self._home / LIFE, json.dumps(row).encode() + b"\n")

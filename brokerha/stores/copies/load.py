@@ -1,11 +1,11 @@
-"""A snapshot of another worker while it comes in, chunk by chunk, beside the present copy.
+"""A snapshot of another worker, received chunk by chunk beside the present copy.
 
     load            name, generation and list of files of the snapshot, one small file with its checksum
-    copy.<n>/       the files, where they will stay when the load is opened
+    copy.<n>/       the files, in their final place
 
-Chunks are written without fsync, in any order. After a restart nothing of them is believed: `resume` reads what is there
-and keeps the numbers of the chunks that are right, so that a kill or a power loss costs a few chunks and never a wrong one.
-Files that the list does not have, or that are too long (opening changes files), are cut or deleted then.
+Chunks are written without fsync, in any order. After a restart `resume` reads all of them and keeps the numbers of the right
+ones, so that a kill or a power failure costs a few chunks and never keeps a wrong one. Opening changes files: `resume` deletes
+files that are not in the list, and cuts files that are too long.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class Load:
     """One load. One thread."""
 
     def __init__(self, name: str, generation: int, snapshot: Snapshot) -> None:
-        """Raises StoreError for a snapshot that contradicts itself or leads out of its directory."""
+        """Raise StoreError for a snapshot that contradicts itself or leads out of its directory."""
         self.name = name
         self.generation = generation
         self.snapshot = snapshot._replace(files=tuple((path, size_bytes, sums) for path, size_bytes, sums in snapshot.files))
         self.chunks = Chunks(self.snapshot)
         self.kept: set[int] = set()
-        """Numbers of the chunks that are there and right."""
+        """Numbers of the verified chunks."""
 
     def resume(self, directory: Path) -> None:
-        """Find out which chunks are in the directory; delete what does not belong there. Raises StoreError."""
+        """Find the right chunks in the directory; delete foreign files. Raises StoreError."""
         with store_errors("cannot look through what was loaded before"):
             sizes = {path: size_bytes for path, size_bytes, _ in self.snapshot.files}
             for path in sorted(directory.rglob("*")):
@@ -54,7 +54,7 @@ class Load:
             self.kept = {number for number, place in self.chunks.places() if self._is_there(directory, place)}
 
     def make_room(self, directory: Path) -> None:
-        """Make the directories, and the files that hold nothing. Raises StoreError."""
+        """Make the directories, and empty files. Raises StoreError."""
         with store_errors("cannot make room for a snapshot"):
             for folder in FOLDERS:
                 (directory / folder).mkdir(parents=True, exist_ok=True)
@@ -63,12 +63,12 @@ class Load:
                 (directory / path).touch()
 
     def missing_bytes(self) -> int:
-        """What is still to come."""
+        """Return the number of missing bytes."""
         there = sum(place.size_bytes for number, place in self.chunks.places() if number in self.kept)
         return self.chunks.size_bytes - there
 
     def keep(self, directory: Path, number: int, data: bytes) -> bool:
-        """Write a chunk to its place; False when it is not what it must be. Raises StoreError."""
+        """Write a chunk to its place; return False when it is wrong. Raises StoreError."""
         place = self.chunks.place(number)
         if place is None or not place.is_right(data):
             return False
@@ -80,7 +80,7 @@ class Load:
         return True
 
     def finish(self, directory: Path) -> None:
-        """Make everything durable. Raises StoreError when something is missing."""
+        """Make all files durable. Raises StoreError when chunks are missing."""
         missing = len(self.chunks) - len(self.kept)
         if missing:
             raise StoreError(f"the snapshot cannot be opened: {missing} of {len(self.chunks)} chunks are missing")
@@ -103,7 +103,7 @@ class Load:
 
 
 def compare(found: Applied, promised: Applied) -> None:
-    """Raise StoreDamaged when a copy is not what its snapshot says."""
+    """Raise StoreDamaged when a copy differs from the promise of its snapshot."""
     if found != promised:
         raise StoreDamaged(f"the copy that was loaded is {_said(found)}, and its snapshot says {_said(promised)}")
 
@@ -113,7 +113,7 @@ def _said(applied: Applied) -> str:
 
 
 def found_load(home: Path) -> Load | None:
-    """The load that was begun before; None when there is none, or when what is written of it cannot be read."""
+    """Return the load begun before; None when there is none, or its record cannot be read."""
     with store_errors("cannot read of a load that was begun"):
         try:
             row = (home / MANIFEST).read_bytes()
@@ -125,12 +125,12 @@ def found_load(home: Path) -> Load | None:
         name, generation, fields = msgpack.unpackb(row[4:])
         return Load(name, generation, Snapshot(*fields))
     except (StoreError, ValueError, TypeError):
-        # Another version of this program wrote it: the load begins anew.
+        # Another version of this program wrote the record: the load starts again.
         return None
 
 
 def _read(path: Path, place: Place) -> Iterator[bytes]:
-    """The bytes at a place, unless there is no such file."""
+    """Yield the bytes at a place, unless there is no such file."""
     try:
         with path.open("rb", buffering=0) as file:
             file.seek(place.offset)

@@ -1,4 +1,4 @@
-"""The chunks of a snapshot: which number lies where, and whether a list of files may be believed.
+"""The chunks of a snapshot: the place of each, and the check of a list of files.
 
 Chunks are numbered over all files in their order; a file of 2.5 chunks takes three numbers, an empty file takes none:
 
@@ -6,8 +6,8 @@ Chunks are numbered over all files in their order; a file of 2.5 chunks takes th
     repositories/main.0/A   empty
     repositories/main.0/B   1 chunk       3
 
-The list comes from another process, so that nothing of it is used before it was checked here: paths stay inside of
-``data/`` and ``repositories/``, no path is there twice or goes through a file, and sizes agree with the sums.
+The list comes from another process, so it is checked here before use: paths stay inside ``data/`` and ``repositories/``, no path
+occurs twice or goes through a file, and sizes agree with the checksums.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PATH_LIMIT_BYTES = 1000
 
 
 class Place(NamedTuple):
-    """Where a chunk lies and what it must be."""
+    """Place and checksum of a chunk."""
 
     path: str
     offset: int
@@ -37,7 +37,7 @@ class Place(NamedTuple):
     sha256: bytes
 
     def is_right(self, data: bytes) -> bool:
-        """Whether these are the bytes of the chunk."""
+        """Tell whether these are the bytes of the chunk."""
         return len(data) == self.size_bytes and sha256(data).digest() == self.sha256
 
 
@@ -63,10 +63,10 @@ class Chunks:
         return self._starts[-1]
 
     def place(self, number: int) -> Place | None:
-        """Where a chunk lies; None for a number that there is not."""
+        """Return the place of a chunk; None for an unknown number."""
         if not 0 <= number < len(self):
             return None
-        # The last file that begins at or below the number is the one that holds it: empty ones begin where the next does.
+        # The last file that begins at or below the number holds it: an empty file begins where the next file does.
         path, size_bytes, sums = self._files[index := bisect_right(self._starts, number) - 1]
         nth = number - self._starts[index]
         offset = nth * self._chunk_bytes
@@ -74,7 +74,7 @@ class Chunks:
         return Place(path, offset, length, sums[nth * SUM_BYTES : (nth + 1) * SUM_BYTES])
 
     def places(self) -> Iterator[tuple[int, Place]]:
-        """All chunks in order, file by file."""
+        """Yield all chunks in order, file by file."""
         for number in range(len(self)):
             place = self.place(number)
             if place is not None:
@@ -82,7 +82,7 @@ class Chunks:
 
 
 def sums_of(pieces: Iterator[bytes]) -> bytes:
-    """SHA-256 of each chunk, one after the other."""
+    """Return the SHA-256 of each chunk, concatenated."""
     return b"".join(sha256(piece).digest() for piece in pieces)
 
 

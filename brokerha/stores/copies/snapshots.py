@@ -1,11 +1,11 @@
 """Snapshots that a worker gives to others: made, read chunk by chunk, dropped.
 
-    snapshots/0/data/data.mdb                the tables, and of the effects log its last lines (frozen.py)
+    snapshots/0/data/data.mdb                the tables, with the last lines of the effects log (frozen.py)
     snapshots/0/repositories/main.0/...      the engine's own backup: hard links to its files
 
-Only the process that made a snapshot knows it: what a start finds here is deleted. Names come from other nodes and are never
-part of a path. At most `SNAPSHOTS_LIMIT` are kept; the oldest goes for a new one, and a program that still reads it begins anew.
-One is made at a time; dropping the one that is being made, and closing, ends that within a chunk.
+A snapshot belongs to the process that made it: a start deletes all of them. Names come from other nodes and are never part of a
+path. At most `SNAPSHOTS_LIMIT` are kept. A new one replaces the oldest; a program that still reads that one starts again. One is
+made at a time; a drop or a close ends it within a chunk.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Kept(NamedTuple):
 
 
 class Snapshots:
-    """The snapshots of one worker, in a directory of their own. Any thread."""
+    """The snapshots of one worker, in their own directory. Any thread."""
 
     def __init__(self, home: Path, chunk_bytes: int, crash_point: Callable[[str], None], tail_lsns: int) -> None:
         self._home = home
@@ -51,7 +51,7 @@ class Snapshots:
         delete_tree(home)
 
     def make(self, name: str, store: WorkerStore) -> Snapshot:
-        """Make one of this store, or answer the one that has the name already. Raises StoreError."""
+        """Make a snapshot of this store, or return the one with this name. Raises StoreError."""
         with self._one_at_a_time:
             kept = self._kept.get(name)
             if kept is not None:
@@ -74,14 +74,14 @@ class Snapshots:
             return snapshot
 
     def write(self, store: WorkerStore, directory: Path, begun: Callable[[], None]) -> Kept:
-        """Write the content of a store into a new directory that nothing here deletes; ``begun`` is called once it is settled. Raises StoreError."""
+        """Write the content of a store to a new directory; ``begun`` is called when the content is fixed. Raises StoreError."""
         with self._one_at_a_time, store_errors("cannot keep a copy"):
             self._making, self._is_wanted = "", True
             state, lineage = self._written(store, directory, "keep", begun)
             return Kept(0, state.lsn, lineage, text_of(packed(state.fingerprint)), state.items)
 
     def read(self, name: str, number: int) -> bytes | None:
-        """One chunk; None when there is no such snapshot or number. Raises StoreError."""
+        """Return one chunk; None when there is no such snapshot or number. Raises StoreError."""
         kept = self._kept.get(name)
         place = kept.chunks.place(number) if kept is not None else None
         if kept is None or place is None:
@@ -92,17 +92,17 @@ class Snapshots:
                     file.seek(place.offset)
                     return file.read(place.size_bytes)
             except FileNotFoundError:
-                # Dropped between the two looks, unless somebody deletes files of a worker.
+                # The snapshot was dropped after the look-up, unless a person deletes files of a worker.
                 return None
 
     def drop(self, name: str) -> None:
-        """Delete one, or end making it. Idempotent."""
+        """Delete a snapshot, or stop making it. Idempotent."""
         if name and name == self._making:
             self._is_wanted = False
         self._delete(name)
 
     def close(self) -> None:
-        """End what is being made, delete everything."""
+        """Stop making a snapshot, delete all of them."""
         self._is_closed = True
         with self._one_at_a_time:
             self._kept.clear()

@@ -1,19 +1,19 @@
-"""The copy of one worker with the place where it lives: it is given away as a snapshot, and replaced by one.
+"""The copy of one worker and its directory: given away as a snapshot, replaced by one, kept over a split.
 
     present copy   ---- make_snapshot -> read_chunk ... ---->   another worker
     next copy      <--- begin_load -> keep_chunk ... -> open_load     beside the present one, which goes on meanwhile
-    kept copy      <--- keep ... restore_kept ... drop_kept           the present one as it was (kept.py)
+    kept copy      <--- keep ... restore_kept ... drop_kept           an earlier state of the present one (kept.py)
 
-Everything that a `Store` does is done by the WorkerStore of the present copy. Replacing it has one moment that counts, the
-replacement of the pointer file (directory.py):
+The WorkerStore of the present copy does all the work of a `Store`. Replacing the copy has one decisive moment, the replacement of
+the pointer file (directory.py):
 
     chunks complete -> fsync -> this node's identity -> opened and compared with the snapshot -> POINTER -> old one deleted
 
-A kill before it leaves the old copy, a kill after it the new one, whole; what was loaded until then is found again. Reads and
-long work that began on the old copy hold it until they end. A copy that is damaged when the worker
-starts is moved aside and an empty one takes its place, so that the worker can ask for a snapshot instead of failing for ever.
+A kill before it leaves the old copy, a kill after it the new one, complete; a restart finds the loaded chunks again. Reads and
+long work that began on the old copy hold it until they end. A copy that is damaged at the start of the worker is moved aside and
+replaced by an empty one, so that the worker can ask for a snapshot instead of failing for ever.
 
-Must never touch the present copy before the next one is open, and never believe a chunk that it has not checked.
+Must never touch the present copy before the next one is open, and never use an unchecked chunk.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from brokerha.stores.rdf.repository import RdfRepository
 
 
 class Generation:
-    """An open store with the number of those who use it.
+    """An open store with the number of its users.
 
-    One open copy among those that follow each other: it ends when it is replaced and the last who read it are gone.
+    One of the successive open copies: it ends when it is replaced and its last reader is done.
 
         take -> read ... -> give_back        any number of readers, any threads
-        replace                              no reader begins on it any more
+            replace                              refuses new readers
                              the last of these two closes the store and deletes its files
 
-    So a read that began before the copy was replaced finishes on the data that it began with.
+        So a read that began before the replacement finishes on its own data.
     """
 
     def __init__(self, store: WorkerStore, delete: Callable[[], None]) -> None:
@@ -66,16 +66,16 @@ class Generation:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether another is the present one; long work on this one is in vain."""
+        """Tell whether another generation is the present one; long work on this one is useless."""
         return self._is_replaced
 
     @property
     def is_ended(self) -> bool:
-        """Whether it is closed and deleted."""
+        """Tell whether it is closed and deleted."""
         return self._is_ended
 
     def take(self) -> bool:
-        """Begin to use it; False when it was replaced, then take the next."""
+        """Begin to use it; return False when it was replaced: then take the next."""
         with self._lock:
             if self._is_replaced:
                 return False
@@ -91,7 +91,7 @@ class Generation:
             self._end()
 
     def replace(self) -> None:
-        """Let nobody begin to use it; it ends now, or with the last who does."""
+        """Refuse new users; it ends now, or with its last user."""
         with self._lock:
             self._is_replaced = True
             is_last = self._users == 0
@@ -105,7 +105,7 @@ class Generation:
 
 
 class HeldPieces:
-    """The pieces of an answer; the generation that they come from is held until they end or are dropped."""
+    """The pieces of an answer; they hold their generation until they end or are dropped."""
 
     def __init__(self, pieces: Iterator[bytes], generation: Generation) -> None:
         self._pieces: Iterator[bytes] | None = pieces
@@ -124,9 +124,9 @@ class HeldPieces:
             raise
 
     def close(self) -> None:
-        """Drop what is left. Idempotent."""
+        """Drop the remaining pieces. Idempotent."""
         if self._pieces is not None:
-            # What is dropped may still touch the store, so that it goes first.
+            # The iterator can still use the store, so drop it first.
             self._pieces = None
             self._generation.give_back()
 
@@ -156,10 +156,10 @@ class WorkerCopy:
         from_cluster: str = "",
         new_name: Callable[[], str] = random_name,
     ) -> None:
-        """Open or make it. Raises StoreError: in use, foreign, of a later version, no space. Damage is no error: `trouble`.
+        """Open or make it. Raises StoreError: in use, foreign, of a later version, no space. Damage raises no error: see `trouble`.
 
-        ``from_cluster`` is the one whose snapshots are taken, when a backup of another cluster is restored; ``new_name`` names a copy
-        that comes into being here as none was named before.
+        ``from_cluster`` is the cluster whose snapshots are accepted when a backup of another cluster is restored. ``new_name``
+        makes the names of new copies.
         """
         self._from_cluster = from_cluster
         self._new_name = new_name
@@ -172,12 +172,12 @@ class WorkerCopy:
         self._free_bytes = free_bytes
         self._directory = CopyDirectory(directory, cluster, node, crash_point)
         self.lives = Lives(directory)
-        """How the processes ended that had this copy; of nobody else before the copy is open."""
+        """How earlier processes with this copy ended; only this object uses it until the copy is open."""
         try:
             self._load = found_load(directory)
             self._generation = self._generation_of(self._found())
             if self._load is None or self._load.generation == self._directory.present:
-                # It cannot be read; or it was opened, and the process ended before it said so.
+                # The load cannot be read, or it was opened and the process ended before it recorded that.
                 self._forget_load()
             self._directory.delete_others(self._loading())
             self._snapshots = Snapshots(directory / "snapshots", chunk_bytes, crash_point, self._options.tail_lsns)
@@ -187,42 +187,42 @@ class WorkerCopy:
             raise
         self._replaced: list[Generation] = []
         self._is_stuck = False
-        """Whether nothing can be written before the present copy is opened anew."""
+        """Whether writes must wait until the present copy is opened again."""
         self._is_shut = False
-        """Whether it is closed for that: nothing can be read meanwhile."""
+        """Whether it is closed for that; reads must wait too."""
 
     @property
     def journal(self) -> str:
-        """Name of the present copy; a loaded one has another."""
+        """The name of the present copy; a loaded copy has another name."""
         return self._generation.store.journal
 
     @property
     def trouble(self) -> str:
-        """Why the copy found at the start could not be used; empty when it could, and again after a load."""
+        """The reason why the copy found at the start could not be used; empty if it could, and after a load."""
         return self._directory.trouble
 
     @property
     def condemned(self) -> str:
-        """Why the present copy is not to be trusted; else empty."""
+        """The reason why the present copy is not trusted; else empty."""
         return self._directory.condemned
 
     @property
     def pending_load(self) -> str:
-        """Name of the snapshot whose load has begun and is not open yet; empty when there is none."""
+        """The name of the snapshot that is being loaded; empty when there is none."""
         return self._load.name if self._load is not None else ""
 
     @property
     def kept(self) -> Kept | None:
-        """The copy that is kept beside the present one; None when there is none. Any thread."""
+        """The copy kept beside the present one, or None. Any thread."""
         return self._kept.present
 
     @property
     def lineage(self) -> int:
-        """Number of the log that the present copy followed. Any thread."""
+        """The number of the log that the present copy followed. Any thread."""
         return self._generation.store.lineage
 
     def begin_lineage(self, lineage: int, lsn: Lsn = -1) -> None:
-        """As `WorkerStore.begin_lineage`. Raises StoreError."""
+        """Do the same as `WorkerStore.begin_lineage`. Raises StoreError."""
         with self._writing() as store:
             store.begin_lineage(lineage, lsn)
 
@@ -238,7 +238,7 @@ class WorkerCopy:
 
     @contextmanager
     def _writing(self) -> Iterator[WorkerStore]:
-        """The store to write into; it is opened anew after a write that left it stuck. Raises StoreError."""
+        """Yield the store for a write; open it again if a write left it stuck. Raises StoreError."""
         if self._is_stuck:
             self._open_anew()
         try:
@@ -248,45 +248,45 @@ class WorkerCopy:
             raise
 
     def _open_anew(self) -> None:
-        """Open the present copy again, after a write that left it stuck. Raises StoreError; then the next write tries it."""
-        # Opening needs room; and as long as there is none, what is open can still be read.
+        """Open the present copy again after a write left it stuck. Raises StoreError; then the next write tries again."""
+        # Opening needs room. Until there is some, the open copy can still be read.
         self._directory.check_room()
         self._is_shut = True
         self._generation.store.close()
-        # The engine goes with the last reference to it, and the traceback of its error has one, until it is collected.
+        # The engine closes with its last reference. The traceback of its error holds one until it is collected.
         gc.collect()
         self._generation = self._generation_of(self._opened(self._directory.present))
         self._is_stuck = self._is_shut = False
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
-        """Lines of the log that the copy keeps; none from before it was loaded. Raises StoreError."""
+        """Return lines of the log that the copy keeps; none from before it was loaded. Raises StoreError."""
         with self._held() as generation:
             return generation.store.logged(first_lsn, last_lsn)
 
     def logged_from(self) -> Lsn:
-        """Lowest LSN that `logged` has; one more than the applied one when it has none."""
+        """Return the lowest LSN that `logged` has; one more than the applied one when it has none."""
         with self._held() as generation:
             return generation.store.logged_from()
 
     def applied(self) -> Applied:
-        """Where the copy stands. Any thread."""
+        """Return the applied LSN with fingerprint and count. Any thread."""
         return self._generation.store.applied()
 
     def read(self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True) -> ReadAnswer:
-        """Answer a read (reads/reading.py lists the kinds), all of it from the copy that is present now. Raises NotReady, StoreError."""
+        """Answer a read (reads/reading.py lists the kinds) from the present copy alone. Raises NotReady, StoreError."""
         generation = self._taken()
         try:
             answer = generation.store.read(kind, name, arguments, may_go_on)
         except BaseException as error:
             generation.give_back()
             if isinstance(error, StoreStuck) or (self._is_shut and type(error) is StoreError):
-                # Nothing is wrong with what was asked, nor with the copy: another worker answers, or this one a little later.
+                # Neither the read nor the copy is wrong: another worker answers, or this one a little later.
                 raise NotReady(str(error)) from error
             raise
         return answer._replace(pieces=HeldPieces(answer.pieces, generation))
 
     def recompute(self, paced: Callable[[int], None] = lambda _items: None) -> Applied:
-        """Fingerprint and count from the data itself. Any thread. Raises StoreError when the copy is replaced meanwhile."""
+        """Compute fingerprint and count from the data itself. Any thread. Raises StoreError when the copy is replaced meanwhile."""
         with self._held() as generation:
 
             def paced_here(items: int) -> None:
@@ -297,32 +297,32 @@ class WorkerCopy:
             return generation.store.recompute(paced_here)
 
     def free_bytes(self) -> int:
-        """Space on the disk of this directory; 0 when the system does not say. Any thread."""
+        """Return the free space on the disk of this directory; 0 when it is unknown. Any thread."""
         with suppress(OSError):
             return self._free_bytes(self._directory.home)
         return 0
 
     def condemn(self, reason: str) -> None:
-        """Remember over restarts that the present copy is not to be trusted. Raises StoreError."""
+        """Record durably that the present copy is not trusted. Raises StoreError."""
         self._directory.condemn(reason)
 
     def make_snapshot(self, name: str) -> Snapshot:
-        """Make a snapshot at the LSN applied now; writers wait for a moment only. Any thread. Raises StoreError."""
+        """Make a snapshot at the applied LSN; writers wait only briefly. Any thread. Raises StoreError."""
         with self._held() as generation:
             return self._snapshots.make(name, generation.store)
 
     def read_chunk(self, name: str, number: int) -> bytes | None:
-        """One chunk; None when there is no such snapshot or number. Any thread. Raises StoreError."""
+        """Return one chunk; None when there is no such snapshot or number. Any thread. Raises StoreError."""
         return self._snapshots.read(name, number)
 
     def drop_snapshot(self, name: str) -> None:
-        """Delete a snapshot, also one that is being made. Idempotent."""
+        """Delete a snapshot, finished or not. Idempotent."""
         self._snapshots.drop(name)
 
     def begin_load(self, name: str, snapshot: Snapshot) -> set[int]:
-        """Make room beside the present copy, or go on with what was loaded before a restart; returns chunks that are right.
+        """Make room beside the present copy, or resume a load after a restart; return the numbers of the right chunks.
 
-        Raises StoreError: no space (naming what is needed and free), a snapshot that leads out of the directory.
+        Raises StoreError for no space (with the needed and free bytes), and for a snapshot that leads out of the directory.
         """
         load = Load(name, self._directory.next_number(), snapshot)
         if self._load is not None and (self._load.name, self._load.snapshot) == (name, load.snapshot):
@@ -339,16 +339,16 @@ class WorkerCopy:
         return set(load.kept)
 
     def keep_chunk(self, number: int, data: bytes) -> bool:
-        """Write a chunk to its place; False when it is not what its SHA-256 says. Raises StoreError."""
+        """Write a chunk to its place; return False when its SHA-256 differs. Raises StoreError."""
         load = self._begun_load()
         is_right = load.keep(self._directory.path(load.generation), number, data)
         self._crash_point("load: chunk kept")
         return is_right
 
     def open_load(self) -> None:
-        """Make what was loaded the present copy, and delete the old one when its last reader is gone.
+        """Make the loaded copy the present one; delete the old one after its last reader.
 
-        Raises StoreError; the old copy is the present one then, as before.
+        Raises StoreError; then the old copy stays the present one.
         """
         load = self._begun_load()
         load.finish(self._directory.path(load.generation))
@@ -357,11 +357,11 @@ class WorkerCopy:
             store = self._opened_as(load.generation, Applied(*load.snapshot[:3]), "load")
             self._switch_pointer(load.generation, store)
         except StoreDamaged:
-            # The same chunks would lead to the same end.
+            # The same chunks would fail again.
             self.abandon_load()
             raise
         except BaseException:
-            # Opening changes files: `begin_load` has to look at them again.
+            # Opening changes files: `begin_load` must check them again.
             load.kept.clear()
             raise
         self._crash_point("load: pointer replaced")
@@ -371,16 +371,16 @@ class WorkerCopy:
         old.replace()
 
     def abandon_load(self) -> None:
-        """Delete what was loaded so far. Idempotent."""
+        """Delete the loaded chunks. Idempotent."""
         if self._load is not None:
             generation = self._load.generation
             self._forget_load()
             delete_tree(self._directory.path(generation))
 
     def keep(self, number: int, frozen: Callable[[], None] = lambda: None) -> Kept:
-        """Keep the content of now under a number; durable on return. Raises StoreError; what was kept before stays then.
+        """Keep the present content under a number; durable on return. On StoreError the previous kept copy stays.
 
-        ``frozen`` is called when what is written from then on is not in it.
+        ``frozen`` is called when later writes are no longer part of it.
         """
         kept = self.kept
         if kept is not None and kept.number == number:
@@ -390,11 +390,11 @@ class WorkerCopy:
             return self._kept.keep(number, lambda directory: self._snapshots.write(generation.store, directory, frozen))
 
     def drop_kept(self) -> None:
-        """Delete the copy that is kept. Idempotent. Raises StoreError."""
+        """Delete the kept copy. Idempotent. Raises StoreError."""
         self._kept.drop()
 
     def restore_kept(self) -> None:
-        """Put the kept copy in the place of the present one, which ends with its last reader. Raises StoreError."""
+        """Replace the present copy, which ends with its last reader, by the kept one. Raises StoreError."""
         kept = self.kept
         if kept is None:
             raise StoreError("no copy is kept")
@@ -408,7 +408,7 @@ class WorkerCopy:
         except BaseException as error:
             delete_tree(self._directory.path(number))
             if isinstance(error, StoreDamaged):
-                # The same files would lead to the same end.
+                # The same files would fail again.
                 self.drop_kept()
             raise
         self._switch_pointer(number, store)
@@ -416,7 +416,7 @@ class WorkerCopy:
         self._replaced_by(store).replace()
 
     def close(self) -> None:
-        """Release the directory, after the reads that run. Idempotent."""
+        """Release the directory after the running reads. Idempotent."""
         self._snapshots.close()
         for generation in [*self._replaced, self._generation]:
             generation.store.close()
@@ -424,12 +424,12 @@ class WorkerCopy:
         self._directory.close()
 
     def _found(self) -> WorkerStore:
-        """Open the present copy, or an empty one in place of a damaged one. Raises StoreError."""
+        """Open the present copy, or an empty one instead of a damaged one. Raises StoreError."""
         try:
             self._directory.find()
             self.lives.begin(self._directory.present)
             if self.lives.bad_ends:
-                # Before LMDB comes by there: it ends the process on a page that was emptied.
+                # Check before LMDB reads: LMDB ends the process on an emptied page.
                 check_pages(self._directory.path(self._directory.present) / "data" / "data.mdb")
             return self._opened(self._directory.present)
         except StoreDamaged as damage:
@@ -455,7 +455,7 @@ class WorkerCopy:
             )
 
     def _opened_as(self, number: int, promised: Applied, adopting: str) -> WorkerStore:
-        """Open what came from elsewhere as a copy of this node, and compare it with what it should be. Raises StoreDamaged, StoreError."""
+        """Adopt and open foreign files, and compare the copy with its promise. Raises StoreDamaged, StoreError."""
         store = self._opened(number, adopting)
         try:
             self._crash_point(f"{adopting}: opened")
@@ -471,19 +471,19 @@ class WorkerCopy:
             self._directory.point_to(number)
         except BaseException:
             store.close()
-            # It may name the new copy already. Either is whole, so that it is no harm if this fails too.
+            # The pointer can name the new copy already. Both copies are complete, so a failure here is harmless.
             with suppress(StoreError):
                 self._directory.point_to(before)
             raise
 
     def _replaced_by(self, store: WorkerStore) -> Generation:
-        """The pointer names this store now: let it be the present one; returns the one before, which still has to end."""
+        """Make the store that the pointer names the present one; return the old generation, which still has to end."""
         old = self._generation
         self._generation = self._generation_of(store)
         self._directory.trouble = ""
         self._replaced = [one for one in self._replaced if not one.is_ended]
         self._replaced.append(old)
-        # From here on nothing may fail: what is left over is deleted by the next start.
+        # From here on no step must raise; the next start deletes leftovers.
         with suppress(StoreError):
             self.lives.begin(self._directory.present)
         return old
@@ -494,7 +494,7 @@ class WorkerCopy:
 
     def _taken(self) -> Generation:
         while not (generation := self._generation).take():
-            # It was replaced between the two looks; the next one is there already.
+            # It was replaced after the look-up; the next one is there already.
             continue
         return generation
 

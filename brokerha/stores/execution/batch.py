@@ -1,12 +1,12 @@
-"""Transactions on their way to the next commit: one LMDB write transaction, and what waits for the repositories.
+"""Transactions on their way to the next commit: one LMDB write transaction, and the changes that wait for the repositories.
 
     execute / apply   ...   execute / apply   commit
                                                 |  results, keys, state row: one LMDB commit, one fsync
-                                                |  then `committed`: the repositories follow, readers are told
+                                                |  then `committed`: the repositories follow, readers see it
 
-Fingerprint and count are carried along change by change, and each line of the log says what they came to: executing writes it
-there, applying compares. A batch that raised is abandoned by its owner: nothing of it since the last commit remains.
-Must never hand anything to a repository before the LMDB commit that records it, and never commit a line that differs.
+Fingerprint and count are updated with each change. Each line of the log holds the fingerprint after it: executing writes it,
+applying compares it. The owner abandons a batch that raised: all of it since the last commit is dropped. Must never hand a change
+to a repository before the LMDB commit that records it. Must never commit a line that differs.
 """
 
 from __future__ import annotations
@@ -84,22 +84,22 @@ from brokerha.stores.tables.queues import Queues
 from brokerha.stores.tables.snapshots import Content, Snapshots, changes_of, copies_of, named_in
 
 COMMIT_LIMIT_BYTES = 64 * 1024 * 1024
-"""A batch commits early when its effects have grown to this size, so that its memory is bounded."""
+"""A batch commits early when its effects reach this size, so that its memory is bounded."""
 
 _NOTED = frozenset({branches.TABLE, staging.TABLE, table_snapshots.TABLE})
-"""Tables whose content is known here, too (`Books`)."""
+"""Tables whose content `Books` holds in memory too."""
 _STAGING = staging.KINDS
-"""Operations one of which is the first or the last of a transaction about a large one."""
+"""Operations that begin or end a transaction about a large one."""
 _BESIDE = (*ON_QUEUES, *EXPECTATIONS, *ON_SNAPSHOTS)
-"""Operations that need neither an evaluation nor the last word on a key."""
+"""Operations that need no evaluation and are not on keys."""
 
 _Judged = tuple[dict[bytes, OnKey], list[OfQueue], Evaluation | None, list[OnKey]]
-"""A transaction that nothing speaks against: its last operation on each key, its changes of queues, all the rest, if there is any, and
-what becomes of the table of snapshots."""
+"""An accepted transaction: its last operation on each key, its changes of queues, the evaluation of other operations (if any),
+and its changes of the table of snapshots."""
 
 
 class Books(NamedTuple):
-    """What is known of reserved tables, in step with them."""
+    """Content of reserved tables in memory, in step with them."""
 
     prepared: Prepared
     snapshots: Snapshots
@@ -107,7 +107,7 @@ class Books(NamedTuple):
 
 
 class Batch:
-    """Executes or applies transactions in LSN order, and commits them together."""
+    """Execution or application of transactions in LSN order, with a common commit."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Batch:
         self._lines: list[LoggedRow] = []
         self._size_bytes = 0
         self.staged: set[TxId] = set()
-        """Large transactions of which parts were staged."""
+        """Large transactions with newly staged parts."""
         self.logged_bytes = 0
         """Bytes of effects committed by this batch."""
 
@@ -151,11 +151,11 @@ class Batch:
         return Result(outcome, reason, effect, fingerprint)
 
     def _outcome(self, txid: TxId, timestamp: Timestamp, body: bytes) -> tuple[str, str, bytes]:
-        """Put what a transaction changes into the batch; returns its outcome, reason and effect."""
+        """Put the changes of a transaction into the batch; return its outcome, reason and effect."""
         by: list[By] = []
         try:
             branch = branches.branch_of(body) if body[:1] == branches.FIRST else None
-            # Only a prepare has operations; the two other steps of a branch name it.
+            # Only a prepare carries operations; the other two steps of a branch name it.
             has_none = branch is not None and not branch.body
             operations = [] if has_none else operations_to_execute(body if branch is None else branch.body)
             by = taken_author(operations)
@@ -173,21 +173,21 @@ class Batch:
         for of_queue in queues:
             self._count(self._queues.keep(self._begun(), of_queue))
             changes.append(of_queue)
-        # Few transactions take messages, and each call counts.
+        # Few transactions take messages, and each call costs time.
         for left in self._parts.left_by(queues) if queues else ():
             self._make(left, self._lsn + 1)
             changes.append(left)
         if evaluation is not None:
             changes += self._keep_repositories(evaluation)
         if len(changes) > 1:
-            # Kind, name and key are enough: no two changes of one effect share them.
+            # Kind, name and key suffice: no two changes of one effect share them.
             changes.sort(key=order_of)
         self._changes.note(changes, self._lsn + 1)
         return APPLIED, "", pack_effect([*changes, *by])
 
     def _judged(self, txid: TxId, timestamp: Timestamp, operations: list[Checked]) -> _Judged:
-        """Judge all of a transaction, with nothing of it kept. Raises InvalidRequest, Rejected, StoreError."""
-        # Keys are never read by an operation: only the last one on each key counts, and none of them can fail.
+        """Judge a whole transaction, without keeping any change. Raises InvalidRequest, Rejected, StoreError."""
+        # No operation reads keys, so only the last one on each key counts, and none of them can fail.
         keys: dict[bytes, OnKey] = {}
         queues: list[OfQueue] = []
         others: list[tuple[int, Checked]] = []
@@ -224,7 +224,7 @@ class Batch:
         return keys, queues, evaluation, snapshots
 
     def _of_snapshots(self, operations: list[Checked], keys: dict[bytes, OnKey]) -> list[OnKey]:
-        """What a transaction changes in the table of snapshots. Raises Rejected, StoreError."""
+        """Return a transaction's changes of the table of snapshots. Raises Rejected, StoreError."""
         transaction = self._begun()
         content = Content(
             self._stored,
@@ -238,7 +238,7 @@ class Batch:
         txid, key = branch.txid, branch.txid.encode()
         is_prepared = txid in self._prepared
         if branch.step == branches.PREPARE:
-            # One that comes again, long after its id was forgotten, stays as it is.
+            # A repeated prepare, long after its id was forgotten, changes nothing.
             if is_prepared:
                 return b""
             return self._made([Put("put", branches.TABLE, key, self._value_of(txid, timestamp, operations, by))], by)
@@ -257,7 +257,7 @@ class Batch:
         return self._made(sorted(changes, key=order_of), by)
 
     def _value_of(self, txid: TxId, timestamp: Timestamp, operations: list[Checked], by: list[By]) -> bytes:
-        """Judge a branch, and return what is to be kept of it. Raises InvalidRequest, Rejected, StoreError."""
+        """Judge a branch, and return the value to keep. Raises InvalidRequest, Rejected, StoreError."""
         keys, queues, evaluation, _ = self._judged(txid, timestamp, operations)
         changes: list[Change] = [*queues]
         after = self._suite
@@ -274,7 +274,7 @@ class Batch:
         return value
 
     def _made(self, changes: list[Change], by: list[By]) -> bytes:
-        """Make changes that nothing speaks against; return them as an effect."""
+        """Make accepted changes; return them as an effect."""
         for change in changes:
             self._make(change, self._lsn + 1)
         self._changes.note(changes, self._lsn + 1)
@@ -337,7 +337,7 @@ class Batch:
     # ---- large transactions
 
     def _on_staged(self, txid: TxId, timestamp: Timestamp, operations: list[Checked], by: list[By]) -> bytes:
-        """Stage a part, drop a large transaction, or let it take place; return the effect. Raises InvalidRequest, Rejected, StoreError."""
+        """Stage a part, drop or commit a large transaction; return the effect. Raises InvalidRequest, Rejected, StoreError."""
         last = operations[-1]
         if not isinstance(last, CommitStaged):
             return self._made(self._parts.changes_of(operations, self._lsn + 1, timestamp, by), by)
@@ -349,7 +349,7 @@ class Batch:
         transaction = self._begun()
         new = sum(not self._queues.is_known(transaction, queue) for queue in found.named(QUEUE))
         check_room(new, self._queues.number(transaction))
-        # Nothing of the transaction is made yet, so that all that waits can be committed.
+        # The transaction has changed nothing yet, so waiting changes can be committed.
         drafts = self._drafts_of(found.change)
         self._judge_suite(drafts, found)
         deletes = self._parts.deletes(last.name, found.bodies)
@@ -359,7 +359,7 @@ class Batch:
         return pack_effect([found.change, *deletes, *by])
 
     def _judge_suite(self, drafts: list[Draft], found: Judged) -> None:
-        """Raise Rejected when a check would not hold after a large transaction, StoreError."""
+        """Raise Rejected when a check fails after a large transaction. Raises StoreError."""
         engines = {draft.repository.name: draft.repository.engine for draft in drafts}
 
         def value_of(row_key: bytes) -> bytes | None:
@@ -370,7 +370,7 @@ class Batch:
         judge(self._suite, names, value_of, lambda name, checks: engines[name].problems(checks, PendingQuads()))
 
     def _drafts_of(self, staged: Staged) -> list[Draft]:
-        """The repositories as a large transaction leaves them. Raises StoreError."""
+        """Return the repositories after a large transaction. Raises StoreError."""
         self.commit()
         name = staged.name
         return self._drafts.finished(
@@ -378,12 +378,12 @@ class Batch:
         )
 
     def _take_place(self, staged: Staged, drafts: list[Draft]) -> None:
-        """Make all that is staged of a large transaction, at the next LSN. Raises StoreError."""
+        """Make the changes of a staged large transaction, at the next LSN. Raises StoreError."""
         lsn = self._lsn + 1
         for draft in drafts:
             repository = draft.repository
             repository.engine.commit((), (), lsn)
-            # What the record names must be durable before the record is.
+            # The engine must be durable before the record that names it.
             repository.engine.flush()
             repository.flushed_position = repository.base_lsn = lsn
             before = self._repositories.listed[repository.name]
@@ -399,7 +399,7 @@ class Batch:
         self._changes.note_stores((store[:2] for store in staged.stores), lsn)
 
     def commit(self) -> None:
-        """Make everything so far durable and hand it on. Raises StoreError."""
+        """Make all changes so far durable and hand them on. Raises StoreError."""
         if not self._lines:
             return
         state = StoreState(self._lsn, self._fingerprint, self._items, self._repositories.states(), self._suite)
@@ -415,7 +415,7 @@ class Batch:
         self._committed(state)
 
     def abandon(self) -> None:
-        """Drop everything since the last commit from LMDB; the owner rolls the repositories back."""
+        """Drop all changes since the last commit from LMDB; the owner rolls the repositories back."""
         if self._transaction is not None:
             self._transaction.abort()
             self._transaction = None
@@ -433,7 +433,7 @@ class Batch:
             self.commit()
 
     def _evaluated(self, txid: TxId, timestamp: Timestamp, others: list[tuple[int, Checked]]) -> Evaluation | None:
-        """Evaluate the operations on repositories and on the control suite, if there are any. Raises Rejected, StoreError."""
+        """Evaluate the operations on repositories and on the control suite, if any. Raises Rejected, StoreError."""
         operations = [(number, operation) for number, operation in others if not isinstance(operation, _BESIDE)]
         if not operations:
             return None
@@ -453,7 +453,7 @@ class Batch:
         return self._stored(row_key_of(about.TABLE, about.setting_key(repository, about.UNION))) is not None
 
     def _judged_beside(self, txid: TxId, others: list[tuple[int, Checked]]) -> list[OfQueue]:
-        """Judge the expectations, then what becomes of queues; return their changes. Raises Rejected, StoreError."""
+        """Judge the expectations, then the operations on queues; return the changes of queues. Raises Rejected, StoreError."""
         beside = [(number, operation) for number, operation in others if isinstance(operation, _BESIDE)]
         if not beside:
             return []
@@ -475,7 +475,7 @@ class Batch:
         return changes
 
     def _keep_keys(self, keys: dict[bytes, OnKey]) -> list[OnKey]:
-        """Put the last operation on each key into the batch; return those that changed something."""
+        """Put the last operation on each key into the batch; return the operations that changed a value."""
         if not keys:
             return []
         transaction = self._begun()
@@ -491,14 +491,14 @@ class Batch:
         return changes
 
     def _drop_about(self, repository: str, keys: dict[bytes, OnKey]) -> None:
-        """What is kept about a repository goes with it, that of this transaction included."""
+        """Delete the namespaces and settings of a repository, including those of this transaction."""
         beginning = row_key_of(about.TABLE, about.beginning_of(repository))
         held = keys_from(self._begun(), self._keys, beginning)
         for row_key in [*held, *(row_key for row_key in keys if row_key.startswith(beginning))]:
             keys[row_key] = Delete("delete", about.TABLE, row_key[len(about.TABLE) + 1 :])
 
     def _keep_repositories(self, evaluation: Evaluation) -> list[Change]:
-        """Put what an evaluation found into the batch; return it as changes."""
+        """Put the result of an evaluation into the batch; return it as changes."""
         evaluation.discard_unused()
         for change in evaluation.changes:
             match change:
@@ -545,7 +545,7 @@ class Batch:
         self._count((digest, count))
 
     def _clear(self, before: Repository, empty: Repository) -> None:
-        """An empty repository takes the place of one, whose files go once that is committed."""
+        """Replace a repository by an empty one; its files are deleted after the commit."""
         self._count((before.digest, -before.items))
         self._repositories.retire(before.name)
         self._repositories.listed[empty.name] = empty

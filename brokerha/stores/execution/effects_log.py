@@ -1,16 +1,15 @@
-"""The effects log: the last lines of the log, kept by the store itself, whether it executed or applied them.
+"""The effects log: the last lines of the log, kept by the store itself, executed or applied.
 
-It serves three times. After a power loss a repository may be behind what was committed here, and is brought up by applying
-its effects again; results that were lost on their way to the master are sent again without executing anything; and
-another copy that lacks lines can have them from here.
+It has three uses. After a power failure a repository can lack committed effects, and the store applies them again. Results that
+were lost on their way to the master are sent again without another execution. Another copy can get missing lines from here.
 
 One row holds the lines of consecutive LSNs, usually of one batch:
 
     key    LSN of the first, 8 bytes big-endian
     value  CRC-32 of key and body, 4 bytes | body: msgpack list of [txid, timestamp, outcome, reason, effect, fingerprint]
 
-Rows follow each other without gap or overlap, and are dropped whole, oldest first. Every read checks the sum, so that a damaged
-disk becomes an error instead of a wrong copy. Never decides what may be dropped; who calls `trim` does.
+Rows follow each other without gap or overlap, and are dropped whole, oldest first. Every read checks the checksum, so that a
+damaged disk raises an error instead of making a wrong copy. The caller of `trim` decides what to drop.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from brokerha.stores.files.environment import WriteTransaction
 
 ROW_LINES_LIMIT = 512
 ROW_LIMIT_BYTES = 1024 * 1024
-"""A row is not split below one line, so that one with a larger effect has a larger row of its own."""
+"""Size limit of a row with several lines; a larger single line has a row of its own."""
 
 
 class EffectsLog:
-    """The log in one LMDB table; each call works within the transaction that it is given."""
+    """The log in one LMDB table; each call works in the given transaction."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -58,13 +57,13 @@ class EffectsLog:
         self.append(transaction, first_lsn + middle, lines[middle:])
 
     def clear(self, transaction: WriteTransaction) -> None:
-        """Drop everything; the next line may have any LSN."""
+        """Drop all lines; the next line can have any LSN."""
         transaction.drop(self._table, delete=False)
 
     def rows(self, transaction: Any, first_lsn: Lsn) -> Iterator[tuple[Lsn, list[Logged]]]:
-        """Rows from the one that holds ``first_lsn`` on, each with the LSN of its first line.
+        """Yield rows from the one with ``first_lsn`` on, each with the LSN of its first line.
 
-        Nothing when ``first_lsn`` is not held any more. Raises StoreDamaged for a row that is not what was written, or is missing.
+        Yields nothing when ``first_lsn`` is no longer held. Raises StoreDamaged for a damaged or missing row.
         """
         with transaction.cursor(self._table) as cursor:
             if not self._seek(cursor, first_lsn):
@@ -80,29 +79,29 @@ class EffectsLog:
                 next_lsn = row_lsn + len(lines)
 
     def read(self, transaction: Any, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
-        """Lines of these LSNs; fewer where the log ends, none when ``first_lsn`` is not held any more."""
+        """Return lines of these LSNs; fewer where the log ends, none when ``first_lsn`` is no longer held."""
         found: list[Logged] = []
         for row_lsn, lines in self.rows(transaction, first_lsn):
             found += lines[max(first_lsn - row_lsn, 0) : last_lsn - row_lsn + 1]
-            # Asked before the next row is read and checked, which may be large or damaged.
+            # Check this before reading the next row, which can be large or damaged.
             if row_lsn + len(lines) > last_lsn:
                 break
         return found
 
     def effects_from(self, transaction: Any, first_lsn: Lsn) -> Iterator[bytes]:
-        """Effects from an LSN on; none when it is not held any more."""
+        """Yield effects from an LSN on; none when it is no longer held."""
         for row_lsn, lines in self.rows(transaction, first_lsn):
             yield from (line.effect for line in lines[max(first_lsn - row_lsn, 0) :])
 
     def first_lsn(self, transaction: Any) -> Lsn | None:
-        """Lowest LSN held, or None when the log is empty."""
+        """Return the lowest LSN held, or None when the log is empty."""
         with transaction.cursor(self._table) as cursor:
             return int.from_bytes(cursor.key(), "big") if cursor.first() else None
 
     def trim(self, transaction: WriteTransaction, below: Lsn, limit_bytes: int) -> None:
-        """Drop rows that hold only LSNs below this one, and the oldest rows while the log has more than so many bytes."""
+        """Drop rows that hold only LSNs below this one, and the oldest rows while the log has more bytes than the limit."""
         with transaction.cursor(self._table) as cursor:
-            # A row ends where the next begins, so the last row of the log is never dropped.
+            # A row ends where the next begins, so the last row stays.
             while cursor.first() and cursor.next():
                 next_lsn = int.from_bytes(cursor.key(), "big")
                 if next_lsn > below and self._size_bytes(transaction) <= limit_bytes:
@@ -115,9 +114,9 @@ class EffectsLog:
         return int(pages["psize"] * (pages["leaf_pages"] + pages["overflow_pages"]))
 
     def tail(self, transaction: Any, lsns: int, limit_bytes: int) -> list[tuple[bytes, bytes]]:
-        """The last rows as they stand, that hold about so many LSNs and not more than so many bytes; at least one, if there is any.
+        """Return the last rows unchanged, for about ``lsns`` LSNs and at most ``limit_bytes``; at least one row, if there is any.
 
-        Raises StoreDamaged for a row that is not what was written.
+        Raises StoreDamaged for a damaged row.
         """
         found: list[tuple[bytes, bytes]] = []
         size_bytes = 0
@@ -136,7 +135,7 @@ class EffectsLog:
         return found[::-1]
 
     def _seek(self, cursor: Any, first_lsn: Lsn) -> bool:
-        """Put the cursor on the row that holds ``first_lsn``; False when there is none."""
+        """Put the cursor on the row with ``first_lsn``; return False when there is none."""
         key = first_lsn.to_bytes(8, "big")
         if cursor.set_range(key) and cursor.key() == key:
             return True

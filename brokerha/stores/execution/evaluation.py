@@ -1,15 +1,15 @@
-"""The repository side of one transaction while it is evaluated: what it would change, with nothing changed yet.
+"""The repository side of one transaction, before any change is made.
 
-    add(number, operation) ...  finish()   ->   changes    repositories that come, quads, repositories that go, the control suite
+    add(number, operation) ...  finish()   ->   changes    new repositories, quads, removed repositories, the control suite
                                                 presence   which repositories exist now
-                                                control    what became of the control suite
+                                                control    changes of the control suite
 
-A transaction that fails is dropped as this object, so that it leaves no trace; only the directory of a repository that it
-made has to be taken back (`discard`). A large repository that is emptied is replaced by an empty one, in one step whatever its size: what
-follows in the transaction is evaluated on that. A repository sees only its own operations, so these are evaluated together and in
-order, however they were mixed with others.
+A failed transaction is dropped with this object and leaves no trace; only the directory of a repository that it made must be
+deleted (`discard`). An emptied large repository is replaced by an empty one, in one step whatever its size; later operations of
+the transaction are evaluated on that. A repository sees only its own operations, so these are evaluated together and in order,
+however they were mixed with others.
 
-Must not write anywhere, and must not depend on anything but the content, the transaction id, the timestamp and the operations.
+Must not write anywhere. Must depend on the content, the transaction id, the timestamp and the operations alone.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from brokerha.stores.rdf.repositories import Repositories, Repository
 from brokerha.stores.rdf.repository import RdfRepository
 
 LINES_BEFORE_COMMIT = 400
-"""How many waiting lines are put under operations that need the engine, all in all, before they are committed instead.
+"""Pending lines put under operations that need the engine, in total, before they are committed instead.
 
-Each such operation has to wade through what waits (about 7 us a line), and a commit ends that for about the price
-of this many lines. So the price of waiting is never more than twice what it could be, whatever comes."""
+Each such operation has to work through the pending lines (about 7 us a line), and a commit ends that at about the price of this
+many lines. So the total price is at most twice the optimum."""
 CLEAR_ABOVE_QUADS = 10_000
 CLEAR_ABOVE_CHARACTERS = 1024 * 1024
-"""When all of a repository goes that holds more, the effect names none of its quads."""
+"""Above one of these limits, the effect that empties a repository names none of its quads."""
 
 
 class Evaluation:
-    """Evaluates the operations of one transaction."""
+    """Evaluation of the operations of one transaction."""
 
     __slots__ = (
         "_clear_above",
@@ -84,15 +84,15 @@ class Evaluation:
         is_union: Callable[[str], bool],
         clear_above: int,
     ) -> None:
-        """``is_union`` says of a repository whether its default graph is the union of all, before the transaction.
+        """``is_union`` tells whether the default graph of a repository is the union of all its graphs, before the transaction.
 
-        ``clear_above``: where more quads than that go with all of a repository, no effect names them.
+        ``clear_above``: an operation that empties a repository with more quads has an effect without them.
         """
         self.presence = Presence(repositories.listed)
         self.quads: dict[str, QuadChange] = {}
         self.control = ControlChange(suite)
         self.changes: list[Change] = []
-        """What it would change, from `finish` on: repositories that come, quads, repositories that go, the control suite."""
+        """The changes, after `finish`: new repositories, quads, removed repositories, the control suite."""
         self._repositories = repositories
         self._lsn = lsn
         self._txid = txid
@@ -101,14 +101,14 @@ class Evaluation:
         self._is_union = is_union
         self._clear_above = clear_above
         self._cleared: dict[str, int] = {}
-        """Repositories whose content before the transaction goes unnamed, and how many quads that is."""
+        """Repositories that are emptied without naming their quads, and how many quads they had."""
         self._made: dict[str, Repository] = {}
         self._waiting: dict[str, list[tuple[int, OnQuads]]] = {}
 
     def add(self, number: int, operation: Checked) -> None:
         """Take in an operation; ``number`` is its place in the transaction. Raises Rejected, StoreError.
 
-        Of those on keys it wants only what is kept about repositories: they have to exist.
+        Of operations on keys it takes only those about repositories, which must exist.
         """
         match operation:
             case ControlAdd() | ControlRemove():
@@ -124,7 +124,7 @@ class Evaluation:
                 self._waiting.setdefault(operation.repository, []).append((number, operation))
 
     def finish(self) -> None:
-        """Evaluate what was taken in. Raises Rejected when an operation fails, StoreError."""
+        """Evaluate the operations. Raises Rejected when one fails, StoreError."""
         for name in list(self._waiting):
             self._evaluate(name)
         created, removed = self.presence.created(), self.presence.removed()
@@ -137,11 +137,11 @@ class Evaluation:
         self.changes = [*changes, *self.control.changes()]
 
     def repository(self, name: str) -> Repository:
-        """The repository of that name as the transaction has it: listed, or made by it."""
+        """Return the repository as the transaction has it: listed, or made by it."""
         return self._made.get(name) or self._repositories.listed[name]
 
     def touched(self) -> list[str]:
-        """Repositories that come, go, or have other content after the transaction."""
+        """Return repositories that the transaction creates, removes or changes."""
         return [
             change.repository
             for change in self.changes
@@ -149,13 +149,13 @@ class Evaluation:
         ]
 
     def problems(self, name: str, checks: list[Check]) -> dict[str, str]:
-        """Which of these checks about a repository do not hold after the transaction, and why. Raises Rejected, StoreError."""
+        """Return the checks about a repository that fail after the transaction: name -> reason. Raises Rejected, StoreError."""
         if not self.presence.exists(name):
             return {check.name: f"repository {name!r} does not exist" for check in checks}
         repository = self.repository(name)
         if repository.pending:
             self._wade(repository)
-        # Such a graph is gone for good with a commit only; until then GRAPH ?g would still find it.
+        # Only a commit removes such a graph; until then GRAPH ?g would still find it.
         if repository.engine.must_commit_first(checks, repository.pending):
             self._commit_earlier()
         state = repository.pending.copy()
@@ -163,21 +163,21 @@ class Evaluation:
         return repository.engine.problems(checks, state)
 
     def discard(self) -> None:
-        """Take back what is on disk already."""
+        """Delete what is on disk already."""
         for repository in self._made.values():
             self._repositories.unmake(repository)
         self._made.clear()
 
     def discard_unused(self) -> None:
-        """Take back what the transaction made and removed again."""
-        # An emptied one goes by the change that removes it.
+        """Delete repositories that the transaction made and removed again."""
+        # The change that removes an emptied repository deletes it.
         for name in [name for name in self._made if not self.presence.exists(name) and name not in self._cleared]:
             self._repositories.unmake(self._made.pop(name))
             self.quads.pop(name, None)
 
     def _create(self, name: str) -> None:
         self.presence.create(name)
-        # Removed and made again within one transaction is the same repository, emptied: what counts is the net change.
+        # A repository that is removed and made again in one transaction is the same one, emptied: the net change counts.
         if name not in self._repositories.listed and name not in self._made:
             self._make(name)
 
@@ -200,7 +200,7 @@ class Evaluation:
         union = self._is_union(name)
         if repository.pending and any(engine.needs_engine(operation) for _, operation in operations):
             if union:
-                # Then the clause can be evaluated on the engine alone, which is far cheaper (sparql/union.py).
+                # After a commit the clause can be evaluated on the engine alone, which is far cheaper (sparql/union.py).
                 self._commit_earlier()
             else:
                 self._wade(repository)
@@ -213,7 +213,7 @@ class Evaluation:
         self._include(name, change)
 
     def _clear(self, name: str) -> RdfRepository | None:
-        """Put an empty repository in the place of one that held too much for it to be named; returns its engine. None for a small one."""
+        """Replace a repository that is too large to name its quads by an empty one; return its engine. None for a small one."""
         if name in self._made:
             return None
         before = self._repositories.listed[name]
@@ -228,7 +228,7 @@ class Evaluation:
         return made
 
     def _wade(self, repository: Repository) -> None:
-        """What waits is to be put under an operation; commit it instead when that has become too much."""
+        """Count pending lines that go under an operation; commit them when the total is above the limit."""
         repository.waded_lines += len(repository.pending.removed) + len(repository.pending.added)
         if repository.waded_lines > LINES_BEFORE_COMMIT:
             self._commit_earlier()

@@ -1,8 +1,8 @@
-"""Expectations: what a transaction demands of the state before it, judged before anything else of it is looked at.
+"""Expectations: demands of a transaction on the state before it, judged before its other operations.
 
-All of them are about the state that the transaction finds, whatever its own operations do, so that their place among these does
-not matter. The first that fails, in the order of the operations, is the reason of the rejection. Depends on the content, on the LSNs
-of the last changes and on the operations alone, so that every site gives the same reason.
+All of them are about the state before the transaction, so their place among its operations does not matter. The first that fails,
+in the order of the operations, is the reason of the rejection. Depends on the content, the LSNs of the last changes and the
+operations alone, so that every site gives the same reason.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Before(NamedTuple):
 
 
 def judge_expectations(operations: Iterable[Checked], before: Before) -> None:
-    """Raise Rejected with the first expectation that does not hold; other operations are left out."""
+    """Raise Rejected with the first expectation that fails; ignore other operations."""
     for operation in operations:
         match operation:
             case ExpectKey():
@@ -56,7 +56,7 @@ def judge_expectations(operations: Iterable[Checked], before: Before) -> None:
 
 
 def range_digest(digests: Iterable[bytes]) -> bytes:
-    """The digest of a range, from those of its rows: their exclusive or, as in the fingerprint."""
+    """Return the digest of a range: the XOR of the digests of its rows, as in the fingerprint."""
     found = 0
     for digest in digests:
         found ^= int.from_bytes(digest, "big")

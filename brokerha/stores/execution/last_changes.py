@@ -1,11 +1,11 @@
-"""When each store was changed last: rows beside the data, written in the same commit.
+"""The LSN of the last change of each store: rows beside the data, written in the same commit.
 
     key    kind, NUL, name of the store          kind: graph (a repository), table, queue
     row    CRC-32 of key and LSN, 4 bytes | LSN, 8 bytes big-endian
 
-The LSN is that of the last transaction with an effect on the store, whether it was executed or applied here. A store that is gone
-keeps its row, and one that never was has LSN 0. The row ``before`` is there in a copy that an older version began: what
-has no row of its own counts as changed at that LSN. These rows are history and no content: they are no part of the fingerprint.
+The LSN is that of the last transaction with an effect on the store, executed or applied. A deleted store keeps its row; a store
+that never existed has LSN 0. The row ``before`` is in copies that an older version began: a store without a row counts as changed
+at that LSN. These rows are history, not content: they are no part of the fingerprint.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ STORE_OF: Final = {
 _BEFORE: Final = b"before"
 
 Store = tuple[str | None, str]
-"""Kind and name; None stands for the control suite, which is no store."""
+"""Kind and name; None stands for the control suite, which is not a store."""
 
 
 class LastChanges:
-    """The rows in their table, and those of the transactions since the last commit."""
+    """The rows of the table, and the changes since the last commit."""
 
     __slots__ = ("_now", "_table")
 
@@ -47,20 +47,20 @@ class LastChanges:
         self._now: dict[Store, Lsn] = {}
 
     def note(self, changes: Iterable[Change], lsn: Lsn) -> None:
-        """The transaction at this LSN has these changes."""
+        """Note that the transaction at this LSN has these changes."""
         kind = name = None
         for change in changes:
-            # They are sorted, and mostly about one store.
+            # Changes are sorted, and mostly about one store.
             if change[1] != name or change[0] != kind:
                 kind, name = change[0], change[1]
                 self._now[STORE_OF.get(kind), name] = lsn
 
     def note_stores(self, stores: Iterable[Store], lsn: Lsn) -> None:
-        """The transaction at this LSN changes these stores."""
+        """Note that the transaction at this LSN changes these stores."""
         self._now.update(dict.fromkeys(stores, lsn))
 
     def lsn_of(self, transaction: Any, kind: str, name: str) -> Lsn:
-        """LSN of the last change of a store; 0 for never. Raises StoreDamaged."""
+        """Return the LSN of the last change of a store; 0 for never. Raises StoreDamaged."""
         lsn = self._now.get((kind, name))
         if lsn is not None:
             return lsn
@@ -71,25 +71,25 @@ class LastChanges:
         return 0
 
     def write(self, transaction: WriteTransaction) -> None:
-        """Write what was noted, within a commit."""
+        """Write the noted changes, within a commit."""
         write_rows(transaction, self._table, self._now)
         self._now = {}
 
 
 def write_rows(transaction: WriteTransaction, table: Any, changes: Mapping[Store, Lsn]) -> None:
-    """Write the LSNs of these stores; the control suite is none."""
+    """Write the LSNs of these stores, without the control suite."""
     for (kind, name), lsn in changes.items():
         if kind is not None:
             _put(transaction, table, _key(kind, name), lsn)
 
 
 def begin_at(transaction: WriteTransaction, table: Any, lsn: Lsn) -> None:
-    """What has no row counts as changed at this LSN from now on."""
+    """Let stores without a row count as changed at this LSN."""
     _put(transaction, table, _BEFORE, lsn)
 
 
 def lower_rows(transaction: WriteTransaction, table: Any, lsn: Lsn) -> None:
-    """What changed after this LSN changed at it, as the store stands there from now on. Raises StoreDamaged."""
+    """Lower LSNs above this one to it, as the store now stands there. Raises StoreDamaged."""
     with transaction.cursor(table) as cursor:
         keys = [bytes(key) for key, row in cursor if checked_lsn(bytes(key), bytes(row)) > lsn]
     for key in keys:
@@ -97,14 +97,14 @@ def lower_rows(transaction: WriteTransaction, table: Any, lsn: Lsn) -> None:
 
 
 def check_rows(transaction: Any, table: Any) -> None:
-    """Raise StoreDamaged at the first row that is not what was written."""
+    """Raise StoreDamaged at the first damaged row."""
     with transaction.cursor(table) as cursor:
         for key, row in cursor:
             checked_lsn(key, row)
 
 
 def checked_lsn(key: bytes, row: bytes) -> Lsn:
-    """The LSN in a row. Raises StoreDamaged."""
+    """Return the LSN in a row. Raises StoreDamaged."""
     if len(row) != 12 or crc32(row[4:], crc32(key)) != int.from_bytes(row[:4], "big"):
         raise StoreDamaged(f"the last change of {key!r} is damaged; take the content from another worker")
     return int.from_bytes(row[4:], "big")

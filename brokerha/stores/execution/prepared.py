@@ -1,15 +1,15 @@
-"""What is prepared, and what it keeps others from: the rules that every store must share to the word.
+"""Prepared branches and what they block: the rules that must be identical in every store.
 
-    prepare     its changes, judged like those of any transaction, become one value in the reserved table (model/reserved/branches.py)
+    prepare     the changes, judged as in any transaction, become one value in a reserved table (model/reserved/branches.py)
     meanwhile   a write that would spoil them is rejected, with the name of the branch that holds what it needs
-    commit      the changes are made, as they lie there
+    commit      the stored changes are made
 
-A value is msgpack [changes, holds]: an effect, and what has to stay as it is although the effect does not change it. **Marks** say in
-small pieces what a transaction does and what a branch holds; two that have none in common do not disturb each other:
+A value is msgpack [changes, holds]: an effect, and marks that must stay unchanged although the effect does not change them.
+**Marks** describe in small pieces what a transaction does and what a branch holds; two without a common mark do not conflict:
 
     key table key       message queue id       quad repository line       one item
     table name          queue name             graph repository           anything in that store
-    exists repository   about repository       made                       whether it exists; its settings; how many there are
+    exists repository   about repository       made                       its existence; its settings; the number of repositories
     key-check table key                        graph-check repository     a check about it is added
     suite                                                                 the control suite is changed
 
@@ -68,11 +68,11 @@ from brokerha.stores.tables.key_range import row_key_of
 Mark = tuple[Any, ...]
 
 BEGINNING: Final = row_key_of(TABLE, b"")
-"""What the row keys of all prepared branches begin with."""
+"""Prefix of the row keys of all prepared branches."""
 
 
 class Branch(NamedTuple):
-    """A prepared one."""
+    """A prepared branch."""
 
     size_bytes: int
     does: frozenset[Mark]
@@ -87,7 +87,7 @@ class Prepared:
     def __init__(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """``rows`` are the row keys of the reserved table with their values."""
         self.branches: dict[TxId, Branch] = {}
-        """By txid; empty when nothing is prepared, which is all that a write has to ask."""
+        """Branches by txid; a write needs no check when it is empty."""
         self._does: dict[Mark, set[TxId]] = {}
         self._holds: dict[Mark, set[TxId]] = {}
         self._size_bytes = 0
@@ -95,11 +95,11 @@ class Prepared:
             self.note(Put("put", TABLE, row_key[len(BEGINNING) :], value))
 
     def __contains__(self, txid: TxId) -> bool:
-        """Whether this branch is prepared."""
+        """Tell whether this branch is prepared."""
         return txid in self.branches
 
     def note(self, change: OnKey) -> None:
-        """A change of the reserved table was made."""
+        """Take note of a change of the reserved table."""
         txid = change.key.decode()
         old = self.branches.pop(txid, None)
         if old is not None:
@@ -115,15 +115,15 @@ class Prepared:
                     table.setdefault(mark, set()).add(txid)
 
     def judge(self, changes: Iterable[Change]) -> None:
-        """Raise Rejected when these changes would spoil what is prepared."""
+        """Raise Rejected when these changes conflict with a prepared branch."""
         self._refuse(self._holds, done_by(changes))
 
     def judge_snapshot(self, tables: Iterable[str]) -> None:
-        """Raise Rejected when a branch writes one of these tables: what it would have to copy for a snapshot was not judged."""
+        """Raise Rejected when a branch writes one of these tables: its copies for a snapshot were not judged."""
         self._refuse(self._does, [(TABLE_KIND, table) for table in tables])
 
     def judge_branch(self, txid: TxId, value: bytes) -> None:
-        """Raise Rejected when there is no room to keep a branch, or a prepared one would spoil what it relies upon."""
+        """Raise Rejected when there is no room for a branch, or a prepared one changes what it relies on."""
         branch = _branch_of(value)
         self._refuse(self._does, branch.holds)
         if branch.size_bytes > SIZE_LIMIT_BYTES:
@@ -150,9 +150,9 @@ def value_of(
     after: Suite,
     lines_of: Callable[[str], Iterable[str]],
 ) -> bytes:
-    """What is kept of a branch whose operations would lead to these changes, and to this control suite. Raises Rejected.
+    """Return the value of a branch whose operations lead to these changes and this control suite. Raises Rejected.
 
-    ``lines_of`` reads the quads of a text.
+    ``lines_of`` parses the quads of a text.
     """
     holds: set[Mark] = set()
     for operation in operations:
@@ -168,17 +168,17 @@ def value_of(
 
 
 def changes_in(value: bytes) -> list[Change]:
-    """The changes that a branch keeps."""
+    """Return the changes that a branch keeps."""
     return typed_changes(msgpack.unpackb(value, use_list=False)[0])
 
 
 def messages_in(value: bytes) -> frozenset[tuple[str, str]]:
-    """The messages that a branch takes, as (queue, id)."""
+    """Return the messages that a branch takes, as (queue, id)."""
     return frozenset((change.queue, change.message_id) for change in changes_in(value) if isinstance(change, Accept))
 
 
 def done_by(changes: Iterable[Change]) -> Iterator[Mark]:
-    """What changes do. Operations on keys may stand for the changes that they lead to."""
+    """Yield the marks that changes set. Operations on keys can stand for their changes."""
     for change in changes:
         match change:
             case Put() | Delete():
@@ -203,14 +203,14 @@ def done_by(changes: Iterable[Change]) -> Iterator[Mark]:
                 yield ("suite",)
             case CreateRepository() | RemoveRepository() | Cleared():
                 yield GRAPH, change.repository
-                # Whoever relies upon any quad of a repository relies upon its being there.
+                # An operation that relies on any quad of a repository relies on its existence.
                 yield "exists", change.repository
                 if isinstance(change, CreateRepository):
                     yield ("made",)
 
 
 def held_by(changes: Iterable[Change]) -> Iterator[Mark]:
-    """What must be left as it is until these changes are made."""
+    """Yield the marks that must stay unchanged until these changes are made."""
     for change in changes:
         match change:
             case Put() | Delete():
@@ -243,7 +243,7 @@ def held_by(changes: Iterable[Change]) -> Iterator[Mark]:
 
 
 def _held_by_check(check: Check) -> Iterator[Mark]:
-    """What a check that comes with a branch looks at."""
+    """Yield the marks that a new check of a branch reads."""
     if check.kind == KEY:
         yield "key", check.target, check.text.encode()
     else:
@@ -252,7 +252,7 @@ def _held_by_check(check: Check) -> Iterator[Mark]:
 
 
 def _relied_upon(operation: Checked, lines_of: Callable[[str], Iterable[str]]) -> Iterator[Mark]:
-    """What an operation relies upon, whether it changes anything or not. Raises Rejected."""
+    """Yield the marks that an operation relies on, whether it changes anything or not. Raises Rejected."""
     match operation:
         case MakeSnapshot() | DropSnapshot():
             raise Rejected(
@@ -295,7 +295,7 @@ def _take_out(table: dict[Mark, set[TxId]], marks: Iterable[Mark], txid: TxId) -
 
 
 def _named(mark: Mark) -> str:
-    """A mark in words."""
+    """Return a mark in words."""
     kind, *names = mark
     shown = [shortened(each.decode(errors="backslashreplace") if isinstance(each, bytes) else each) for each in names]
     match kind:

@@ -1,4 +1,4 @@
-"""Which repositories exist, as one transaction sees and changes it, and how much it may change: rules that every store must share to the word.
+"""Which repositories exist for a transaction, and its limits: rules that must be identical in every store.
 
 >>> presence = Presence({"main"})
 >>> presence.create("new"), presence.remove("main"), presence.create("main")
@@ -15,15 +15,15 @@ from brokerha.model.errors import TOO_MUCH, Rejected
 from brokerha.model.operations import EFFECT_LIMIT_BYTES, Change, OnKey, pack_effect
 
 REPOSITORY_LIMIT = 256
-"""Repositories of one cluster; each has an engine with files and threads of its own on every worker."""
+"""Limit of repositories in one cluster; each has an engine with its own files and threads on every worker."""
 REASON_LIMIT = 2000
-"""Characters of a reason; an error may quote the whole statement."""
+"""Limit of characters of a reason; an error can quote the whole statement."""
 
 
 def check_size(on_keys: Iterable[OnKey], rest: Collection[Change]) -> None:
-    """Raise Rejected when these changes would be larger than one effect may be.
+    """Raise Rejected when these changes exceed the limit of one effect.
 
-    Operations on keys stand for their changes: alone they are no more than the body that they came in.
+    Operations on keys stand for their changes: alone they are not larger than the body that they came in.
     """
     if rest and (size_bytes := len(pack_effect([*on_keys, *rest]))) > EFFECT_LIMIT_BYTES:
         raise Rejected(
@@ -33,7 +33,7 @@ def check_size(on_keys: Iterable[OnKey], rest: Collection[Change]) -> None:
 
 
 class Presence:
-    """The names that exist: those listed before the transaction, with its own changes on top."""
+    """The existing names: those listed before the transaction, with its own changes on top."""
 
     __slots__ = ("_changed", "_listed")
 
@@ -42,7 +42,7 @@ class Presence:
         self._changed: dict[str, bool] = {}
 
     def exists(self, name: str) -> bool:
-        """Whether the next operation finds it."""
+        """Tell whether the repository exists for the next operation."""
         changed = self._changed.get(name)
         return name in self._listed if changed is None else changed
 
@@ -52,7 +52,7 @@ class Presence:
             raise Rejected(f"repository {name!r} does not exist")
 
     def create(self, name: str) -> None:
-        """Raise Rejected when it exists, or when there are too many."""
+        """Take note of a new repository. Raises Rejected when it exists, or when there are too many."""
         if self.exists(name):
             raise Rejected(f"repository {name!r} exists already")
         if len(self._listed) + len(self.created()) - len(self.removed()) >= REPOSITORY_LIMIT:
@@ -60,19 +60,19 @@ class Presence:
         self._changed[name] = True
 
     def remove(self, name: str) -> None:
-        """Raise Rejected unless it exists."""
+        """Take note of a removed repository. Raises Rejected unless it exists."""
         self.check(name)
         self._changed[name] = False
 
     def created(self) -> list[str]:
-        """Names that exist after the transaction and did not before, sorted."""
+        """Return the names that exist after the transaction and did not before, sorted."""
         return sorted(name for name, exists in self._changed.items() if exists and name not in self._listed)
 
     def removed(self) -> list[str]:
-        """Names that existed before the transaction and do not after it, sorted."""
+        """Return the names that existed before the transaction and do not after it, sorted."""
         return sorted(name for name, exists in self._changed.items() if not exists and name in self._listed)
 
 
 def reason_of(error: Exception) -> str:
-    """The reason of a rejection. It must not depend on the machine, because it is the same on every site."""
+    """Return the reason of a rejection. It must not depend on the machine, because it is the same on every site."""
     return str(error)[:REASON_LIMIT]

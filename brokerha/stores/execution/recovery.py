@@ -1,14 +1,13 @@
-"""Bringing repositories up to what the store has durably, when it opens.
+"""Recovery of repositories from the effects log when the store opens.
 
-After a kill an engine can be one commit behind, because it is told last; after a power loss it can be behind by all it has
-written since it was last flushed. What it lacks are the effects from its own position on, or from the LSN up to which
-nothing is missing for sure:
+After a kill an engine can lack one commit, because it commits last. After a power failure it can lack all writes since its last
+flush. It lacks the effects after its own position, or after its base LSN, up to which it certainly has all of them:
 
     effects log     ... 95 96 97 98 99 100          applied LSN 100
     main            position 98                     gets 99 and 100
-    quiet           position 12, base LSN 97        gets 98 to 100, in which nothing is about it
+    quiet           position 12, base LSN 97        gets 98 to 100, which do not change it
 
-Commits are idempotent and carry their position, so that a crash in here needs nothing but another start.
+Commits are idempotent and carry their position, so that a crash in here needs only another start.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from brokerha.stores.rdf.change import QuadChange
 from brokerha.stores.rdf.repositories import Repositories
 
 WAITING_LINES_LIMIT = 50_000
-"""Lines that may wait in memory before they are committed."""
+"""Lines that can wait in memory before they are committed."""
 
 
 def bring_up(repositories: Repositories, log: EffectsLog, transaction: Any, lsn: Lsn) -> None:

@@ -1,8 +1,8 @@
-"""What is staged of large transactions, as the reserved table holds it (model/reserved/staging.py): the rules that every store must share to the word.
+"""Staged large transactions in the reserved table (model/reserved/staging.py): the rules that must be identical in every store.
 
-    stage      the part becomes a row; parts may come in any order, each once
-    commit     needs parts 1 to n, under the name of the transaction as its id, by the user who staged them
-    drop       the rows go; so do those of transactions that are too old, with the next part of any other one
+    stage      the part becomes a row; parts come in any order, each once
+    commit     needs parts 1 to n, with the name of the transaction as its id, by the user who staged them
+    drop       its rows are deleted; the next part of any other transaction deletes those that are too old
 
 Depends on the content and the transaction alone, so that every site rejects with the same reason.
 """
@@ -60,18 +60,18 @@ from brokerha.stores.tables.key_range import row_key_of
 from brokerha.stores.tables.snapshots import Snapshots
 
 BEGINNING: Final = row_key_of(TABLE, b"")
-"""What the row keys of all parts begin with."""
+"""Prefix of the row keys of all parts."""
 _ROW_LIMIT_BYTES: Final = 10 * 1024 * 1024
-"""Of one part: it travels as one line of the log, in one message (model/wire/codec.py)."""
+"""Limit of one part: it travels as one line of the log, in one message (model/wire/codec.py)."""
 _MESSAGES_LIMIT: Final = 999_999
-"""Of one transaction, by the ids of messages."""
+"""Limit of one transaction, from the ids of messages."""
 
 
 Stored = Callable[[bytes], bytes | None]
 
 
 class _Known(NamedTuple):
-    """A part, without what is in it."""
+    """A part without its content."""
 
     lsn: Lsn
     timestamp: Timestamp
@@ -79,11 +79,11 @@ class _Known(NamedTuple):
     user: str
     size_bytes: int
     piece_bytes: int
-    """Of a body of a message; 0 if it is none."""
+    """Size of its piece of a message body; 0 if it has none."""
 
 
 class _Large:
-    """What is staged of one large transaction; its sums are carried along, as it may have many parts."""
+    """The parts of one large transaction; its sums are updated with each part, as there can be many."""
 
     __slots__ = ("items", "last", "parts", "size_bytes")
 
@@ -92,10 +92,10 @@ class _Large:
         self.size_bytes = 0
         self.items = 0
         self.last: Timestamp = 0
-        """When the youngest part was stamped."""
+        """Timestamp of the youngest part."""
 
     def note(self, number: int, part: _Known | None) -> None:
-        """A part came, or went."""
+        """Take note of a part that was staged or deleted."""
         old = self.parts.pop(number, None)
         if old is not None:
             self.size_bytes -= old.size_bytes
@@ -111,7 +111,7 @@ _NOTHING: Final = _Large()
 
 
 class Parts:
-    """All that is staged in one store, in step with its reserved table."""
+    """All parts staged in one store, in step with its reserved table."""
 
     __slots__ = ("_kept", "_large", "bodies")
 
@@ -119,14 +119,14 @@ class Parts:
         """``rows`` are the row keys of the reserved table with their values."""
         self._large: dict[TxId, _Large] = {}
         self._kept: dict[TxId, list[Body]] = {}
-        """Transactions that took place, of which the bodies of messages stay."""
+        """Committed transactions whose parts stay as bodies of messages."""
         self.bodies: dict[tuple[str, str], TxId] = {}
-        """Transactions by the messages, as (queue, id), whose bodies they have."""
+        """Messages, as (queue, id) -> transaction that holds the body."""
         for row_key, value in rows:
             self.note(Put("put", TABLE, row_key[len(BEGINNING) :], value))
 
     def note(self, change: OnKey) -> None:
-        """A change of the reserved table was made."""
+        """Take note of a change of the reserved table."""
         name, number = part_of(change.key)
         if number == 0:
             self._note_bodies(name, bodies_in(change.value) if isinstance(change, Put) else [])
@@ -139,11 +139,11 @@ class Parts:
 
     @property
     def names(self) -> Collection[TxId]:
-        """Transactions of which anything is staged that may take place."""
+        """Transactions with staged parts that are not committed."""
         return self._large.keys() - self._kept.keys()
 
     def report(self) -> bytes:
-        """All that is staged, oldest last part first, as JSON."""
+        """Return all staged transactions, oldest last part first, as JSON."""
         known = sorted(((self._large[name], name) for name in self.names), key=lambda each: (each[0].last, each[1]))
         rows = [
             {
@@ -159,7 +159,7 @@ class Parts:
         return json.dumps(rows).encode()
 
     def changes_of(self, operations: Sequence[Checked], lsn: Lsn, timestamp: Timestamp, by: list[By]) -> list[Change]:
-        """What becomes of the reserved table by a part, or by dropping a transaction. Raises InvalidRequest, Rejected."""
+        """Return the changes of the reserved table by a part, or by a drop. Raises InvalidRequest, Rejected."""
         first = operations[0]
         if isinstance(first, Stage):
             return self._stage(first, operations[1:], lsn, timestamp, by[0].user if by else "")
@@ -167,13 +167,13 @@ class Parts:
         return [] if (name := str(first[1])) in self._kept else self.deletes(name)
 
     def deletes(self, name: TxId, bodies: Sequence[Body] = ()) -> list[Change]:
-        """The rows of a transaction, as they go; ``bodies`` of messages stay."""
+        """Return the deletes of a transaction's rows; those of message ``bodies`` stay."""
         stays = {number for body in bodies for number in range(body.first, body.last + 1)}
         gone: list[Change] = [_deleted(name, number) for number in sorted(self._of(name).parts) if number not in stays]
         return [Put("put", TABLE, part_key(name, 0), packed_bodies(bodies)), *gone] if bodies else gone
 
     def left_by(self, changes: Iterable[Change]) -> list[Change]:
-        """What goes with the messages that are taken: the rows of their bodies."""
+        """Return the deletes of the bodies of accepted messages."""
         taken = [change for change in changes if isinstance(change, Accept)] if self.bodies else []
         gone: dict[TxId, set[int]] = {}
         for change in taken:
@@ -187,7 +187,7 @@ class Parts:
         return [_deleted(name, number) for name in sorted(gone) for number in sorted(gone[name])]
 
     def committed(self, operation: CommitStaged, txid: TxId, by: list[By]) -> list[Lsn]:
-        """LSNs of the parts that a commit is about, in order. Raises Rejected."""
+        """Return the LSNs of the parts of a commit, in order. Raises Rejected."""
         name, parts = operation.name, self._of(operation.name).parts
         if txid != name:
             raise Rejected(f"large transaction {name} is committed under its own name: use it as the idempotency key")
@@ -247,7 +247,7 @@ class Parts:
 
 
 def part_rows(stored: Stored, name: TxId, parts: int) -> Iterator[bytes]:
-    """The rows of the first parts of a transaction. ``stored`` gives the value of a row key."""
+    """Yield the rows of the first parts of a transaction. ``stored`` gives the value of a row key."""
     for number in range(1, parts + 1):
         row = stored(row_key_of(TABLE, part_key(name, number)))
         invariant(row is not None, "what is known of parts is in the reserved table", name=name, number=number)
@@ -255,7 +255,7 @@ def part_rows(stored: Stored, name: TxId, parts: int) -> Iterator[bytes]:
 
 
 def parts_of(stored: Stored, name: TxId) -> Callable[[int], list[Checked] | None]:
-    """Operations of a transaction by the number of their part; None for one that is not staged."""
+    """Return a function from the number of a part to its operations; None for a part that is not staged."""
 
     def part(number: int) -> list[Checked] | None:
         row = stored(row_key_of(TABLE, part_key(name, number)))
@@ -265,22 +265,22 @@ def parts_of(stored: Stored, name: TxId) -> Callable[[int], list[Checked] | None
 
 
 def changes_of_parts(staged: Staged, rows: Iterable[bytes], *, with_quads: bool = True) -> Iterator[Change]:
-    """What a large transaction changes, in order, by the rows of its parts (model/unfolding.py)."""
+    """Yield the changes of a large transaction, in order, from the rows of its parts (model/unfolding.py)."""
     for row, (_, published) in zip(rows, staged.parts, strict=True):
         yield from changes_in(staged.name, row, published, with_quads=with_quads)
 
 
 class Judged(NamedTuple):
-    """A large transaction that nothing speaks against."""
+    """An accepted large transaction."""
 
     change: Staged
     keys: dict[bytes, OnKey]
-    """Its last operation on each key that a check looks at, by row key."""
+    """Its last operation on each key that a check is about, by row key."""
     bodies: list[Body]
-    """Parts that stay, as the bodies of messages."""
+    """Parts that stay as bodies of messages."""
 
     def named(self, kind: str) -> set[str]:
-        """The stores of a kind that it may change."""
+        """Return the stores of a kind that it can change."""
         return {store[1] for store in self.change.stores if store[0] == kind}
 
 
@@ -293,13 +293,13 @@ def judged(
     snapshots: Snapshots,
     held: Mapping[str, int],
 ) -> Judged:
-    """A large transaction of these parts. Raises Rejected when anything speaks against it, but for queues and checks.
+    """Judge a large transaction of these parts, except for queues and checks. Raises Rejected.
 
-    ``held``: how many quads each repository holds now.
+    ``held`` is the number of quads in each repository now.
     """
     parts: list[tuple[Lsn, int]] = []
     stores: dict[tuple[str, str], bool] = {}
-    """Whether it empties each first."""
+    """Whether it empties the store first."""
     keys: dict[bytes, OnKey] = {}
     bodies: list[Body] = []
     published = 0
@@ -341,7 +341,7 @@ def _deleted(name: TxId, number: int) -> Delete:
 
 
 def _check_pieces(message: PublishPieces, known: _Large) -> None:
-    """Raise Rejected when a message has not the pieces that it names."""
+    """Raise Rejected when the pieces that a message names are not staged."""
     found = [known.parts.get(number) for number in range(message.first, message.last + 1)]
     sizes = [0 if part is None else part.piece_bytes for part in found]
     if not all(sizes) or sum(sizes) != message.size_bytes:
@@ -351,7 +351,7 @@ def _check_pieces(message: PublishPieces, known: _Large) -> None:
 
 
 def _canonical(operation: Checked) -> Checked:
-    """The operation as it is kept. Raises InvalidRequest."""
+    """Return the operation in the form that is kept. Raises InvalidRequest."""
     if isinstance(operation, (Add, Remove)):
         return operation._replace(text=text_of(read_nquads(operation.text)))
     return operation

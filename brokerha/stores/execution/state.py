@@ -1,9 +1,9 @@
-"""Where a store stands: the one row that every commit writes beside the data that it is about.
+"""The state row of a store: every commit writes it together with its data.
 
     StoreState(lsn, fingerprint, items, repositories)      name -> RepositoryState(directory, ...)
 
-What a repository has durably is known here and not only there, because an engine that lost its last writes with the power looks
-exactly like one that never had them.
+This row records what each repository has durably, because an engine that lost its last writes in a power failure looks exactly
+like one that never had them.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ _KEY, _LINEAGE_KEY = b"state", b"lineage"
 
 
 class RepositoryState(NamedTuple):
-    """What the store knows of one repository."""
+    """State of one repository."""
 
     directory: str
-    """Name of its directory; never used twice, so that a repository made again begins empty."""
+    """Name of its directory; never used twice, so that a recreated repository begins empty."""
     flushed_position: Lsn
-    """Position that its engine had when it was last made durable; it can never be found below it again."""
+    """Position of its engine when it was last made durable; it is never lower than this again."""
     base_lsn: Lsn
-    """Everything that changed it up to this LSN is durable in its engine; never below `flushed_position`."""
+    """All its changes up to this LSN are durable in its engine; never below `flushed_position`."""
     items: int
-    """Quads held."""
+    """Number of quads."""
     digest: bytes = b""
-    """XOR of their digests, so that all of them can go in one step; empty where an older version wrote the state."""
+    """XOR of the digests of its quads, so that all can be removed in one step; empty in a state of an older version."""
 
 
 class StoreState(NamedTuple):
-    """Everything that moves with the applied LSN."""
+    """The state at the applied LSN."""
 
     lsn: Lsn
     fingerprint: int
     items: int
-    """Quads, keys and messages."""
+    """Number of quads, keys and messages."""
     repositories: dict[str, RepositoryState]
     suite: Suite = EMPTY
-    """The control suite; it has rows of its own (control/table.py)."""
+    """The control suite; it has its own rows (control/table.py)."""
 
 
 def write_state(transaction: WriteTransaction, meta: Any, state: StoreState) -> None:
@@ -56,13 +56,13 @@ def write_state(transaction: WriteTransaction, meta: Any, state: StoreState) -> 
 
 
 def write_lineage(transaction: WriteTransaction, meta: Any, lineage: int) -> None:
-    """Write which log the store follows, in a row of its own: it changes after a split only."""
+    """Write the lineage of the store, in its own row: it changes only after a split."""
     body = msgpack.packb(lineage)
     transaction.put(_LINEAGE_KEY, crc32(body).to_bytes(4, "big") + body, db=meta)
 
 
 def read_lineage(transaction: Any, meta: Any) -> int:
-    """Which log the store follows; 0 when it was never told. Raises StoreDamaged."""
+    """Return the lineage of the store; 0 when none was set. Raises StoreDamaged."""
     row = transaction.get(_LINEAGE_KEY, db=meta)
     if row is None:
         return 0
@@ -72,11 +72,11 @@ def read_lineage(transaction: Any, meta: Any) -> int:
 
 
 def read_state(transaction: Any, meta: Any) -> StoreState | None:
-    """The state of the last commit, without its suite; None in a store that has just been made. Raises StoreDamaged when it is not what was written."""
+    """Return the state of the last commit, without its suite; None in a new store. Raises StoreDamaged for a wrong checksum."""
     row = transaction.get(_KEY, db=meta)
     if row is None:
         return None
-    # The sum of nothing is nothing: a row that the disk emptied would pass.
+    # The checksum of no bytes is 0, so a row that the disk zeroed would pass.
     if len(row) <= 4 or crc32(row[4:]) != int.from_bytes(row[:4], "big"):
         raise StoreDamaged("the state row of the store is damaged; take the content from another worker")
     lsn, fingerprint, items, repositories = msgpack.unpackb(row[4:])

@@ -1,18 +1,18 @@
-"""The store of one worker: all its RDF repositories, key-value tables and queues behind one door, with one applied LSN.
+"""The store of one worker: all its RDF repositories, key-value tables and queues, with one applied LSN.
 
     execute / apply
         -> Batch          evaluates, writes results + keys + state row into one LMDB transaction
-        -> LMDB commit    the batch is durable now, one fsync
+        -> LMDB commit    the batch is durable, with one fsync
         -> repositories   each gets its net change and its position in one atomic write
         -> view           readers see the new LSN
 
-The order is the invariant: LMDB first, engines after, readers last. So an engine is never ahead of the record, a kill
-leaves it at most one commit behind, and a reader never sees what could still be lost. Opening brings engines up
-from the effects log; every `flush_after_lsns` LSNs engines are flushed, and only what all of them have durably is trimmed.
+The order is the invariant: LMDB first, engines after it, readers last. So an engine is never ahead of the record, lacks at most
+one commit after a kill, and a reader never sees data that can still be lost. Opening brings engines up to date from the effects
+log. Engines are flushed every `flush_after_lsns` LSNs; only lines that all of them have durably are trimmed.
 
-When an engine cannot follow (disk full), the batch is durable all the same: StoreError is raised, the applied LSN stays, and
-the next call first lets the engine catch up. A caller that was left in doubt gives the same batch again: what is
-applied already is answered from the effects log and not executed twice.
+When an engine cannot follow (disk full), the batch is durable all the same: StoreError is raised, the applied LSN stays, and the
+next call first lets the engine catch up. A caller in doubt gives the same batch again: applied transactions are answered from the
+effects log, not executed twice.
 
 One thread writes at a time, any number read. Must never wait for the network, nor hold more than a batch in memory.
 """
@@ -76,21 +76,21 @@ MAIN_REPOSITORY = "main"
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """What may be chosen of a store."""
+    """Options of a store."""
 
     map_size_bytes: int = MAP_SIZE_BYTES
     keep_results: int = 100_000
-    """Results that the effects log keeps at least; it is trimmed when the engines are flushed."""
+    """Smallest number of results in the effects log; it is trimmed when the engines are flushed."""
     keep_bytes: int = 1024**3
-    """Size above which the effects log keeps fewer, so that a bulk load does not fill the disk twice."""
+    """Size above which the effects log keeps fewer results, so that a bulk load does not fill the disk twice."""
     tail_lsns: int = TAIL_LSNS
-    """Last lines of the log that a snapshot carries."""
+    """Number of last lines of the log in a snapshot."""
     flush_after_lsns: int = 10_000
     flush_after_bytes: int = 256 * 1024**2
     flush_after_s: float = 30.0
-    """Engines are flushed after so many LSNs, so many bytes of effects, or by the first commit after so many seconds."""
+    """Engines are flushed after this many LSNs, this many bytes of effects, or by the first commit after this many seconds."""
     clear_above_quads: int = CLEAR_ABOVE_QUADS
-    """All copies of a cluster must have the same; tests have less."""
+    """All copies of a cluster must have the same value; tests use a smaller one."""
 
 
 class WorkerStore:
@@ -108,7 +108,7 @@ class WorkerStore:
         crash_point: Callable[[str], None] = no_crash,
         new_name: Callable[[], str] = random_name,
     ) -> None:
-        """Open or make it. Raises StoreDamaged, also when parts are missing; StoreError: in use, foreign, no space."""
+        """Open or make it. Raises StoreDamaged, also for missing parts; StoreError: in use, foreign, no space."""
         self._options = options or StoreOptions()
         self._clock = clock
         self._crash_point = crash_point
@@ -122,7 +122,7 @@ class WorkerStore:
         self._is_behind = False
         self._drafts = Drafts(self._repositories)
         self._books: Books | None = None
-        """What is known of reserved tables, with the batch that runs; None until it is looked for, and after a batch that failed."""
+        """Content of reserved tables, shared with the running batch; None before the first batch, and after a failed one."""
         try:
             with store_errors("cannot open the store"):
                 self._state = self._opened()
@@ -139,24 +139,24 @@ class WorkerStore:
 
     @property
     def journal(self) -> str:
-        """Name of this copy: the same node id with another name is another copy."""
+        """The name of this copy: another name under the same node id is another copy."""
         return self._environment.identity.journal
 
     @property
     def lineage(self) -> int:
-        """Number of the log that this copy followed, as it was told last; 0 if never. Any thread."""
+        """The number of the log that this copy follows; 0 if it was never set. Any thread."""
         return self._lineage
 
     def begin_lineage(self, lineage: int, lsn: Lsn = -1) -> None:
-        """What comes from now on is of this lineage; durable on return. Raises StoreError.
+        """Let later lines belong to this lineage; durable on return. Raises StoreError.
 
-        Where ``lsn`` is lower than where the store stands it stands there from then on, with all of its content, and has no lines.
+        If ``lsn`` is below the applied LSN, it becomes the applied LSN: the content stays, and the effects log is cleared.
         """
         with self._exclusively("cannot write down which log is followed"):
             state = self._state
             is_moved = 0 <= lsn < state.lsn
             if is_moved:
-                # Engines carry their position: first it must not count, then it may change.
+                # Engines carry their position: it must not count before it can change.
                 self._repositories.flush(state.lsn)
                 self._repositories.disown_positions()
                 self._write_state(state)
@@ -173,7 +173,7 @@ class WorkerStore:
                     lower_rows(transaction, self._environment.changes, lsn)
             self._lineage = lineage
             if is_moved:
-                # Not before: a move that was not committed must be done again as a whole.
+                # Only after the commit: an uncommitted move must be repeated as a whole.
                 self._state = state
                 self._flushed_lsn = lsn
                 self._view = self._viewed()
@@ -185,9 +185,9 @@ class WorkerStore:
             write_state(transaction, self._environment.meta, self._state)
 
     def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
-        """Execute transactions in order; durable together when this returns. Those applied already are answered again.
+        """Execute transactions in order; durable together on return. Applied ones are answered again.
 
-        Raises StoreError. Large batches are committed in parts, so that the first of them may be kept then.
+        Raises StoreError. Large batches are committed in parts, so that the first parts can stay then.
         """
         with self._exclusively("cannot execute"):
             results = self._again(first_lsn, len(items))
@@ -203,9 +203,9 @@ class WorkerStore:
     def apply(self, first_lsn: Lsn, items: Sequence[LoggedRow]) -> None:
         """Apply lines of the log in order, leaving out those at or below the applied LSN; durable on return.
 
-        Raises StoreError, and StoreDiffers at the first line that leads to another content than it says. Then nothing from
-        that line on is kept, and of what is before it in the batch only parts that were committed for their size: the
-        applied LSN tells, and the same batch may be given again.
+        Raises StoreError, and StoreDiffers at the first line that leads to other content than it says. That line and later ones
+        are not kept. Earlier lines of the batch stay only in parts that were committed for their size: the applied LSN tells, and
+        the caller can give the same batch again.
         """
         with self._exclusively("cannot apply"):
             skipped = self._skipped(first_lsn)
@@ -218,24 +218,24 @@ class WorkerStore:
             self._flush_when_due(batch)
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
-        """Lines from the effects log; fewer where it ends, none when ``first_lsn`` was trimmed. Any thread."""
+        """Return lines from the effects log; fewer where it ends, none when ``first_lsn`` was trimmed. Any thread."""
         with self._reading.one(), store_errors("cannot read the log"), self._environment.lmdb.begin() as transaction:
             return self._log.read(transaction, first_lsn, min(last_lsn, self._view.lsn))
 
     def logged_from(self) -> Lsn:
-        """Lowest LSN in the effects log; one more than the applied one when it is empty. Any thread."""
+        """Return the lowest LSN in the effects log; one more than the applied one when it is empty. Any thread."""
         next_lsn = self._view.lsn + 1
         with self._reading.one(), store_errors("cannot read the log"), self._environment.lmdb.begin() as transaction:
             first_lsn = self._log.first_lsn(transaction)
         return next_lsn if first_lsn is None else min(first_lsn, next_lsn)
 
     def applied(self) -> Applied:
-        """Where the store stands. Any thread."""
+        """Return the applied LSN with fingerprint and count. Any thread."""
         view = self._view
         return Applied(view.lsn, text_of(view.fingerprint), view.items)
 
     def read(self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True) -> ReadAnswer:
-        """Answer a read (reads/reading.py lists the kinds). Take the pieces in the thread that asked."""
+        """Answer a read (reads/reading.py lists the kinds). The calling thread must take the pieces."""
         self._reading.check()
         if kind == "together":
             return self._read_together(name, arguments, may_go_on)
@@ -247,7 +247,7 @@ class WorkerStore:
         return self._reader.read(self._view, kind, name, arguments, may_go_on)
 
     def _read_together(self, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool]) -> ReadAnswer:
-        """Several reads at one LSN; writers wait until all snapshots are taken."""
+        """Answer several reads at one LSN; writers wait until all snapshots are taken."""
         check_arguments("together", name, arguments)
         reads = wanted_reads(arguments)
         pending, tables = Pending.of(arguments), self._reader.tables
@@ -265,17 +265,17 @@ class WorkerStore:
         return together_answer(view.lsn, answers)
 
     def recompute(self, paced: Callable[[int], None] = lambda _items: None) -> Applied:
-        """Fingerprint and count from the data itself. Any thread; holds writers up while it takes its snapshots.
+        """Compute fingerprint and count from the data itself. Any thread; writers wait while it takes its snapshots.
 
-        ``paced`` is called with the number of items so far, about every thousand; what it raises ends this. Raises
-        StoreDamaged when an item cannot be read or is not what was written.
+        ``paced`` is called about every thousand items with their number so far; an exception that it raises ends this. Raises
+        StoreDamaged for an unreadable or damaged item.
         """
         with self._held("cannot recompute the fingerprint") as found:
             return recompute(found, paced)
 
     @contextmanager
     def _held(self, doing: str) -> Iterator[Held]:
-        """The whole content at the LSN applied now. Writers wait only while it begins. To be left in the thread that entered it."""
+        """Hold the whole content at the applied LSN. Writers wait only at its start. The thread that entered it must leave it."""
         with self._reading.one(), store_errors(doing):
             with self._exclusively(doing):
                 found = held(self._view, self._environment)
@@ -284,13 +284,13 @@ class WorkerStore:
 
     @contextmanager
     def frozen(self, repositories: Path) -> Iterator[Frozen]:
-        """The whole content at the LSN applied now: backups of the engines below a directory, and the tables to be read.
+        """Hold the whole content at the applied LSN: backups of the engines below a directory, and the tables.
 
-        Writers wait only while it begins. To be left in the thread that entered it. Raises StoreError.
+        Writers wait only at its start. The thread that entered it must leave it. Raises StoreError.
         """
         with self._reading.one(), store_errors("cannot make a snapshot"):
             for repository in self._view.repositories.values():
-                # Only to make the wait short: what is wrong with an engine, or one removed just now, is seen below.
+                # This flush only shortens the wait below, where errors of an engine are raised.
                 with suppress(StoreError):
                     repository.engine.flush()
             with self._exclusively("cannot make a snapshot"):
@@ -301,17 +301,17 @@ class WorkerStore:
                 yield Frozen(state, lineage, transaction, self._environment)
 
     def tables_bytes(self) -> int:
-        """Size of the file of the tables, which a copy of them does not exceed; 0 when the system does not say."""
+        """Return the file size of the tables, an upper limit for a copy of them; 0 when it is unknown."""
         with suppress(OSError):
             return self._environment.file.stat().st_size
         return 0
 
     def close(self) -> None:
-        """Release the directory, after the reads that run. Idempotent."""
+        """Release the directory after the running reads. Idempotent."""
         self._reading.refuse()
         with self._writing:
             self._drafts.clear()
-        # Not within the writer's turn: a read that waits for it (`_held`) is refused when it has it.
+        # Outside the writer's turn: a read that waits for the turn (`_held`) is refused when it gets it.
         has_ended = self._reading.wait()
         with self._writing:
             if has_ended and not self._environment.lock.closed:
@@ -319,7 +319,7 @@ class WorkerStore:
                 self._environment.close()
 
     def _opened(self) -> StoreState:
-        """Read where the store stands and bring the repositories there; in a new one make the first repository."""
+        """Read the state and bring the repositories up to date; make the first repository in a new store."""
         self._upgrade()
         with self._environment.lmdb.begin() as transaction:
             state = read_state(transaction, self._environment.meta)
@@ -352,7 +352,7 @@ class WorkerStore:
 
     @contextmanager
     def _exclusively(self, doing: str) -> Iterator[None]:
-        """The writer's turn: engines caught up before it, everything uncommitted dropped when it fails."""
+        """Hold the writer's turn: engines catch up before it; an error drops uncommitted changes."""
         with self._writing, store_errors(doing):
             self._reading.check()
             if self._is_behind:
@@ -393,7 +393,7 @@ class WorkerStore:
             self._repositories.roll_back(self._state.repositories)
 
     def _follow(self, state: StoreState) -> None:
-        """LMDB has ``state`` durably: bring the engines there, then tell the readers."""
+        """Bring the engines to ``state``, which LMDB has durably, then let readers see it."""
         self._state = state
         self._is_behind = True
         self._crash_point("LMDB committed")
@@ -403,7 +403,7 @@ class WorkerStore:
         self._view = self._viewed()
 
     def _draft(self, batch: Batch) -> None:
-        """Go on with the drafts of what a batch has staged, and drop those of what it has dropped."""
+        """Continue the drafts of the parts that a batch has staged, and drop those of dropped transactions."""
         parts = batch.books.parts.names
         with self._environment.lmdb.begin() as transaction:
             stored = partial(stored_value, transaction, self._environment.keys)
@@ -411,7 +411,7 @@ class WorkerStore:
                 try:
                     self._drafts.stage(name, parts_of(stored, name), partial(self._log.effects_from, transaction), self._state.lsn)
                 except StoreError:
-                    # For want of space, perhaps: who commits it needs it, and not who stages.
+                    # The disk can be full: the commit needs the draft, staging does not.
                     self._drafts.drop(name)
         self._drafts.keep(parts)
 
@@ -421,13 +421,13 @@ class WorkerStore:
         return View(state.lsn, state.fingerprint, state.items, dict(self._repositories.listed), counts, state.suite)
 
     def _skipped(self, first_lsn: Lsn) -> int:
-        """How many of a batch that begins at ``first_lsn`` are applied already."""
+        """Return how many transactions of a batch that begins at ``first_lsn`` are applied already."""
         next_lsn = self._state.lsn + 1
         invariant(1 <= first_lsn <= next_lsn, "batches follow each other without a gap", first=first_lsn, next=next_lsn)
         return next_lsn - first_lsn
 
     def _again(self, first_lsn: Lsn, count: int) -> list[Result]:
-        """Results of those of a batch that are applied already."""
+        """Return the results of the applied transactions of a batch."""
         wanted = min(self._skipped(first_lsn), count)
         if not wanted:
             return []
@@ -438,7 +438,7 @@ class WorkerStore:
         return [Result(line.outcome, line.reason, line.effect, line.fingerprint) for line in found]
 
     def _flush_when_due(self, batch: Batch) -> None:
-        """Flush the engines now and then, and trim what all of them have durably."""
+        """Flush the engines when it is due, and trim the lines that all of them have durably."""
         options = self._options
         lsn = self._state.lsn
         self._waiting_bytes += batch.logged_bytes

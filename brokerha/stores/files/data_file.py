@@ -1,15 +1,15 @@
-"""Whether an LMDB data file is whole, before LMDB maps it into memory.
+"""Check that an LMDB data file is complete, before LMDB maps it into memory.
 
-LMDB reads its file through the memory map and believes its own page numbers: a page after the end of a truncated file is
-no error there, it kills the process with SIGBUS. So the file is looked at with ordinary reads first:
+LMDB reads its file through the memory map and trusts its own page numbers. A page after the end of a truncated file kills the
+process with SIGBUS instead of raising an error. So this module reads the file with ordinary reads first:
 
     meta pages 0 and 1  ->  the newer one names the last page ever used and the list of free pages
-    file long enough for the last page          whole
-    shorter, and every missing page is free     whole too: LMDB does not write pages that it used and gave up again
-                                                in one transaction (frequent after deletes, half of all commits in a trial)
+    file long enough for the last page          complete
+    shorter, and every missing page is free     complete too: LMDB does not write pages that it used and freed in one transaction
+                                                (frequent after deletes, half of all commits in a trial)
     anything else                               truncated
 
-Layout: LMDB 0.9 on a 64-bit machine in its own byte order. Must never write, and never trust a number before it checked it.
+Layout: LMDB 0.9 on a 64-bit machine in its own byte order. Must never write. Must check each number before it is used.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _DEPTH_LIMIT = 32
 
 
 class Head(NamedTuple):
-    """What one of the two heads says."""
+    """Content of one of the two heads."""
 
     page_bytes: int
     free_root: int
     last_page: int
     number: int
-    """Of the transaction that wrote it."""
+    """Number of the transaction that wrote it."""
 
 
 class Damaged(Exception):
@@ -52,7 +52,7 @@ class Damaged(Exception):
 
 
 def check_data_file(path: Path) -> None:
-    """Raise StoreDamaged when the LMDB file at ``path`` is shorter than what it says it holds. A missing file is fine."""
+    """Raise StoreDamaged when the LMDB file at ``path`` lacks pages that are in use. A missing file is fine."""
     if not path.exists() or path.stat().st_size == 0:
         return
     with path.open("rb") as file:
@@ -60,7 +60,7 @@ def check_data_file(path: Path) -> None:
         try:
             _check(file.fileno(), size)
         except (Damaged, error, OverflowError) as problem:
-            # The last for numbers of pages that lie beyond any file.
+            # OverflowError: page numbers that lie beyond any file.
             raise StoreDamaged(
                 f"{path.name} ({size} bytes) is damaged or cut off: {problem}; take the content from another worker"
             ) from None
@@ -77,7 +77,7 @@ def _check(descriptor: int, size_bytes: int) -> None:
 
 
 def heads(descriptor: int) -> list[Head]:
-    """Both heads of a file, or the one that is valid. Raises Damaged."""
+    """Return both heads of a file, or the valid one. Raises Damaged."""
     first = os.pread(descriptor, _META.size, 0)
     metas = []
     page_bytes = _meta(first).page_bytes
@@ -99,7 +99,7 @@ def _meta(raw: bytes) -> Head:
 
 
 def _free_pages(descriptor: int, meta: Head) -> Iterator[int]:
-    """Numbers of all free pages: the values of a small B+ tree, each a count and that many page numbers."""
+    """Yield the numbers of all free pages: the values of a small B+ tree, each a count and that many page numbers."""
     if meta.free_root == NO_PAGE:
         return
     waiting = [(meta.free_root, 0)]

@@ -1,19 +1,19 @@
-"""Whether the pages of an LMDB file are what LMDB needs to walk through them, looked at with ordinary reads.
+"""Check with ordinary reads that LMDB can walk through the pages of a file.
 
-LMDB believes its pages. One that a disk has emptied or mixed up ends the process when it comes by there (SIGABRT), or makes it
-answer that a key is not there. So all tables are walked from their roots before LMDB does it, without the memory map:
+LMDB trusts its pages. A page that a disk has emptied or mixed up ends the process (SIGABRT), or hides a key. So this module walks
+all tables from their roots before LMDB does, without the memory map:
 
     head -> table of tables -> each table: branch page -> branch page -> leaf page        each once, all at one depth
-                                                              `-> first page of a long value (not what is in it)
+                                                              `-> first page of a long value (not its content)
 
-    each page      knows its own number, is of the kind that its place asks for, and its nodes lie within it
-    each key       is greater than the one before it, and within what the branches above it say
+    each page      holds its own number, has the kind that its place requires, and its nodes lie within it
+    each key       is greater than the one before it, and within the bounds of the branches above it
     each table     has as many pages of each kind and as many keys as its head says
 
-What is in the values is the matter of their own checksums. The file may be in use: a read transaction keeps all pages of
-its state as they are, so the head of just that transaction is walked. Without one, nobody may write meanwhile.
+Values have their own checksums. The file can be in use: a read transaction keeps all pages of its state unchanged, so the head of
+that transaction is walked. Without a read transaction, no process must write meanwhile.
 
-Layout: LMDB 0.9 on a 64-bit machine in its own byte order. Must never write, and never trust a number before it checked it.
+Layout: LMDB 0.9 on a 64-bit machine in its own byte order. Must never write. Must check each number before it is used.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from brokerha.stores.files.data_file import BRANCH, HEADER_BYTES, LEAF, NO_PAGE,
 _TABLE: Final = Struct("=I H H Q Q Q Q Q")
 _FREE_AT: Final = 40
 _TABLES_AT: Final = 88
-"""Where a head has its two tables."""
+"""Offsets of the two tables in a head."""
 _OVERFLOW: Final = 0x04
 _PAGE_COUNT: Final = Struct("=12x I")
 _NUMBER: Final = Struct("=Q")
 _IS_LONG, _IS_TABLE, _IS_DUPLICATE = 0x01, 0x02, 0x04
-"""Flags of a node: its value has pages of its own, is a table, is one of several of its key."""
+"""Flags of a node: its value has pages of its own, is a table, is one of several values of its key."""
 _ORDER_OF_ITS_OWN: Final = 0x02 | 0x04 | 0x08
-"""Flags of a table whose keys are not ordered as bytes are, or have several values."""
+"""Flags of a table whose keys are not in byte order, or have several values."""
 _DEPTH_LIMIT: Final = 32
 _PAGES_AT_ONCE: Final = 64
 
@@ -58,18 +58,18 @@ class _Table(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A page that is to be looked at."""
+    """A page to check."""
 
     number: int
     depth: int
     low: bytes
-    """No key in it is less."""
+    """Inclusive lower bound of its keys."""
     high: bytes | None
-    """All keys in it are less; None for no bound."""
+    """Exclusive upper bound of its keys; None for no bound."""
 
 
 def check_pages(path: Path) -> None:
-    """Raise StoreDamaged when a page that is in use cannot be walked. Nobody writes meanwhile. A missing or empty file is fine."""
+    """Raise StoreDamaged when a page in use cannot be walked. No process writes meanwhile. A missing or empty file is fine."""
     if path.exists() and path.stat().st_size > 0:
         HeldPages(path).check(lambda: None)
 
@@ -78,7 +78,7 @@ class HeldPages:
     """The pages of one state of a file: the newest, or that of a read transaction. Raises StoreDamaged."""
 
     def __init__(self, path: Path, transaction: int | None = None) -> None:
-        """``transaction`` is the number of a read transaction that stays open; at most one commit has come after it."""
+        """``transaction`` is the number of a read transaction that stays open; at most one commit has followed it."""
         self._path = path
         with path.open("rb", buffering=0) as file, self._damage():
             found = heads(file.fileno())
@@ -91,7 +91,7 @@ class HeldPages:
             self._raw = os.pread(file.fileno(), self._head.page_bytes, place)
 
     def check(self, may_go_on: Callable[[], None]) -> None:
-        """Walk all of them; ``may_go_on`` is called now and then. Raises StoreDamaged, and what that raises."""
+        """Walk all of them; ``may_go_on`` is called regularly. Raises StoreDamaged, and the exceptions of ``may_go_on``."""
         with self._path.open("rb", buffering=0) as file, self._damage():
             held_pages = os.fstat(file.fileno()).st_size // self._head.page_bytes
             walk = _Walk(file.fileno(), self._head.page_bytes, held_pages, may_go_on)
@@ -119,11 +119,11 @@ class _Walk:
         self._seen = bytearray(held_pages)
         self._looked = 0
         self._counts = [0, 0, 0, 0]
-        """Branch pages, leaf pages, pages of long values and keys of the present table."""
+        """Branch pages, leaf pages, pages of long values, and keys of the present table."""
         self._tables: dict[bytes, _Table] = {}
 
     def table(self, name: str, table: _Table, *, is_ordered: bool = True) -> dict[bytes, _Table]:
-        """Walk a table; returns the tables that are in it. Raises Damaged."""
+        """Walk a table; return the tables in it. Raises Damaged."""
         self._counts, self._tables = [0, 0, 0, 0], {}
         if table.root != NO_PAGE:
             if not 0 < table.depth <= _DEPTH_LIMIT:
@@ -137,7 +137,7 @@ class _Walk:
         return self._tables
 
     def _page(self, place: _Place, depth: int, *, is_ordered: bool) -> list[_Place]:
-        """Look at a page; returns those below it. Raises Damaged."""
+        """Check a page; return the pages below it. Raises Damaged."""
         page = self._read(place.number, self._page_bytes)
         number, _, flags, lower, upper = PAGE.unpack_from(page)
         kind = LEAF if place.depth == depth else BRANCH
@@ -154,7 +154,7 @@ class _Walk:
             keys = self._leaf_keys(page, offsets)
         else:
             self._counts[0] += 1
-            # The first key of a branch is never looked at: it stands for everything below the second.
+            # LMDB never reads the first key of a branch: it stands for all keys below the second.
             keys = [place.low, *(self._key(page, offset) for offset in offsets[1:])]
         if is_ordered:
             _check_order(keys, place)
@@ -199,7 +199,7 @@ class _Walk:
         self._counts[2] += count
 
     def _read(self, number: int, count_bytes: int) -> bytes:
-        """The beginning of a page that was not read before."""
+        """Return the beginning of a page that was not read before."""
         if not 1 < number < self._held_pages or self._seen[number]:
             raise Damaged(f"page {number} is not in the file, or in use twice")
         self._seen[number] = 1

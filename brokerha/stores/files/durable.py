@@ -1,8 +1,8 @@
-"""Small files and whole directories that are still there after the power went.
+"""Small files and whole directories that survive a power failure.
 
-A name and what it names are two things on a disk: a file is durable after its own fsync, its name after that of its directory.
-`replace_file` is the only way in which brokerha's stores change a small file: a reader sees the old or the new
-bytes, never a mixture, whenever the process is killed.
+A file and its name are separate on a disk: a file is durable after its own fsync, its name after that of its directory. Stores
+change a small file with `replace_file` only: a reader sees the old or the new bytes, never a mixture, even if the process is
+killed.
 
     write `name.new`  ->  fsync  ->  rename over `name`  ->  fsync of the directory
 """
@@ -15,11 +15,11 @@ from pathlib import Path
 
 
 def no_crash(_place: str) -> None:
-    """Do nothing at a crash point; tests give something there that raises or kills."""
+    """Do nothing at a crash point; tests replace it with a function that raises or kills."""
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a small file so that it has the old or the new content, whatever happens; durable on return. Raises OSError."""
+    """Replace a small file, which then has the old or the new content after a crash; durable on return. Raises OSError."""
     fresh = path.with_name(f"{path.name}.new")
     with fresh.open("wb") as file:
         file.write(content)
@@ -39,7 +39,7 @@ def fsync_path(path: Path) -> None:
 
 
 def fsync_tree(directory: Path) -> None:
-    """Make everything below a directory durable, and the directory itself. Raises OSError."""
+    """Make a directory and all files below it durable. Raises OSError."""
     for folder, _, names in os.walk(directory):
         for name in names:
             fsync_path(Path(folder, name))
@@ -47,7 +47,7 @@ def fsync_tree(directory: Path) -> None:
 
 
 def delete_tree(path: Path) -> None:
-    """Delete a directory or a file as far as possible; a part that is left over is deleted by the next start."""
+    """Delete a directory or a file as far as possible; the next start deletes the rest."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

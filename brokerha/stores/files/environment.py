@@ -1,13 +1,13 @@
-"""The directory of a worker's store: who may open it, and the LMDB environment in it.
+"""The directory of a worker's store: its lock, its owner, and the LMDB environment in it.
 
-    lock            held with flock while a process has the store open; holds its process id
+    lock            locked with flock while a process has the store open; holds its process id
     data/           LMDB: tables ``meta``, ``effects``, ``kv``, ``control``, ``queues``, ``places``, ``counts``, ``changes``
     repositories/   one directory for each RDF repository
 
-Opening checks, in this order, and changes nothing before all of it is right: nobody else has it, the data file is whole, its
-format is known, it belongs to this cluster and node. A directory with repositories but without the record of them
-is refused, because the first thing that a store does is to delete repositories that it has no record of.
-Must never wait for another process: two processes with one directory are a mistake that a person has to see.
+Opening checks, in this order, before it changes anything: no other process has the store open, the data file is complete, its
+format is known, it belongs to this cluster and node. Opening refuses a directory with repositories but without the record of
+them, because a store first deletes repositories that are not in its record. Must never wait for another process: two processes
+with one directory are a mistake that a person has to see.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from brokerha.stores.files.durable import fsync_path
 FORMAT = b"4"
 CHANGES_SINCE = b"3"
 _OLDER_FORMATS = frozenset({b"2", b"3"})
-"""Those that a store makes into the present one when it opens; a copy of format 2 has no queues and no LSNs of last changes, one of format 3 no
-digest of each repository."""
+"""Formats that a store upgrades when it opens: format 2 has no queues or last changes, format 3 no digest of each repository."""
 TABLES_LIMIT = 16
 _TABLES = {
     "effects": b"effects",
@@ -47,7 +46,7 @@ _TABLES = {
 }
 """Field of `Environment` -> table of LMDB."""
 MAP_SIZE_BYTES = 64 * 1024**3
-"""Address space for LMDB, and so the largest size of its file; the file itself grows with its content."""
+"""Address space for LMDB, and so the largest size of its file; the file grows with its content."""
 READERS_LIMIT = 1024
 
 _FORMAT_KEY, _IDENTITY_KEY = b"format", b"identity"
@@ -61,22 +60,22 @@ _DAMAGE = (
     lmdb.PageNotFoundError,
     lmdb.VersionMismatchError,
 )
-"""What LMDB says only about pages that it did not write like that. A transaction is bad after it met one of them and did not say so
-(a full disk or a full map is said at once, and ends the batch)."""
+"""Errors that LMDB raises only for damaged pages, or later in a transaction that met one. (A full disk or a full map raises at
+once, and ends the batch.)"""
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 WriteTransaction = Any
-"""An open LMDB write transaction; the library's own type has a parameter that says nothing here."""
+"""An open LMDB write transaction; the type parameter of the library has no meaning here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose data it is."""
+    """Owner of the data."""
 
     cluster: str
     node: str
     journal: str
-    """Name that no other copy has, given when the directory was made: another one under the same node id is another copy."""
+    """Unique name of a copy, given when its directory is made: another name under the same node id is another copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,25 +94,25 @@ class Environment:
     identity: Identity
     repositories: Path
     file: Path
-    """Of LMDB."""
+    """The data file of LMDB."""
     lock: IO[str]
 
     def close(self) -> None:
-        """Close LMDB, then let the next process in."""
+        """Close LMDB, then release the lock."""
         self.lmdb.close()
         self.lock.close()
 
 
 @contextmanager
 def store_errors(doing: str) -> Iterator[None]:
-    """Turn errors of LMDB and of the disk into StoreError or StoreDamaged, with what was being done."""
+    """Turn errors of LMDB and of the disk into StoreError or StoreDamaged, naming the failed action."""
     try:
         yield
     except lmdb.MapFullError as error:
         message = f"{doing}: the store has reached its largest size; start the worker with a larger map size"
         raise StoreError(message) from error
     except lmdb.PanicError as error:
-        # LMDB could not write its root, for want of space for instance, and does nothing more until it is opened again.
+        # LMDB could not write its root, for example on a full disk, and does nothing more until it is opened again.
         raise StoreStuck(f"{doing}: the last write failed in the middle; the store is opened anew") from error
     except _DAMAGE as error:
         raise StoreDamaged(f"{doing}: the store is damaged: {error}; take the content from another worker") from error
@@ -121,13 +120,13 @@ def store_errors(doing: str) -> Iterator[None]:
         code = getattr(error, "code", 0) or getattr(error, "errno", 0) or 0
         what = "the disk is full" if code in _NO_SPACE else _said(error, doing)
         if code == errno.EIO:
-            # LMDB says the same of a disk that took only the beginning of what was written.
+            # LMDB reports EIO also when a disk took only the beginning of a write.
             what = "the disk is full or faulty"
         raise StoreError(f"{doing}: {what}") from error
 
 
 def _said(error: Exception, doing: str) -> str:
-    """What an error says, with its path unless that was named already."""
+    """Return the text of an error, with its path unless ``doing`` names it."""
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | os.PathLike) else ""
@@ -135,7 +134,7 @@ def _said(error: Exception, doing: str) -> str:
 
 
 def random_name() -> str:
-    """A name for a copy that no other one has."""
+    """Return a unique name for a copy."""
     return secrets.token_hex(8)
 
 
@@ -158,7 +157,7 @@ def open_environment(
 
 
 def locked(directory: Path) -> IO[str]:
-    """Lock a directory for this process until the file is closed. Raises StoreError naming the process that has it, OSError."""
+    """Lock a directory for this process until the file is closed. Raises OSError, and StoreError with the id of the holder."""
     lock = (directory / "lock").open("a+", encoding="ascii")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -195,7 +194,7 @@ def _open(directory: Path, cluster: str, node: str, map_size_bytes: int, new_nam
         identity, is_new = _identity(environment, meta, cluster, node, new_name)
         tables: dict[str, Any] = {name: environment.open_db(key) for name, key in _TABLES.items()}
         if is_new:
-            # The names of the new files, not only what is in them.
+            # fsync of LMDB covers the content of the new files, not their names.
             fsync_path(data)
             fsync_path(directory)
     except BaseException:
@@ -205,7 +204,7 @@ def _open(directory: Path, cluster: str, node: str, map_size_bytes: int, new_nam
 
 
 def _identity(environment: Any, meta: Any, cluster: str, node: str, new_name: Callable[[], str]) -> tuple[Identity, bool]:
-    """Read whose store it is, or write it into a new one. Returns it, and whether it is new."""
+    """Read the owner of a store, or write it into a new one. Return it, and whether it is new."""
     with environment.begin(db=meta, write=True) as transaction:
         found = transaction.get(_FORMAT_KEY)
         if found is None:
@@ -236,11 +235,11 @@ def adopt(
     from_cluster: str = "",
     new_name: Callable[[], str] = random_name,
 ) -> None:
-    """Make a copy that came from another node this node's own, with a new journal name. Nobody has it open.
+    """Make a copy from another node this node's own, with a new journal name. No process has it open.
 
-    ``from_cluster`` is the cluster that it must come from, its own one if it is empty.
+    ``from_cluster`` is the cluster that it must come from; by default its own one.
 
-    Raises StoreDamaged, StoreError: another format, another cluster, no space.
+    Raises StoreDamaged, and StoreError for another format, another cluster, or no space.
     """
     data = directory / "data"
     with store_errors(f"cannot take over the copy in {directory.name}"):
@@ -259,12 +258,12 @@ def adopt(
 
 
 def format_of(transaction: Any, meta: Any) -> bytes:
-    """The format of an open copy."""
+    """Return the format of an open copy."""
     return bytes(transaction.get(_FORMAT_KEY, db=meta))
 
 
 def write_format(transaction: WriteTransaction, meta: Any) -> None:
-    """The copy has the present format from this commit on."""
+    """Write the present format into a copy."""
     transaction.put(_FORMAT_KEY, FORMAT, db=meta)
 
 

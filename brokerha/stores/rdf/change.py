@@ -1,17 +1,17 @@
 """Net changes of quads, and N-Quads text in and out.
 
-Outside the engine a quad is a **line**: its canonical N-Quads text without the final dot, as the engine writes it after it
-has taken the quad in. Two quads are equal if and only if their lines are, on every site and in every version that
-is allowed beside another (the engine's version is pinned for that reason):
+Outside the engine a quad is a **line**: its canonical N-Quads text without the final dot, as the engine writes it after it has
+stored the quad. Two quads are equal if and only if their lines are, on every site and in all versions that can run together (the
+version of the engine is pinned for that reason):
 
     <urn:a> <urn:p> "01"^^<http://www.w3.org/2001/XMLSchema#integer>    given
     <urn:a> <urn:p> "1"^^<http://www.w3.org/2001/XMLSchema#integer>     the line
 
-A change is **net**: what was there and is gone, what was not there and is. Changes of one state after the other add up
-in `PendingQuads`, where a line that goes and comes back leaves nothing.
+A change is **net**: it names quads that existed and are gone, and quads that are new. Successive changes add up in
+`PendingQuads`, where a line that is removed and added again leaves nothing.
 
-IRIs that begin with ``urn:brokerha:`` are brokerha's own. No line of data may hold one, because the engine keeps the
-position in such a graph and because blank nodes travel as such IRIs inside of update texts.
+IRIs that begin with ``urn:brokerha:`` are brokerha's own. No line of data can hold one: the engine keeps the position in such a
+graph, and blank nodes travel as such IRIs inside update texts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ AS_BLANK: Final = NamedNode(f"{RESERVED}as-blank")
 
 
 class QuadChange(NamedTuple):
-    """What an operation or a transaction changed, net: `removed` was there and is gone, `added` was not there and is.
+    """The net change of an operation or a transaction: `removed` lines existed and are gone, `added` lines are new.
 
     Both hold canonical N-Quads lines without the final dot, sorted and without duplicates; they have no line in common.
     """
@@ -42,9 +42,9 @@ class QuadChange(NamedTuple):
 
 
 class PendingQuads:
-    """A net change that is not in the engine yet, and grows change by change.
+    """A growing net change that is not in the engine yet.
 
-    Invariant: `removed` are lines that the engine holds, `added` lines that it does not; they are disjoint.
+    Invariant: the engine has the `removed` lines, and not the `added` lines; they are disjoint.
     """
 
     __slots__ = ("added", "removed")
@@ -54,11 +54,11 @@ class PendingQuads:
         self.added: set[str] = set()
 
     def __bool__(self) -> bool:
-        """Whether anything is pending."""
+        """Tell whether there are any changes."""
         return bool(self.removed or self.added)
 
     def include(self, change: QuadChange) -> None:
-        """Put a change on top, which is net relative to the engine with what was pending before."""
+        """Add a change, which is net relative to the engine with the pending changes so far."""
         for line in change.removed:
             if line in self.added:
                 self.added.remove(line)
@@ -71,11 +71,11 @@ class PendingQuads:
                 self.added.add(line)
 
     def change(self) -> QuadChange:
-        """All that is pending as one net change."""
+        """Return all pending changes as one net change."""
         return QuadChange(tuple(sorted(self.removed)), tuple(sorted(self.added)))
 
     def copy(self) -> PendingQuads:
-        """An independent copy, for a transaction that may have to be taken back."""
+        """Return an independent copy, for a transaction that can be rejected."""
         twin = PendingQuads()
         twin.removed = set(self.removed)
         twin.added = set(self.added)
@@ -83,12 +83,12 @@ class PendingQuads:
 
 
 def check_nquads(text: str) -> None:
-    """Admission of an ``add`` or ``remove`` operation. Raises InvalidRequest: bad syntax, reserved IRI."""
+    """Check the text of an ``add`` or ``remove`` operation at admission. Raises InvalidRequest: bad syntax, reserved IRI."""
     read_nquads(text)
 
 
 def read_nquads(text: str) -> dict[str, Quad]:
-    """The quads of a text that a client sent, by line; labels of blank nodes are kept. Raises InvalidRequest."""
+    """Return the quads of a client's text, by line; labels of blank nodes are kept. Raises InvalidRequest."""
     refuse_deep_quads(text)
     try:
         quads = list(parse(text.encode(), format=RdfFormat.N_QUADS))
@@ -100,7 +100,7 @@ def read_nquads(text: str) -> dict[str, Quad]:
 
 
 def parse_lines(lines: Iterable[str]) -> list[Quad]:
-    """The quads of canonical lines, in order. Raises StoreDamaged for lines that no node makes."""
+    """Return the quads of canonical lines, in order. Raises StoreDamaged for malformed lines."""
     text = " .\n".join(lines)
     try:
         refuse_deep_quads(text)
@@ -110,7 +110,7 @@ def parse_lines(lines: Iterable[str]) -> list[Quad]:
 
 
 def canonical(quads: Iterable[Quad]) -> dict[str, Quad]:
-    """These quads by line, as the engine will hold them: literals in their canonical form."""
+    """Return these quads by line, as the engine stores them: literals in their canonical form."""
     lines: dict[str, Quad] = {}
     raw = []
     for quad in quads:
@@ -129,7 +129,7 @@ def canonical(quads: Iterable[Quad]) -> dict[str, Quad]:
 
 
 def check_not_reserved(lines: dict[str, Quad]) -> None:
-    """Raise InvalidRequest when one of these quads holds an IRI of brokerha's own."""
+    """Raise InvalidRequest when one of these quads holds a reserved IRI."""
     for line, quad in lines.items():
         if RESERVED in line and any(map(_is_reserved, quad)):
             raise InvalidRequest(f"IRIs that begin with {RESERVED} are brokerha's own and may not be written")
@@ -143,10 +143,10 @@ def _is_reserved(term: object) -> bool:
 
 
 def change_text(removed: Iterable[Quad], added: Iterable[Quad]) -> str:
-    """SPARQL operations, each ended by ``;``, that remove and add exactly these quads, blank nodes by label.
+    """Return SPARQL operations, each ended by ``;``, that remove and add exactly these quads, blank nodes by label.
 
-    To be run with `AS_BLANK_FUNCTIONS`. Why not plain DELETE DATA and INSERT DATA: a label in a text means a fresh blank
-    node to the engine, so quads with blank nodes go through VALUES and a function that returns the node of a label.
+    Run it with `AS_BLANK_FUNCTIONS`. DELETE DATA and INSERT DATA would make a fresh blank node for each label in a text. So quads
+    with blank nodes go through VALUES and a function that returns the node of a label.
     """
     return _one_way("DELETE", removed) + _one_way("INSERT", added)
 
@@ -182,7 +182,7 @@ def _by_values(verb: str, rows: list[str], *, has_graph: bool) -> str:
 
 
 def as_iri(term: object) -> str:
-    """The term as one may write it in VALUES: a blank node as an IRI that no data can hold, for the function `AS_BLANK`."""
+    """Return the term in a form for VALUES: a blank node becomes a reserved IRI for the function `AS_BLANK`."""
     if isinstance(term, BlankNode):
         return f"<{_BLANK}{term.value}>"
     if isinstance(term, Triple):

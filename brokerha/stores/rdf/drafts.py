@@ -1,15 +1,15 @@
-"""Drafts: copies of repositories in which a large transaction is made while it is still staged, so that its commit need not wait for that.
+"""Drafts: copies of repositories that receive a large transaction while it is staged, so that its commit is short.
 
-    stage part 1      the draft is made: hard links to the files of the engine; the part is made in it
-    stage part 2      and the next one
+    stage part 1      a draft is made with hard links to the files of the engine; part 1 is applied to it
+    stage part 2      part 2 is applied
     ...               others write to the repository meanwhile
-    commit            what they changed is made in the draft, too, unless the transaction says what becomes of that quad;
-                      then the draft is the repository
+    commit            their changes are applied to the draft too, except to quads that the transaction itself sets;
+                      then the draft becomes the repository
 
-Of a repository that the transaction empties first, the draft begins empty, and nothing that others change has to be made in it.
+If the transaction empties a repository first, its draft begins empty and ignores the changes of others.
 
-A draft is not durable and nobody reads it: after a restart, and whenever a batch failed, it is made anew from the parts in the reserved
-table. What comes out depends on nothing but these and the content: the same net change, whenever the draft was begun.
+A draft is not durable and has no readers. After a restart, and after a failed batch, it is made again from the parts in the
+reserved table. The result depends on these and the content alone: it is the same net change, whenever the draft began.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ from brokerha.stores.rdf.change import PendingQuads, QuadChange
 from brokerha.stores.rdf.repositories import Repositories, Repository
 
 PARTS_AT_ONCE = 3
-"""Parts that are made in a draft, at most, when one is staged; a draft that is begun late gets along by that."""
+"""Limit of parts applied to a draft when one part is staged; a late draft catches up with it."""
 FLUSH_QUADS = 200_000
-"""A draft is flushed after so many: else the engine holds them in memory, about 350 bytes each."""
+"""Number of quads after which a draft is flushed: the engine holds unflushed ones in memory, about 350 bytes each."""
 CATCH_UP_LSNS = 50_000
-"""What others changed is made in a draft after so many LSNs, so that it need not be held in memory as a whole."""
+"""Number of LSNs after which changes of others are applied to a draft, to bound their memory."""
 
 Part = Callable[[int], list[Checked] | None]
-"""Operations of the part of a number; None when it is not staged."""
+"""Operations of the part with a number; None when it is not staged."""
 Effects = Callable[[Lsn], Iterator[bytes]]
-"""Effects from one LSN on, up to the last; fewer when the log does not reach back."""
+"""Effects from an LSN to the last; fewer when the log does not reach back."""
 _OF_QUADS = msgpack.packb("quads")
 
 
 class Draft:
-    """One repository as one large transaction leaves it."""
+    """One repository with the changes of one large transaction."""
 
     __slots__ = ("_unflushed", "digest", "is_cleared", "items", "lsn", "origin", "repository")
 
     def __init__(self, repository: Repository, origin: str, lsn: Lsn, *, is_cleared: bool) -> None:
         self.repository = repository
         self.origin = origin
-        """Directory of the repository that it is a copy of."""
+        """Directory of the repository that it copies."""
         self.is_cleared = is_cleared
-        """Whether it began empty: then it is what the repository is afterwards, whatever that held."""
+        """Whether it began empty; then it replaces the content of the repository."""
         self.lsn = lsn
-        """Up to which it holds what others changed."""
+        """LSN up to which it has the changes of others."""
         self.digest = 0
-        """What the transaction does to that of the repository's quads."""
+        """Change of the repository's digest by the transaction."""
         self.items = 0
-        """And to the number of quads."""
+        """Change of the number of quads."""
         self._unflushed = 0
 
     def make(self, operation: Add | Remove) -> None:
-        """Make an operation of the transaction. Raises StoreError."""
+        """Apply an operation of the transaction. Raises StoreError."""
         is_added = isinstance(operation, Add)
         engine, lines = self.repository.engine, lines_of(operation.text)
         changed = engine.include(lines, is_added=is_added)
@@ -71,8 +71,8 @@ class Draft:
         self.items += len(changed) if is_added else -len(changed)
 
     def follow(self, others: PendingQuads, said: set[str], lsn: Lsn) -> None:
-        """Make what others changed since, but for the quads of which the transaction itself says what becomes of them."""
-        # If it changed such a quad it does not any more, or the other way round.
+        """Apply the changes of others, except to quads that the transaction itself sets (``said``)."""
+        # For such a quad the net effect of the transaction is reversed: a change becomes none, or none a change.
         self.digest ^= quads_digest(self.repository.name, said)
         self.items -= sum(1 if line in others.added else -1 for line in said)
         self.repository.engine.commit(others.removed - said, others.added - said, lsn)
@@ -87,39 +87,39 @@ class _Transaction:
     def __init__(self) -> None:
         self.drafts: dict[str, Draft] = {}
         self.is_short = False
-        """Whether something was not made, as its repository was not there yet."""
+        """Whether an operation was skipped, as its repository did not exist yet."""
         self.made = 0
-        """Parts that are made in them, the first ones."""
+        """Number of parts applied, from the first on."""
 
 
 class Drafts:
-    """Those of one store; used by the writing thread only."""
+    """The drafts of one store; used by the writing thread only."""
 
     def __init__(self, repositories: Repositories) -> None:
         self._repositories = repositories
         self.transactions: dict[TxId, _Transaction] = {}
-        """What is known of each that has any; empty nearly always."""
+        """Transactions with drafts; usually empty."""
 
     def stage(self, name: TxId, part: Part, effects: Effects, lsn: Lsn) -> None:
-        """A part was staged: go on with what is there. All that is before ``lsn`` is committed. Raises StoreError."""
+        """Apply more parts after one was staged. All changes before ``lsn`` are committed. Raises StoreError."""
         known = self.transactions.setdefault(name, _Transaction())
         self._make(known, part, known.made + PARTS_AT_ONCE, lsn)
         if any(lsn - draft.lsn > CATCH_UP_LSNS for draft in known.drafts.values()):
             self._follow(known, part, effects, lsn)
 
     def finished(self, name: TxId, parts: int, part: Part, effects: Effects, lsn: Lsn) -> list[Draft]:
-        """The repositories as the transaction of these parts leaves them at ``lsn``; all that is before is committed. Raises StoreError."""
+        """Return the repositories after the transaction at ``lsn``; all earlier changes are committed. Raises StoreError."""
         known = self.transactions.setdefault(name, _Transaction())
         self._make(known, part, parts, lsn)
         if known.is_short or not self._follow(known, part, effects, lsn):
-            # Somebody made the repository anew, or the log is too short: begin anew, at the present content.
+            # A repository was recreated, or the log is too short: start again from the present content.
             self.drop(name)
             known = self.transactions[name] = _Transaction()
             self._make(known, part, parts, lsn)
         return list(known.drafts.values())
 
     def taken(self, name: TxId) -> None:
-        """The drafts of a transaction are repositories now."""
+        """Forget the drafts of a transaction, which have become repositories."""
         self.transactions.pop(name, None)
 
     def drop(self, name: TxId) -> None:
@@ -129,12 +129,12 @@ class Drafts:
             self._repositories.drop_draft(draft.repository)
 
     def clear(self) -> None:
-        """Delete all drafts; what is staged gets new ones."""
+        """Delete all drafts; staged transactions get new ones."""
         for name in list(self.transactions):
             self.drop(name)
 
     def keep(self, names: Collection[TxId]) -> None:
-        """Delete the drafts of all transactions but these."""
+        """Delete the drafts of all other transactions."""
         for name in [name for name in self.transactions if name not in names]:
             self.drop(name)
 
@@ -160,7 +160,7 @@ class Drafts:
         return draft
 
     def _follow(self, known: _Transaction, part: Part, effects: Effects, lsn: Lsn) -> bool:
-        """Make what others changed in all drafts; False when that cannot be known."""
+        """Apply the changes of others to all drafts; return False when they are not known."""
         listed = self._repositories.listed
         for repository, draft in known.drafts.items():
             if repository not in listed or (listed[repository].directory != draft.origin and not draft.is_cleared):
@@ -186,7 +186,7 @@ def _parts(part: Part, last: int) -> Iterator[list[Checked]]:
 
 
 def _said(repository: str, others: PendingQuads, parts: Iterator[list[Checked]]) -> set[str]:
-    """The quads that others changed and of which a transaction says whether they are there after it."""
+    """Return the quads changed by others that the transaction adds or removes itself."""
     changed = others.removed | others.added
     said: set[str] = set()
     for operations in parts if changed else ():

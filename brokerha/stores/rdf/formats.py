@@ -1,11 +1,10 @@
-"""Which result format a reader gets: the formats that the engine writes, and what an Accept header prefers.
+"""The result format for a reader: the formats of the engine, and the preference in an Accept header.
 
     choose(SOLUTIONS, "text/csv;q=0.5, application/sparql-results+json")    ->  JSON
     choose(SOLUTIONS, "*/*")                                                ->  the first of the list
     choose(GRAPHS, "image/png")                                             ->  NotAcceptable
 
-For each format the most specific range that matches it says its quality; among equal qualities the order of the
-lists below decides.
+The most specific range that matches a format gives its quality. Among equal qualities the order of the lists below decides.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from brokerha.model.errors import NotAcceptable
 
 
 class ResultFormat(NamedTuple):
-    """A format by its media type, and how the engine calls it."""
+    """A format: its media type, and its name in the engine."""
 
     media_type: str
     engine: QueryResultsFormat | RdfFormat | None
-    """None: the plain word true or false."""
+    """None stands for the plain word true or false."""
 
 
 SOLUTIONS: Final = (
@@ -34,10 +33,10 @@ SOLUTIONS: Final = (
     ResultFormat("text/csv", QueryResultsFormat.CSV),
     ResultFormat("text/tab-separated-values", QueryResultsFormat.TSV),
 )
-"""For SELECT."""
+"""Formats for SELECT."""
 
 BOOLEANS: Final = (*SOLUTIONS, ResultFormat("text/boolean", None))
-"""For ASK."""
+"""Formats for ASK."""
 
 TRIPLES: Final = (
     ResultFormat("application/n-triples", RdfFormat.N_TRIPLES),
@@ -52,14 +51,14 @@ TRIPLES: Final = (
     ResultFormat("text/n3", RdfFormat.N3),
     ResultFormat("text/plain", RdfFormat.N_TRIPLES),
 )
-"""For CONSTRUCT and DESCRIBE."""
+"""Formats for CONSTRUCT and DESCRIBE."""
 
 QUADS: Final = (TRIPLES[2], *TRIPLES)
-"""For statements: the same, but without a wish the graphs are not dropped."""
+"""Formats for statements: the same, but the default format keeps the graphs."""
 
 
 def choose(formats: Sequence[ResultFormat], accept: str | None) -> ResultFormat:
-    """The format that the header likes best. Raises NotAcceptable, naming what could be had."""
+    """Return the format that the header prefers. Raises NotAcceptable, which names the available ones."""
     ranges = _ranges(accept or "*/*")
     best: ResultFormat | None = None
     best_quality = 0.0

@@ -1,14 +1,13 @@
-"""Reading an RDF repository: queries, statements, result formats and limits.
+"""Reads of an RDF repository: queries, statements, result formats and limits.
 
-A result is evaluated and written in one go in the calling thread, because the engine's solutions must not change threads
-(that kills the process), and because an error in the middle should be an error and not half of an answer. What comes
-of it is kept up to a limit and handed out in pieces. Only N-Triples and N-Quads of `statements` are written while they
-are taken (`stream.py`): they are how one gets everything.
+A result is evaluated and written at once in the calling thread. The engine's solutions must not change threads (that kills the
+process), and an error in the middle must be an error, not half of an answer. The result is kept up to a limit and returned in
+pieces. Only N-Triples and N-Quads of `statements` are written while the reader takes them (`stream.py`), for exports of all data.
 
-The reserved graph stays invisible. Nobody may name it (`sparql/request.py`); where a query may come upon it by itself
-(GRAPH ?g, or a union of all graphs) the engine is given the list of the graphs that there are.
+The reserved graph stays invisible. No request can name it (`sparql/request.py`). Where a query could find it by itself (GRAPH ?g,
+or a union of all graphs), the engine gets the list of the existing graphs.
 
-The engine cannot be stopped while it computes; `may_go_on` is asked whenever it writes, about every 8 KiB.
+The engine cannot be stopped while it computes; `may_go_on` is called whenever it writes, about every 8 KiB.
 """
 
 from __future__ import annotations
@@ -55,22 +54,22 @@ Answer = tuple[str, Iterator[bytes]]
 _QUAD_FORMATS: Final = frozenset({RdfFormat.N_QUADS, RdfFormat.TRIG, RdfFormat.JSON_LD})
 _FORMATS: Final = {"SELECT": SOLUTIONS, "ASK": BOOLEANS, "CONSTRUCT": TRIPLES, "DESCRIBE": TRIPLES}
 _NOT_IN_JSON_LD = "JSON-LD does not support RDF 1.2"
-"""What the engine says where it meets a triple term, as an OSError; nothing of its files is wrong."""
+"""The engine's OSError for a triple term; it does not mean damage."""
 _ESCAPED = re.compile(r"\\.")
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """What a query reads, beside what its own text says."""
+    """The dataset of a query, beside its own text."""
 
     default_graphs: tuple[str, ...] = ()
-    """IRIs. These and the next, where given, replace FROM and FROM NAMED."""
+    """IRIs. If given, these and the next field replace FROM and FROM NAMED."""
     named_graphs: tuple[str, ...] = ()
     union_default_graph: bool = False
-    """Whether the default graph of a query that says nothing else is all graphs together."""
+    """Whether the default graph is all graphs together, for a query without a dataset."""
 
     def arguments(self, facts: QueryFacts, graphs: list[Graph]) -> dict[str, Any]:
-        """How to say it to the engine; `graphs` are the named graphs that there are."""
+        """Return the dataset as arguments of the engine; `graphs` are the existing named graphs."""
         if self.default_graphs or self.named_graphs:
             return {
                 "default_graph": [graph_of(iri) for iri in self.default_graphs],
@@ -88,13 +87,13 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Which quads `statements` gives; None stands for anything."""
+    """The quads that `statements` returns; None matches any term."""
 
     subject: NamedNode | BlankNode | None
     predicate: NamedNode | None
     value: Any
     graphs: tuple[Graph, ...]
-    """Empty: all."""
+    """Empty for all."""
 
     @classmethod
     def read(cls, subj: str | None, pred: str | None, obj: str | None, contexts: Sequence[str]) -> Pattern:
@@ -139,7 +138,7 @@ def query(
 
 
 def matching(store: Store, pattern: Pattern) -> Iterator[Quad]:
-    """The quads that match. The iterators are opened here, so what the caller locks against is locked out. Raises StoreError."""
+    """Yield the matching quads. The iterators are opened here, under the caller's lock. Raises StoreError."""
     asked: tuple[Graph | None, ...] = pattern.graphs or (None,)
     with engine_errors(CANNOT_READ):
         opened = [
@@ -151,15 +150,15 @@ def matching(store: Store, pattern: Pattern) -> Iterator[Quad]:
 
 
 def readable(items: Iterator[Item]) -> Iterator[Item]:
-    """The same items of the engine. Raises StoreDamaged, StoreError where it cannot read one."""
+    """Yield the same items of the engine. Raises StoreDamaged, StoreError when it cannot read one."""
     with engine_errors(CANNOT_READ):
         yield from items
 
 
 def spelled(line: str) -> str:
-    """A line as RDF 1.1 N-Triples spells it canonically: of control characters only line feed and return are escaped.
+    """Return a line in the canonical spelling of RDF 1.1 N-Triples: of control characters it escapes only line feed and return.
 
-    The engine escapes tab, backspace and form feed as well, which means the same and is not what others publish.
+    The engine also escapes tab, backspace and form feed, which means the same but differs from what others publish.
     """
     return _ESCAPED.sub(_unescaped, line) if "\\" in line else line
 
@@ -171,7 +170,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 def statements(
     open_quads: Callable[[], Iterator[Quad]], accept: str | None, may_go_on: Callable[[], bool], limit_bytes: int
 ) -> Answer:
-    """Write quads. Raises NotAcceptable, TooLarge, TimedOut, StoreError; these also while pieces are taken."""
+    """Write quads. Raises NotAcceptable, TooLarge, TimedOut, StoreError, also while the pieces are taken."""
     chosen = choose(QUADS, accept)
     if chosen.engine == RdfFormat.N_QUADS:
         return chosen.media_type, stream(lambda: (spelled(str(quad)) for quad in open_quads()), may_go_on)
@@ -185,7 +184,7 @@ def statements(
 
 
 def written(results: Any, chosen: ResultFormat) -> Answer:
-    """Results that are there already, in a format. Raises TooLarge."""
+    """Return complete results in a format. Raises TooLarge."""
     output = _Output(RESULT_LIMIT_BYTES, lambda: True)
     _write(results, chosen, output)
     return chosen.media_type, output.pieces()
@@ -212,7 +211,7 @@ def _write(results: Any, chosen: ResultFormat, output: _Output) -> None:
 
 
 class _Output(BytesIO):
-    """A file to the engine: keeps what is written, up to a limit, for as long as one may go on."""
+    """A file for the engine: keeps the written bytes, up to a limit, while the client waits."""
 
     def __init__(self, limit_bytes: int, may_go_on: Callable[[], bool]) -> None:
         super().__init__()
@@ -232,7 +231,7 @@ class _Output(BytesIO):
 
 
 def graph_of(iri: str) -> NamedNode:
-    """The graph of an IRI that a reader gave. Raises InvalidRequest."""
+    """Return the graph of a reader's IRI. Raises InvalidRequest."""
     try:
         graph = NamedNode(iri)
     except ValueError as error:
@@ -243,7 +242,7 @@ def graph_of(iri: str) -> NamedNode:
 
 
 def _term(text: str | None, name: str) -> Any:
-    """The term that a text means in N-Triples syntax; None for None."""
+    """Return the term of a text in N-Triples syntax; None for None."""
     if text is None:
         return None
     refuse_deep_quads(text)

@@ -1,9 +1,9 @@
-"""A read of a repository in the form that an update can evaluate, for states that are nowhere but in a transaction of the engine.
+"""A read of a repository in the form that an update can evaluate, for states that exist only in a transaction of the engine.
 
     SELECT ?s { ?s ?p ?o }     DELETE { } INSERT { } WHERE { { SELECT ?s { ?s ?p ?o } } BIND(<report>(?s) AS ?brokerha_reported) }
 
-The engine hands each row to a function of ours; when the update has run (repository.py), `answer` makes of the rows what the
-plain read would have answered. DESCRIBE has no such form and is refused.
+The engine passes each row to a function of this module. After the update (repository.py), `answer` turns the rows into the answer
+of the plain read. DESCRIBE has no such form and is refused.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Question:
     """One read, and the rows that the engine reported for it."""
 
     def __init__(self, query: str, names: Sequence[str], finish: Finish, using: str = "", facts: QueryFacts | None = None) -> None:
-        """``query`` is a SELECT with these variables; ``finish`` makes the answer of its rows; ``using`` says which graphs.
+        """``query`` is a SELECT with these variables; ``finish`` turns its rows into the answer; ``using`` is the dataset.
 
-        ``facts`` are those of the text that asks, if any does.
+        ``facts`` are those of the client's query text, if there is one.
         """
         self.is_query = facts is not None
-        """Whether a text of SPARQL asks; the others tell the default graph from the rest by themselves."""
+        """Whether it is a SPARQL text; other reads separate the default graph from named graphs themselves."""
         self._unknown = facts.unknown if facts is not None else ()
         self._query = query
         self._names = names
@@ -61,26 +61,26 @@ class Question:
         self._may_go_on: Callable[[], bool] = lambda: True
 
     def text(self, number: int, using: str = "") -> str:
-        """The operation for the engine; ``number`` tells it from the others in the same text.
+        """Return the operation for the engine; ``number`` identifies it among those in the same text.
 
-        ``using`` is the dataset of a question that names none itself.
+        ``using`` is the dataset if the question names none itself.
         """
         clause = reporting_clause(self._query, self._names, ROWS_LIMIT + 1, report_function(number))
         return f"DELETE {{ }} INSERT {{ }}\n{self._using or using}\nWHERE {clause};\n"
 
     def functions(self, number: int, may_go_on: Callable[[], bool]) -> dict[NamedNode, Function]:
-        """What the text calls."""
+        """Return the functions that the text calls."""
         self._may_go_on = may_go_on
         return {**failing(self._unknown), report_function(number): self._take}
 
     def answer(self) -> Answer:
-        """What the read answers, once the text was run. Raises TooLarge, TimedOut, InvalidRequest, NotAcceptable."""
+        """Return the answer after the text was run. Raises TooLarge, TimedOut, InvalidRequest, NotAcceptable."""
         if self._fault is not None:
             raise self._fault
         return self._finish(self._rows)
 
     def _take(self, *terms: Term) -> Literal | None:
-        # The engine takes an error in here for an unbound value and goes on.
+        # The engine treats an error in here as an unbound value and goes on.
         if self._fault is not None:
             return None
         self._size_bytes += sum(len(str(term)) for term in terms)
@@ -98,7 +98,7 @@ class Question:
 
 
 def query_question(text: str, accept: str | None, default_graphs: Sequence[str], named_graphs: Sequence[str]) -> Question:
-    """A read of kind ``query``. Raises InvalidRequest, NotAcceptable."""
+    """Return a read of kind ``query``. Raises InvalidRequest, NotAcceptable."""
     check_query(text)
     facts = read_query(text)
     kind = facts.kind
@@ -134,7 +134,7 @@ def query_question(text: str, accept: str | None, default_graphs: Sequence[str],
 
 
 def statements_question(pattern: Pattern, accept: str | None) -> Question:
-    """A read of kind ``statements``. Raises NotAcceptable."""
+    """Return a read of kind ``statements``. Raises NotAcceptable."""
     choose(QUADS, accept)
 
     def finish(rows: list[Row]) -> Answer:
@@ -145,7 +145,7 @@ def statements_question(pattern: Pattern, accept: str | None) -> Question:
 
 
 def size_question(contexts: Sequence[str]) -> Question:
-    """A read of kind ``size``."""
+    """Return a read of kind ``size``."""
     clause = _matching(Pattern.read(None, None, None, contexts))
 
     def finish(rows: list[Row]) -> Answer:
@@ -155,7 +155,7 @@ def size_question(contexts: Sequence[str]) -> Question:
 
 
 def contexts_question(as_json: Callable[[list[str]], Answer]) -> Question:
-    """A read of kind ``contexts``."""
+    """Return a read of kind ``contexts``."""
 
     def finish(rows: list[Row]) -> Answer:
         return as_json(sorted(str(row[0]) for row in rows))
@@ -174,7 +174,7 @@ def _construct(tokens: Tokens, edits: list[tuple[int, str]], using: str, accept:
         last += 1
     inside = range(first + 1, last)
     template = tokens.slice(first + 1, last)
-    # CONSTRUCT WHERE { pattern } has one pair of braces for both.
+    # CONSTRUCT WHERE { pattern } has one pair of braces for template and pattern.
     rest = tokens.slice(last + 1 if first == 1 else 1, len(tokens), edits)
     names = list(dict.fromkeys(tokens.text_of(at)[1:] for at in inside if tokens.kind_of(at) == VARIABLE))
     wanted = " ".join(f"?{name}" for name in names) or "(1 AS ?brokerha_found)"
@@ -190,7 +190,7 @@ def _construct(tokens: Tokens, edits: list[tuple[int, str]], using: str, accept:
 
 
 def _without_dataset(tokens: Tokens) -> tuple[list[tuple[int, str]], str]:
-    """The edits that take FROM clauses out, and the same as USING clauses."""
+    """Return the edits that remove FROM clauses, and the same dataset as USING clauses."""
     edits: list[tuple[int, str]] = []
     using = ""
     for index in range(len(tokens)):
@@ -203,7 +203,7 @@ def _without_dataset(tokens: Tokens) -> tuple[list[tuple[int, str]], str]:
 
 
 def _matching(pattern: Pattern) -> str:
-    """A graph pattern that gives ?s ?p ?o ?g for each quad that matches; ?g is unbound in the default graph."""
+    """Return a graph pattern that binds ?s ?p ?o ?g for each matching quad; ?g is unbound in the default graph."""
     ends = ((pattern.subject, "s"), (pattern.predicate, "p"), (pattern.value, "o"))
     places = [f"?{name}" if term is None or _has_blank(term) else str(term) for term, name in ends]
     before = "".join(_bind(term, name) for term, name in ends if term is not None and _has_blank(term))
@@ -227,7 +227,7 @@ def _has_blank(term: Any) -> bool:
 
 
 def _bind(term: Any, name: str) -> str:
-    """A clause by which a variable has this value; a blank node is named by a function."""
+    """Return a clause that binds a variable to this value; a function makes a blank node."""
     return f"BIND({AS_BLANK}({as_iri(term)}) AS ?{name}) " if _has_blank(term) else f"BIND({term} AS ?{name}) "
 
 

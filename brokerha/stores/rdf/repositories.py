@@ -1,14 +1,14 @@
-"""The RDF repositories of one worker: which there are, what waits for each, and how far each is durable.
+"""The RDF repositories of one worker, their pending changes, and how far each is durable.
 
     listed     repositories that exist for the next transaction          name -> Repository
-    fresh      made by a transaction that is not committed yet           its directory is there, the record of it is not
-    retired    removed by a transaction that is not committed yet        the record of it is there
-    drafts     copies in which something is done that nobody sees yet (drafts.py); one takes the place of its repository, or is deleted
+    fresh      made by a transaction that is not committed yet           it has a directory and no record
+    retired    removed by a transaction that is not committed yet        it still has a record
+    drafts     copies with changes that are not visible yet (drafts.py); a draft replaces its repository, or is deleted
 
-The record in LMDB is what counts. A directory without a record is left over from a crash and is deleted when the
-store opens; directory names are numbered and never used twice, so that a repository made again begins empty whatever
-still reads the old one. Changes wait in `pending` until LMDB has them durably, then `commit` hands each engine its net
-change: an engine is never ahead of the record, and when it is behind the effects log knows what it lacks.
+The record in LMDB decides. A start deletes directories without a record, which a crash left. Directory names are numbered and
+never reused, so that a recreated repository begins empty even if an old reader still uses the former one. Changes wait in
+`pending` until LMDB has them durably; then `commit` passes each engine its net change. So an engine is never ahead of the record,
+and the effects log has the changes that an engine lacks.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from brokerha.stores.rdf.change import PendingQuads
 from brokerha.stores.rdf.repository import RdfRepository
 
 OpenEngine = Callable[[Path], RdfRepository]
-"""Opens the engine of one repository in its directory; the directory may be new. Raises StoreError."""
+"""Open the engine of one repository in its directory, new or old. Raises StoreError."""
 
 
 class Repository:
-    """One repository with what waits for it."""
+    """One repository with its pending changes."""
 
     __slots__ = (
         "base_lsn",
@@ -54,19 +54,19 @@ class Repository:
         self.base_lsn = state.base_lsn
         self.items = state.items
         self.digest = int.from_bytes(state.digest, "big")
-        """XOR of those of its quads."""
+        """XOR of the digests of its quads."""
         self.pending = PendingQuads()
         self.waded_lines = 0
-        """Waiting lines that operations went through since the last commit, counted each time (execution/evaluation.py)."""
+        """Pending lines that operations worked through since the last commit, in total (execution/evaluation.py)."""
         self.is_dirty = False
-        """Whether the engine has commits that are not durable in it yet."""
+        """Whether the engine has commits that are not yet durable in it."""
 
     def state(self) -> RepositoryState:
-        """What the store's state row says of it."""
+        """Return its part of the store's state row."""
         return RepositoryState(self.directory, self.flushed_position, self.base_lsn, self.items, packed_digest(self.digest))
 
     def lines(self) -> set[str]:
-        """All quads, those that wait included."""
+        """Return all quads, with the pending changes."""
         held = set(self.engine.lines())
         held -= self.pending.removed
         held |= self.pending.added
@@ -74,7 +74,7 @@ class Repository:
 
 
 class Repositories:
-    """All of them; used by the writing thread only."""
+    """All repositories of a store; used by the writing thread only."""
 
     def __init__(self, home: Path, open_engine: OpenEngine, crash_point: Callable[[str], None]) -> None:
         self.listed: dict[str, Repository] = {}
@@ -86,10 +86,10 @@ class Repositories:
         self._next_number = 0
 
     def open(self, states: dict[str, RepositoryState]) -> None:
-        """Delete what there is no record of, open the rest. Raises StoreDamaged when one is behind what it was, StoreError."""
+        """Delete directories without a record, open the rest. Raises StoreDamaged when one lost durable data, StoreError."""
         recorded = {state.directory for state in states.values()}
         there = {path.name for path in self._home.iterdir()}
-        # One that was lost with the power is made again below.
+        # A directory that was lost in a power failure is made again below.
         self._next_number = 1 + max(map(_number_of, recorded | there), default=-1)
         for name in there - recorded:
             shutil.rmtree(self._home / name, ignore_errors=True)
@@ -97,7 +97,7 @@ class Repositories:
             repository = Repository(name, self._open_engine(self._home / state.directory), state)
             self.listed[name] = repository
             position = repository.engine.position
-            # What an earlier process committed may still wait for the disk.
+            # Commits of an earlier process can still wait for the disk.
             repository.is_dirty = position > state.flushed_position
             if position < state.flushed_position:
                 raise StoreDamaged(
@@ -106,13 +106,13 @@ class Repositories:
                 )
 
     def know_digests(self, states: dict[str, RepositoryState]) -> None:
-        """Compute what the state of an older version does not say; all engines are where it says. Raises StoreDamaged."""
+        """Compute digests missing in a state of an older version; all engines are at its position. Raises StoreDamaged."""
         for name, state in states.items():
             if not state.digest:
                 self.listed[name].digest = quads_digest(name, self.listed[name].engine.lines())
 
     def make(self, name: str, lsn: Lsn) -> Repository:
-        """Make a repository for the transaction at ``lsn``. It exists for others once it is in `listed`, and committed."""
+        """Make a repository for the transaction at ``lsn``. It exists for others when it is in `listed` and committed."""
         directory = f"{name}.{self._next_number}"
         self._next_number += 1
         state = RepositoryState(directory, flushed_position=0, base_lsn=lsn - 1, items=0)
@@ -121,16 +121,16 @@ class Repositories:
         return repository
 
     def unmake(self, repository: Repository) -> None:
-        """Take `make` back."""
+        """Undo `make`."""
         self._fresh.remove(repository)
         self._delete(repository)
 
     def retire(self, name: str) -> None:
-        """Take a repository out of the list; its files go once that is committed."""
+        """Remove a repository from the list; the commit deletes its files."""
         self._retired.append(self.listed.pop(name))
 
     def draft(self, name: str, lsn: Lsn, *, is_empty: bool = False) -> Repository:
-        """A copy of a repository, all of it committed at ``lsn``, or an empty one, that nobody knows of until `replace`. Raises StoreError."""
+        """Return a private copy of a repository, all committed at ``lsn``, or an empty one. Raises StoreError."""
         listed = self.listed[name]
         directory = f"{name}.{self._next_number}"
         self._next_number += 1
@@ -145,23 +145,23 @@ class Repositories:
         return Repository(name, self._open_engine(self._home / directory), state)
 
     def drop_draft(self, repository: Repository) -> None:
-        """Delete a copy that nobody knows of."""
+        """Delete a private copy."""
         self._delete(repository)
 
     def replace(self, draft: Repository) -> None:
-        """Let a copy be the repository; the files of the one before go when it is committed and nobody reads them any more."""
+        """Replace the repository by a draft; the old files are deleted after the commit and the last reader."""
         self.retire(draft.name)
         self._fresh.append(draft)
         self.listed[draft.name] = draft
         self._crash_point("draft in place")
 
     def states(self) -> dict[str, RepositoryState]:
-        """What the next state row says."""
+        """Return the states for the next state row."""
         return {name: repository.state() for name, repository in self.listed.items()}
 
     def commit(self, lsn: Lsn) -> None:
-        """Bring every engine to ``lsn``, which LMDB has durably. Raises StoreError; calling it again goes on from there."""
-        # A transaction that is being evaluated may have made repositories; those stay fresh.
+        """Bring every engine to ``lsn``, which LMDB has durably. Raises StoreError; a repeated call continues."""
+        # A transaction under evaluation can have made repositories; those stay fresh.
         done = [*self.listed.values(), *self._retired]
         self._fresh = [repository for repository in self._fresh if repository not in done]
         for repository in self.listed.values():
@@ -174,11 +174,11 @@ class Repositories:
                 self._crash_point("engine committed")
         while self._retired:
             retired = self._retired.pop()
-            # Those who read it go on, with files that are opened late as well.
+            # Readers go on, and can open files later.
             weakref.finalize(retired.engine, shutil.rmtree, self._home / retired.directory, ignore_errors=True)
 
     def roll_back(self, states: dict[str, RepositoryState]) -> None:
-        """Forget everything since the last commit; ``states`` is what that one wrote."""
+        """Drop all changes since the last commit; ``states`` is what that one wrote."""
         retired, self._retired = self._retired, []
         fresh, self._fresh = self._fresh, []
         for repository in fresh:
@@ -186,7 +186,7 @@ class Repositories:
                 del self.listed[repository.name]
             self._delete(repository)
         for repository in retired:
-            # One that was made and removed since then has no record to go back to.
+            # A repository made and removed since then has no record to return to.
             if repository not in fresh:
                 self.listed[repository.name] = repository
         for name, repository in self.listed.items():
@@ -195,7 +195,7 @@ class Repositories:
             repository.digest = int.from_bytes(states[name].digest, "big")
 
     def flush(self, lsn: Lsn) -> None:
-        """Make all engines durable; ``lsn`` is where they stand. The next state row must say so before the log is trimmed."""
+        """Make all engines durable; ``lsn`` is their position. The next state row must record it before the log is trimmed."""
         for repository in self.listed.values():
             if repository.is_dirty:
                 repository.engine.flush()
@@ -204,12 +204,12 @@ class Repositories:
             repository.base_lsn = lsn
 
     def disown_positions(self) -> None:
-        """After a `flush`: nobody's position says any more what its files have to hold; that all is durable is said by `base_lsn`."""
+        """After a `flush`, let no position count as proof of durable data; `base_lsn` records that all is durable."""
         for repository in self.listed.values():
             repository.flushed_position = 0
 
     def move_to(self, lsn: Lsn) -> None:
-        """Let all engines stand at a lower LSN with the content that they have, durably."""
+        """Move all engines to a lower LSN with their present content, durably."""
         for repository in self.listed.values():
             if repository.engine.position > lsn:
                 repository.engine.move_to(lsn)
@@ -227,6 +227,6 @@ class Repositories:
 
 
 def _number_of(directory: str) -> int:
-    """The number at the end of the name of a repository's directory; -1 for a stray name."""
+    """Return the number at the end of a directory's name; -1 for a foreign name."""
     number = directory.rpartition(".")[2]
     return int(number) if number.isdecimal() else -1

@@ -1,25 +1,25 @@
-"""One RDF repository of a worker, on pyoxigraph: a directory on disk, or memory when there is none.
+"""One RDF repository of a worker, on pyoxigraph: a directory on disk, or in memory.
 
 Writing thread (one):
-    change = repository.change_of(operations, txid, timestamp, pending)    reads only, whatever the operations
+    change = repository.change_of(operations, txid, timestamp, pending)    reads only
     repository.commit(change.removed, change.added, lsn)                   one atomic write
 
-`change_of` never leaves a trace in the engine: an operation with WHERE or graph management is evaluated inside an engine
-transaction that first applies `pending` and at the end aborts (`sparql/update.py`). So there is no tentative state,
-nothing to undo after a crash, and nothing that a reader could see too early.
+`change_of` leaves no trace in the engine. An operation with WHERE or graph management is evaluated inside an engine transaction
+that first applies `pending` and aborts at the end (`sparql/update.py`). So there is no tentative state, no undo after a crash,
+and no uncommitted data for readers.
 
 Reading threads (any number): `query`, `statements`, `size`, `contexts`, `lines`. Each sees the state of one commit.
 
-The position is a quad in a reserved graph of the same store, so that it moves with the data or not at all:
+The position is a quad in a reserved graph of the same store, so that it is written atomically with the data:
 
     <urn:brokerha:system> <urn:brokerha:position> "4711"^^xsd:integer <urn:brokerha:system>
 
-A commit that only adds puts a further such quad beside the old ones, because that is the engine's fastest atomic write;
-the highest counts, and the old ones go with the next commit that removes, or when there are too many.
-No reader ever sees that graph. Empty graphs do not exist: the engine would keep them, so they are removed.
+A commit that only adds writes another position quad beside the old ones, because that is the engine's fastest atomic write. The
+highest counts; the next commit that removes quads, or one above a limit, removes the old ones. Readers never see that graph.
+Empty graphs are removed: the engine would keep them.
 
-In memory the engine's order of evaluation depends on the history of the store, on disk it does not: only there is an
-update that picks some of its solutions (LIMIT without ORDER BY, SAMPLE) or numbers them (RAND, UUID) the same everywhere.
+In memory the engine's order of evaluation depends on the history of the store, on disk it does not. So only on disk is an update
+that picks some of its solutions (LIMIT without ORDER BY, SAMPLE) or numbers them (RAND, UUID) the same everywhere.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ _BEGUN: Final = NamedNode(f"{RESERVED}begun")
 _DONE: Final = Literal(True)
 _POSITION: Final = NamedNode(f"{RESERVED}position")
 _POSITIONS_LIMIT: Final = 64
-"""Most old positions that wait for their removal."""
+"""Limit of old positions that wait for removal."""
 _READING_WORD: Final = re.compile(r"\b(?:WHERE|CLEAR|DROP|CREATE|ADD|MOVE|COPY)\b", re.IGNORECASE)
-"""One of these stands in each update that is more than data; it may also stand in the data."""
+"""Each update that is more than data contains one of these words; data can contain them too."""
 _SIZE_TRIES: Final = 5
 
 
@@ -74,28 +74,28 @@ def evaluate(
     may_go_on: Callable[[], bool],
     union: Iterable[Graph] | None = None,
 ) -> None:
-    """Have the engine report the rows of all questions; ``begun`` is called once, when its snapshot is taken.
+    """Let the engine report the rows of all questions; ``begun`` is called once, when it has its snapshot.
 
     ``union``: the named graphs of the engine, if the default graph of queries is the union of all (sparql/union.py).
 
-    Raises what ``begun`` raised, InvalidRequest when something cannot be evaluated, StoreError.
+    Raises the exceptions of ``begun``, InvalidRequest for a part that cannot be evaluated, StoreError.
 
-    Reads of one repository at one moment, on top of operations that nobody else sees: one transaction of the engine that aborts.
+    These reads of one repository at one moment, on top of private operations, run in one engine transaction that aborts.
 
-        DELETE { } INSERT { } WHERE { BIND(<begun>() AS ?brokerha_begun) } ;     the snapshot is taken: others may write again
+        DELETE { } INSERT { } WHERE { BIND(<begun>() AS ?brokerha_begun) } ;     the snapshot exists: others can write again
         the operations of an open transaction ;                                  sparql/scratch.py
         the reads ; ...                                                          question.py
         CREATE SILENT GRAPH <x> ; CREATE GRAPH <x>                               fails: all of the above is undone
 
-    Such a transaction takes no lock: commits go on beside it, and it does not see them. The engine reads the whole text before it takes its
-    snapshot, so a caller that holds writers up until ``begun`` is called holds them for that long.
+    The transaction takes no lock: commits go on beside it, and it does not see them. The engine parses the whole text before it
+    takes its snapshot, so a caller that delays writers until ``begun`` delays them for that long.
     """
     start = _Start(begun)
     functions: dict[NamedNode, Function] = {**AS_BLANK_FUNCTIONS, **scratch.functions, _BEGUN: start}
     if union is not None:
         scratch.check_union()
     pieces = [f"DELETE {{ }} INSERT {{ }} WHERE {{ BIND({_BEGUN}() AS ?brokerha_begun) }};\n", HIDE, scratch.text]
-    # Those that tell graphs apart come first: the union is made by moving quads about.
+    # Reads that tell graphs apart come first, because the union is made by moving quads.
     using = ""
     for number, question in sorted(enumerate(questions), key=lambda each: each[1].is_query):
         if question.is_query and union is not None:
@@ -116,7 +116,7 @@ def evaluate(
 
 
 class _Start:
-    """Calls a function once, and keeps what it raises from the engine, which would take that for an unbound value."""
+    """A function for the engine that calls ``begun`` once and keeps its exception, which the engine would treat as unbound."""
 
     def __init__(self, begun: Callable[[], None]) -> None:
         self._begun = begun
@@ -128,7 +128,7 @@ class _Start:
             self._is_called = True
             try:
                 self._begun()
-            except BaseException as fault:  # noqa: BLE001  Whatever it is must not vanish inside the engine.
+            except BaseException as fault:  # noqa: BLE001  No exception must be lost inside the engine.
                 self._fault = fault
         return _DONE
 
@@ -147,12 +147,12 @@ class RdfRepository:
         result_limit_bytes: int = RESULT_LIMIT_BYTES,
         store: Store | None = None,
     ) -> None:
-        """``store`` is an engine that is open already, in place of the one in the directory."""
+        """``store`` is an open engine that replaces the one in the directory."""
         self._directory = directory
         self._result_limit_bytes = result_limit_bytes
         self._store: Store | None = _open(directory) if store is None else store
-        # Held while a commit is written, and while a reader opens several iterators that must be of one commit. Never
-        # while a query is evaluated: that may take long.
+        # Held while a commit is written, and while a reader opens several iterators of one commit. Never held during the
+        # evaluation of a query, which can take long.
         self._gate = threading.Lock()
         self._commits_begun = self._commits_ended = 0
         with engine_errors(f"the repository in {directory} cannot be read"):
@@ -161,21 +161,21 @@ class RdfRepository:
 
     @property
     def position(self) -> Lsn:
-        """LSN of the last commit; 0 for a new repository. Moves in the same atomic write as the data."""
+        """LSN of the last commit; 0 for a new repository. Written atomically with the data."""
         positions = self._positions
         return positions[-1] if positions else 0
 
     def commit(self, removed: Iterable[str], added: Iterable[str], lsn: Lsn) -> None:
-        """Remove and add these lines and set the position, all or nothing. Doing it twice is the same as once.
+        """Remove and add these lines and set the position, all or nothing. Idempotent.
 
-        A commit below the position is in the store already and is left out. Raises StoreStuck, StoreDamaged; then nothing was changed.
-        Not durable before `flush`.
+        A commit below the position is already in the store and is skipped. Raises StoreStuck, StoreDamaged; then nothing is
+        changed. Not durable before `flush`.
         """
         if lsn < self.position:
             return
         store = self._engine()
         going, coming = parse_lines(removed), parse_lines(added)
-        # Before the write: a query that sees the quads must know the graph. One known too early has nothing to show.
+        # Before the write: a query that sees the quads must know the graph. A graph that is known too early is only empty.
         self._graphs.update(dict.fromkeys(_named_graphs(coming)))
         with self._gate, writing_errors(f"the repository in {self._directory} cannot be written"):
             self._commits_begun += 1
@@ -189,7 +189,7 @@ class RdfRepository:
                     self._graphs.pop(graph, None)
 
     def include(self, lines: Sequence[str], *, is_added: bool) -> list[str]:
-        """Add or remove these lines, in a copy that nobody reads yet; return those that this changed. The position stays. Raises StoreError.
+        """Add or remove these lines in a private copy; return the effective ones. The position stays. Raises StoreError.
 
         Not durable before `flush`.
         """
@@ -204,7 +204,7 @@ class RdfRepository:
         return list(changed)
 
     def move_to(self, lsn: Lsn) -> None:
-        """Set the position to this LSN, also a lower one; the content stays. Raises StoreError. Not durable before `flush`."""
+        """Set the position to this LSN, even a lower one; the content stays. Raises StoreError. Not durable before `flush`."""
         store = self._engine()
         with self._gate, writing_errors(f"the repository in {self._directory} cannot be written"):
             text = change_text([_position_quad(old) for old in self._positions if old != lsn], [_position_quad(lsn)])
@@ -212,10 +212,9 @@ class RdfRepository:
             self._positions = (lsn,)
 
     def needs_engine(self, operation: OnQuads) -> bool:
-        """Whether its evaluation reads more than the membership of single quads.
+        """Tell whether its evaluation reads more than the membership of single quads.
 
-        It is then wise to commit earlier transactions first, because all of `pending` is put under it at each evaluation;
-        the result is the same either way.
+        Then commit earlier transactions first: each evaluation applies all of `pending` first. The result is the same either way.
         """
         return isinstance(operation, Update) and _READING_WORD.search(operation.text) is not None
 
@@ -230,13 +229,14 @@ class RdfRepository:
         clear: Callable[[], RdfRepository | None] = lambda: None,
         is_last: bool = True,
     ) -> QuadChange:
-        """Net change of operations (``update``, ``add`` or ``remove``) of one transaction relative to the engine with `pending` on top.
+        """Return the net change by operations of one transaction, relative to the engine with `pending` on top.
 
-        Each comes with its number in the transaction, and sees those before it. The result depends only on that state and (operations,
-        txid, timestamp). `union`: the default graph is the union of all. Changes neither the engine nor `pending`. Raises Rejected, StoreError.
+        Each comes with its number in the transaction, and sees the earlier ones. The result depends only on that state and
+        (operations, txid, timestamp). `union`: the default graph is the union of all. Changes neither the engine nor `pending`.
+        Raises Rejected, StoreError.
 
-        ``clear`` is called by an operation with which all quads go; where they are too many to be named, it returns an empty repository, relative
-        to which the change then is. ``is_last``: this change is a part of the effect, whatever else the transaction does.
+        An operation that removes all quads calls ``clear``. If these are too many to name, it returns an empty repository, and
+        the change is relative to that. ``is_last``: this change is a part of the effect, whatever else the transaction does.
         """
 
         def emptied() -> Store | None:
@@ -244,7 +244,7 @@ class RdfRepository:
             return None if empty is None else empty._engine()  # noqa: SLF001  (of this class)
 
         run = UpdateRun(self._engine(), pending, list(self._graphs) if union else None, emptied)
-        # An update that fails for its words has become Rejected inside.
+        # A failed update has already become Rejected inside.
         with engine_errors(CANNOT_READ):
             for number, operation in operations:
                 run.add(operation, txid, timestamp, number, is_last=is_last and number == operations[-1][0])
@@ -252,15 +252,15 @@ class RdfRepository:
         return run.view.change()
 
     def problems(self, checks: Sequence[Check], state: PendingQuads) -> dict[str, str]:
-        """Which checks do not hold on the engine with `state` on top, by name, and why; leaves no trace.
+        """Return the failed checks on the engine with `state` on top: name -> reason; leaves no trace.
 
-        Raises Rejected when one cannot be evaluated, StoreError.
+        Raises Rejected when a check cannot be evaluated, StoreError.
         """
         with engine_errors(CANNOT_READ):
             return problems(self._engine(), checks, state)
 
     def must_commit_first(self, checks: Sequence[Check], pending: PendingQuads) -> bool:
-        """Whether these checks cannot be evaluated as long as `pending` is not committed."""
+        """Tell whether these checks need a commit of `pending` first."""
         with engine_errors(CANNOT_READ):
             return must_commit_first(self._engine(), checks, pending)
 
@@ -274,10 +274,11 @@ class RdfRepository:
         *,
         union: bool = False,
     ) -> Answer:
-        """Content type, and the result in pieces of at most 1 MiB.
+        """Return content type, and the result in pieces of at most 1 MiB.
 
-        `accept` is an Accept header (None or empty: anything). Graphs given here, as IRIs, replace the FROM clauses of the
-        text; else, with `union`, the default graph is all graphs. Raises InvalidRequest, NotAcceptable, TooLarge, TimedOut when `may_go_on` says no, StoreError.
+        `accept` is an Accept header (None or empty: anything). Graphs given here, as IRIs, replace the FROM clauses of the text;
+        else, with `union`, the default graph is all graphs. Raises InvalidRequest, NotAcceptable, TooLarge, TimedOut (`may_go_on`
+        returned False), StoreError.
         """
         dataset = rdf_query.Dataset(tuple(default_graphs), tuple(named_graphs), union_default_graph=union)
         return rdf_query.query(self._engine(), list(self._graphs), text, accept, dataset, may_go_on, self._result_limit_bytes)
@@ -291,10 +292,10 @@ class RdfRepository:
         accept: str | None = None,
         may_go_on: Callable[[], bool] = lambda: True,
     ) -> Answer:
-        """Quads that match, in an RDF format; terms in N-Triples syntax, context ``null`` is the default graph.
+        """Return matching quads in an RDF format; terms in N-Triples syntax, context ``null`` is the default graph.
 
-        No contexts: all graphs. N-Quads and N-Triples are produced while they are taken and have no limit. Raises as
-        `query` does, TimedOut also while pieces are taken.
+        Without contexts: all graphs. N-Quads and N-Triples are written while they are taken, without a limit. Raises as `query`
+        does, TimedOut also while pieces are taken.
         """
         pattern = rdf_query.Pattern.read(subj, pred, obj, contexts)
         store = self._engine()
@@ -314,10 +315,7 @@ class RdfRepository:
         *,
         union: bool = False,
     ) -> None:
-        """Have the engine answer reads of one commit on top of operations that leave no trace.
-
-        Raises InvalidRequest, StoreError.
-        """
+        """Let the engine answer reads of one commit on top of operations that leave no trace. Raises InvalidRequest, StoreError."""
         with engine_errors(CANNOT_READ):
             evaluate(
                 self._engine(),
@@ -329,14 +327,14 @@ class RdfRepository:
             )
 
     def size(self, contexts: Sequence[str] = ()) -> int:
-        """Number of quads, in all graphs or in these (N-Triples terms or ``null``)."""
+        """Return the number of quads, in all graphs or in these (N-Triples terms or ``null``)."""
         store = self._engine()
         if contexts:
             pattern = rdf_query.Pattern.read(None, None, None, contexts)
             with self._gate:
                 quads = rdf_query.matching(store, pattern)
             return sum(1 for _ in quads)
-        # Counting takes long in a large store, so it does not lock commits out, unless they never leave it in peace.
+        # A count takes long in a large store, so it locks commits out only if they disturb every attempt.
         with engine_errors(CANNOT_READ):
             for _ in range(_SIZE_TRIES):
                 begun, positions = self._commits_begun, self._positions
@@ -347,18 +345,18 @@ class RdfRepository:
                 return len(store) - len(self._positions)
 
     def contexts(self) -> list[str]:
-        """Names of the graphs that hold quads, as N-Triples terms, sorted; without the default graph."""
+        """Return the names of the graphs that hold quads, as N-Triples terms, sorted, without the default graph."""
         return sorted(map(str, list(self._graphs)))
 
     def lines(self) -> Iterator[str]:
-        """All quads as canonical lines without the final dot, in no particular order, of one commit.
+        """Yield all quads as canonical lines without the final dot, unordered, of one commit.
 
-        To be taken in the thread that called. Raises StoreDamaged, also while they are taken.
+        The calling thread must take them. Raises StoreDamaged, also while they are taken.
         """
         with engine_errors(CANNOT_READ):
             quads = self._engine().quads_for_pattern(None, None, None, None)
         own = str(SYSTEM_GRAPH)
-        # No data has a subject of brokerha's own.
+        # No data has a reserved subject.
         return in_one_thread(readable(line for line in map(str, quads) if not line.startswith(own)))
 
     def flush(self) -> None:
@@ -367,9 +365,9 @@ class RdfRepository:
             self._engine().flush()
 
     def backup(self, directory: Path) -> None:
-        """Put a copy of all commits so far into a directory that does not exist yet: hard links, and durable in its content.
+        """Copy all commits so far to a new directory: hard links with durable content.
 
-        What is not flushed yet is flushed first, so that a `flush` shortly before makes it short. Raises StoreError.
+        Unflushed commits are flushed first, so a `flush` shortly before makes it short. Raises StoreError.
         """
         with engine_errors(f"the repository in {self._directory} cannot be copied"):
             self._engine().backup(str(directory))
@@ -379,7 +377,7 @@ class RdfRepository:
         self._store = None
 
     def __del__(self) -> None:
-        # Before who waits for its end deletes the files: the engine would go on writing some, and the directory would stay.
+        # The engine must close before a finalizer deletes the files: it would still write some, and the directory would stay.
         self.close()
 
     def _engine(self) -> Store:
@@ -402,7 +400,7 @@ class RdfRepository:
         return tuple(sorted(int(quad.object.value) for quad in quads if isinstance(quad.object, Literal)))
 
     def _read_graphs(self) -> list[Graph]:
-        """The graphs that hold quads; what a crash left empty is removed."""
+        """Return the graphs that hold quads; remove empty graphs that a crash left."""
         store = self._engine()
         graphs: list[Graph] = []
         for graph in list(store.named_graphs()):

@@ -1,13 +1,13 @@
-"""Long results from an engine whose iterators must not change threads, for consumers that do.
+"""Long results, passed on from the one thread that can read them to consumers in any thread.
 
-An iterator of the engine that is advanced in another thread than the one that opened it ends the whole process. So a
-long stream gets a thread of its own, which opens the iterator, advances it and drops it, and hands pieces over:
+An iterator of the engine kills the process if another thread than its opener advances it. So a long stream has its own thread,
+which opens, advances and drops the iterator, and passes pieces on:
 
     producer thread                              consumer, any thread
     open -> piece -> piece -> piece   ==[2]==>   next() next() ... close()
 
-Two pieces at most wait in between. A consumer that goes away ends the producer; one that neither reads nor goes away is
-given up after `STALLED_S`. Results of one piece, which are most, never see a second thread.
+At most two pieces wait in between. A consumer that closes ends the producer; one that neither reads nor closes is dropped after
+`STALLED_S`. Most results have one piece and need no second thread.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from brokerha.model.invariants import invariant
 
 PIECE_BYTES: Final = 1024 * 1024
 STALLED_S: Final = 60.0
-"""Longest wait of either side for the other."""
+"""Longest wait of the producer and of the consumer for each other."""
 
 _WAITING_PIECES: Final = 2
 
 Item = TypeVar("Item")
 _Message = bytes | Exception | None
-"""A piece, what went wrong, or the end."""
+"""A piece, an error, or None for the end."""
 
 
 def in_one_thread(items: Iterable[Item]) -> Iterator[Item]:
-    """The same items; raises InvariantBroken, instead of ending the process, when another thread asks for one."""
+    """Yield the same items; raise InvariantBroken, instead of ending the process, when another thread asks for one."""
     owner = threading.get_ident()
     iterator = iter(items)
 
@@ -50,7 +50,7 @@ def in_one_thread(items: Iterable[Item]) -> Iterator[Item]:
 
 
 def stream(open_lines: Callable[[], Iterator[str]], may_go_on: Callable[[], bool]) -> Iterator[bytes]:
-    """Lines of N-Triples or N-Quads, without their final dots, in pieces of at most `PIECE_BYTES`; take them anywhere.
+    """Yield lines of N-Triples or N-Quads, without their final dots, in pieces of at most `PIECE_BYTES`, in any thread.
 
     `open_lines` is called once or, when there is more than one piece, a second time in the thread of the producer.
     Raises TimedOut, also while pieces are taken.
@@ -83,13 +83,13 @@ def _handed_over(open_lines: Callable[[], Iterator[str]], may_go_on: Callable[[]
             yield message
     finally:
         gone.set()
-        # Makes room for what the producer wants to put, so that it sees that nobody reads any more.
+        # Make room in the queue, so that the producer can put and then see that the consumer is gone.
         while not waiting.empty():
             waiting.get_nowait()
 
 
 def _produce(open_lines: Callable[[], Iterator[str]], waiting: Queue[_Message], gone: threading.Event) -> None:
-    # A consumer that neither reads nor goes away is given up: Full.
+    # Full: the consumer neither reads nor closes.
     with suppress(Full):
         try:
             for piece in _in_pieces(open_lines()):
@@ -99,12 +99,12 @@ def _produce(open_lines: Callable[[], Iterator[str]], waiting: Queue[_Message], 
             waiting.put(None, timeout=STALLED_S)
         except Full:
             raise
-        except Exception as error:  # noqa: BLE001  Whatever it is, it belongs to the consumer.
+        except Exception as error:  # noqa: BLE001  Any exception belongs to the consumer.
             waiting.put(error, timeout=STALLED_S)
 
 
 def _in_pieces(lines: Iterator[str]) -> Iterator[bytes]:
-    """Lines as bytes, never a line cut in two unless it alone is larger than a piece."""
+    """Yield lines as bytes; cut a line only if it alone is larger than a piece."""
     piece = bytearray()
     for line in lines:
         encoded = f"{line} .\n".encode()

@@ -1,11 +1,11 @@
-"""The quads of a repository as a transaction sees them: the engine, what is pending, and its own changes so far.
+"""The quads of a repository as a transaction sees them: the engine, pending changes, and its own changes so far.
 
     engine            committed quads, on disk
       + base          changes of earlier transactions that are not committed yet
-        + own         what the transaction that is being evaluated changed
+        + own         changes of the transaction under evaluation
 
-Nothing here changes what the engine holds. `own` stays net at each step: what goes and comes back leaves nothing.
-What the engine has to evaluate on such a state is one text whose end fails, so that it never commits (`undone`, sparql/update.py).
+The engine's content stays unchanged. `own` stays net at each step: a quad that is removed and added again leaves nothing. For an
+evaluation on such a state, the engine runs one text whose end fails, so that it never commits (`undone`, sparql/update.py).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from brokerha.stores.rdf.errors import CANNOT_READ, is_of_files, store_error
 from brokerha.stores.rdf.terms import SYSTEM_GRAPH, Function, Graph
 
 HIDE: Final = f"DROP SILENT GRAPH {SYSTEM_GRAPH};\n"
-"""Takes brokerha's own graph out of what GRAPH ?g finds."""
+"""Hides brokerha's own graph from GRAPH ?g."""
 Pattern = tuple[NamedNode | BlankNode | None, NamedNode | None, NamedNode | BlankNode | Literal | Triple | None]
-"""Subject, predicate and object of the quads that are meant; None for any."""
+"""Subject, predicate and object of quads; None for any."""
 ANY: Final[Pattern] = (None, None, None)
 _END: Final = f"CREATE SILENT GRAPH {SYSTEM_GRAPH};\nCREATE GRAPH {SYSTEM_GRAPH}"
 
@@ -39,7 +39,7 @@ class QuadView:
         self._own = PendingQuads()
 
     def apply(self, removed: dict[str, Quad], added: dict[str, Quad]) -> None:
-        """Remove quads, then add quads, as SPARQL does: one in both is there afterwards."""
+        """Remove quads, then add quads, as SPARQL does: a quad in both exists afterwards."""
         own = self._own
         for line, quad in removed.items():
             if self.holds(line, quad):
@@ -55,7 +55,7 @@ class QuadView:
                     own.added.add(line)
 
     def holds(self, line: str, quad: Quad) -> bool:
-        """Whether this quad is there now."""
+        """Tell whether this quad exists now."""
         for layer in (self._own, self._base):
             if line in layer.added:
                 return True
@@ -74,19 +74,19 @@ class QuadView:
 
     @property
     def adds(self) -> int:
-        """How many quads the transaction itself has added."""
+        """Return the number of quads that the transaction itself has added."""
         return len(self._own.added)
 
     def is_new(self, line: str) -> bool:
-        """Whether it is the transaction itself that has added this quad, so that removing it again changes nothing."""
+        """Tell whether the transaction itself added this quad, so that its removal is no change."""
         return line in self._own.added
 
     def change(self) -> QuadChange:
-        """The transaction's own net change so far."""
+        """Return the transaction's own net change so far."""
         return self._own.change()
 
     def over_engine(self) -> tuple[list[Quad], list[Quad]]:
-        """What has to be removed from the engine, and added to it, to have it show this view."""
+        """Return the quads to remove from the engine, and to add to it, so that it shows this view."""
         base, own = self._base, self._own
         if not base and not own:
             return [], []
@@ -95,13 +95,13 @@ class QuadView:
         return parse_lines(sorted(both.removed)), parse_lines(sorted(both.added))
 
     def quads_in(self, graph: Graph | None, like: Pattern = ANY) -> Iterator[tuple[str, Quad]]:
-        """The quads of one graph, or of all, with their lines, in no particular order; only those of a pattern, if there is one."""
+        """Yield the quads of one graph, or of all, that match a pattern, with their lines, unordered."""
         yield from self._quads(graph, like)
 
     def sure(self, graph: Graph, like: Pattern, most: int) -> int:
-        """A number of quads that are there for sure, at most ``most``: the engine counts them about 20 times as fast as it gives them out.
+        """Return a lower bound of the number of matching quads, at most ``most``: the engine counts 20 times as fast as it reads.
 
-        With the limit the engine comes back from a damaged table, too (errors.py).
+        The limit in the text also lets the engine return from a damaged table (errors.py).
         """
         hidden = len(self._base.removed) + len(self._own.removed)
         terms = " ".join(f"?v{place}" if term is None else str(term) for place, term in enumerate(like))
@@ -110,23 +110,23 @@ class QuadView:
         return max(0, int(cast("Literal", count).value) - hidden)
 
     def quads_in_named_graphs(self, like: Pattern = ANY) -> Iterator[tuple[str, Quad]]:
-        """The quads of all graphs but the default graph."""
+        """Yield the quads of all graphs except the default graph."""
         for line, quad in self._quads(None, like):
             if not isinstance(quad.graph_name, DefaultGraph):
                 yield line, quad
 
     def holds_beside(self, graph: Graph) -> bool:
-        """Whether there are quads in another graph than this one; looks at no more graphs than it must."""
+        """Tell whether another graph than this one has quads; stops at the first one."""
         waiting = (quad.graph_name for quad in parse_lines({*self._base.added, *self._own.added}))
         names = chain([DefaultGraph()], self._engine.named_graphs(), waiting)
         return any(name not in {graph, SYSTEM_GRAPH} and not self.is_empty(name) for name in names)
 
     def is_empty(self, graph: Graph) -> bool:
-        """Whether a graph holds nothing, which is the same as not being there."""
+        """Tell whether a graph has no quads, which is the same as not existing."""
         return next(self._quads(graph), None) is None
 
     def in_all_graphs(self, triples: Iterable[Triple]) -> Iterator[Quad]:
-        """The quads that are there now with one of these triples, in whatever graph."""
+        """Yield the existing quads with one of these triples, in any graph."""
         waiting: dict[Triple, list[Quad]] = {}
         for each in parse_lines({*self._base.added, *self._own.added}):
             waiting.setdefault(each.triple, []).append(each)
@@ -152,7 +152,7 @@ class QuadView:
 
 
 def undone(engine: Store, text: str, functions: dict[NamedNode, Function], refused: Callable[[Exception], Exception]) -> None:
-    """Have the engine run operations, each ended by ``;``, and undo them. Raises what ``refused`` makes of an error, StoreError."""
+    """Let the engine run operations, each ended by ``;``, and undo them. Raises StoreError, and what ``refused`` returns."""
     try:
         engine.update(text + _END, custom_functions=functions)
     except (SyntaxError, OSError, RuntimeError) as error:
@@ -163,7 +163,7 @@ def undone(engine: Store, text: str, functions: dict[NamedNode, Function], refus
 
 
 def state_text(engine: Store, removed: list[Quad], added: list[Quad], *, names_graphs: bool) -> str:
-    """Operations after which the engine shows a state; ``names_graphs``: also to what asks for the names of graphs."""
+    """Return operations that let the engine show a state; ``names_graphs``: also for reads of the names of graphs."""
     text = change_text(removed, added)
     if names_graphs:
         text += HIDE + "".join(f"DROP SILENT GRAPH {name};\n" for name in _emptied(engine, removed, added))
@@ -171,7 +171,7 @@ def state_text(engine: Store, removed: list[Quad], added: list[Quad], *, names_g
 
 
 def _emptied(engine: Store, removed: list[Quad], added: list[Quad]) -> list[NamedNode]:
-    """Named graphs that hold nothing any more once these quads are removed and added. Graphs named by blank nodes are left out."""
+    """Return named graphs that these changes leave empty, without graphs named by blank nodes."""
     gone = {str(quad) for quad in removed}
     names = {quad.graph_name for quad in removed} - {quad.graph_name for quad in added}
     return [

@@ -1,4 +1,4 @@
-"""Kinds of reads: their arguments, what readers see of a store, and the answers that need nothing else (reading.py has the table)."""
+"""Kinds of reads: their arguments, the view of the store, and answers that need nothing else (table: reading.py)."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from brokerha.stores.tables.key_range import RANGE_LIMIT
 
 OCTETS, JSON, MSGPACK = "application/octet-stream", "application/json", "application/x-msgpack"
 RDF_KINDS: Final = frozenset({"query", "statements", "size", "contexts"})
-"""Kinds that an engine answers; tables.py answers all others, but for `WALKS` and ``together``."""
+"""Kinds that an engine answers; tables.py answers all others, except `WALKS` and ``together``."""
 WALKS: Final = frozenset({"digests", "items"})
 """Kinds that look at the whole content."""
 READS_LIMIT: Final = 100
-"""Reads of one moment."""
+"""Limit of reads in one read of kind ``together``."""
 MASTERS_LIMIT: Final = 1000
-"""Masters that one read names."""
+"""Limit of masters that one read names."""
 LISTED_LIMIT: Final = 10_000
-"""Graphs that one read names."""
+"""Limit of graphs that one read names."""
 _NAMED: Final[Shapes] = {"name": text(512)}
-"""More than any name has."""
+"""A limit longer than any name."""
 _TEXTS: Final = either(TEXT, listed(TEXT, 0, LISTED_LIMIT))
 _KEY: Final = data(KEY_LIMIT_BYTES)
 _SNAPSHOT: Final = text(TABLE_LIMIT_BYTES)
@@ -55,7 +55,7 @@ _MESSAGE_ID: Final = Shape(
 )
 _ROWS: Final = number(1, RANGE_LIMIT)
 _PENDING: Final[Shapes] = {"pending": BYTES, "txid": TXID}
-"""Arguments of reads that take the operations of an open transaction (pending.py)."""
+"""Arguments of reads that accept the operations of an open transaction (pending.py)."""
 ARGUMENTS: Final[dict[str, Shapes]] = {
     "query": {
         "query": needed(TEXT), "accept": TEXT, "default-graph-uri": _TEXTS, "named-graph-uri": _TEXTS, **_PENDING,
@@ -84,11 +84,11 @@ ARGUMENTS: Final[dict[str, Shapes]] = {
     "digests": {"bits": _BITS},
     "items": {"bits": _BITS, "buckets": needed(listed(BYTES, 1, WANTED_LIMIT)), "limit": number(1, ROWS_LIMIT)},
 }  # fmt: skip
-"""All that each kind takes; what a text or bytes say is looked at where the read is evaluated."""
+"""Arguments of each kind; the evaluation of the read checks the content of texts and bytes."""
 
 
 class View(NamedTuple):
-    """What readers see of the store; replaced as a whole after each commit."""
+    """The state of the store for readers; each commit replaces it as a whole."""
 
     lsn: Lsn
     fingerprint: int
@@ -100,7 +100,7 @@ class View(NamedTuple):
 
 
 def check_arguments(kind: str, name: str, arguments: Mapping[str, object]) -> None:
-    """Raise InvalidRequest for an unknown kind, and for an argument that it does not take, lacks, or that is of another shape."""
+    """Raise InvalidRequest for an unknown kind, and for an unknown, missing or malformed argument."""
     shapes = ARGUMENTS.get(kind)
     if shapes is None:
         raise InvalidRequest(f"unknown kind of read {shown(kind)}; known are {', '.join(ARGUMENTS)}")
@@ -109,42 +109,42 @@ def check_arguments(kind: str, name: str, arguments: Mapping[str, object]) -> No
 
 
 def about_beginning(name: str, names: Collection[str]) -> bytes:
-    """What the keys begin with that a read of kind ``about`` needs; all without a name. Raises UnknownRepository."""
+    """Return the beginning of the keys for a read of kind ``about``; empty without a name. Raises UnknownRepository."""
     if name and name not in names:
         raise UnknownRepository(f"repository {name!r} does not exist")
     return about.beginning_of(name) if name else b""
 
 
 def about_answer(name: str, names: Collection[str], rows: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The answer to a read of kind ``about`` from keys and values: repository -> namespaces and settings, as JSON."""
+    """Return the answer to a read of kind ``about``: repository -> namespaces and settings, as JSON."""
     found: dict[str, dict[str, dict[str, str]]] = {
         each: {"namespaces": {}, "settings": {}} for each in ([name] if name else sorted(names))
     }
     for key, value in rows:
         repository, kind, row = about.row_of(key)
-        # A commit that came in between may know of others.
+        # A commit after `names` can have added other repositories.
         if repository in found:
             found[repository]["namespaces" if kind == about.NAMESPACE else "settings"][row] = value.decode()
     return as_json(found)
 
 
 def settings_answer(rows: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The answer to a read of kind ``settings`` from keys and values: name -> row, as JSON."""
+    """Return the answer to a read of kind ``settings``: name -> row, as JSON."""
     return as_json({key.decode(): json.loads(value) for key, value in rows})
 
 
 def as_json(value: Any) -> bytes:
-    """A value as JSON."""
+    """Return a value as JSON."""
     return json.dumps(value).encode()
 
 
 def text_argument(arguments: Mapping[str, Any], name: str) -> str | None:
-    """An argument that is text, or is not given; `check_arguments` has looked at it."""
+    """Return an optional argument that is text; `check_arguments` has checked it."""
     value: str | None = arguments.get(name)
     return value
 
 
 def texts_argument(arguments: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """An argument that is one text or several; `check_arguments` has looked at it."""
+    """Return an argument that is one text or several; `check_arguments` has checked it."""
     value = arguments.get(name)
     return () if value is None else (value,) if isinstance(value, str) else tuple(value)

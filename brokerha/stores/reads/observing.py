@@ -1,12 +1,12 @@
-"""Reads of an isolated transaction: what each of them found is what the transaction demands when it commits.
+"""Reads of an isolated transaction: its commit demands that each result is still the same.
 
-A read of kind ``together`` with the argument ``seen``, packed expectations (model/operations.py) for what earlier reads of the
-transaction found; empty bytes for its first. They are judged in the state that is read now. If one fails, the moment that the
-transaction has seen is gone: `Conflict`. If all hold, the earlier reads would find here what they found there, so that all
-reads of the transaction, this one included, are of this one LSN.
+A read of kind ``together`` with the argument ``seen``: packed expectations (model/operations.py) for the results of earlier reads
+of the transaction; empty bytes for its first. They are judged in the present state. If one fails, the state that the transaction
+has read is gone: `Conflict`. If all hold, the earlier reads would have the same results now, so all reads of the transaction are
+of this one LSN.
 
-Answer, as msgpack: [name of an error or "", its text, (content type, body) of each read, packed expectations for what was found].
-That there is no such key or repository is something found.
+Answer, as msgpack: [name of an error or "", its text, (content type, body) of each read, packed expectations for the results].
+The absence of a key or repository is a result.
 
 | read | demands | so it conflicts with |
 |---|---|---|
@@ -20,7 +20,7 @@ That there is no such key or repository is something found.
 | settings | the same | any change of settings |
 | tables, snapshots, queues, repositories, control, fingerprint | expect-fingerprint | any change at all |
 
-What the transaction itself wrote is no finding: a key that it has put demands nothing.
+The transaction's own writes are not results: a read of a key that it has put demands nothing.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from brokerha.stores.reads.together import RESULT_LIMIT_BYTES, Wanted
 from brokerha.stores.tables.key_range import KeyRange, in_pieces, row_key_of, rows_between, wanted_row_key
 
 RANGE_ROWS: Final = 10_000
-"""Keys of a range that are demanded one by one; more are demanded as a whole table."""
+"""Limit of keys of a range for an expect-range; a longer range demands the whole table."""
 
 Answers = Sequence[tuple[str, bytes]]
 
 
 def is_observing(arguments: Mapping[str, object]) -> bool:
-    """Whether a read of kind ``together`` belongs to an isolated transaction."""
+    """Tell whether a read of kind ``together`` belongs to an isolated transaction."""
     return "seen" in arguments
 
 
@@ -63,7 +63,7 @@ def observed(
     before: Before,
     answer: Callable[[], Answers],
 ) -> ReadAnswer:
-    """Judge what was seen, read, and say what was found; ``before`` and ``answer`` are of the state at ``lsn``. Raises Conflict."""
+    """Judge ``seen``, then return results and demands; ``before`` and ``answer`` are of the state at ``lsn``. Raises Conflict."""
     seen = arguments["seen"]
     try:
         judge_expectations(unpack_operations(seen) if seen else (), before)
@@ -103,7 +103,7 @@ def _demands_of(wanted: Wanted, pending: Pending, lsn: Lsn, before: Before, body
     if kind in RDF_KINDS:
         return (("expect-since", GRAPH, name, lsn),)
     if kind == "message" and pending.takes(name, str(arguments["id"])):
-        # That it is taken says already that it is there.
+        # The accept operation already demands that the message is there.
         return ()
     if kind in {"queue", "message"}:
         return (("expect-since", QUEUE, name, lsn),)
@@ -121,6 +121,6 @@ def _demand_of_range(table: str, wanted: KeyRange, lsn: Lsn, before: Before, bod
     end = wanted.high[wanted.skip :] if wanted.high.startswith(wanted.low[: wanted.skip]) else b""
     rows: Sequence[Any] = msgpack.unpackb(body, use_list=False) if body else ()
     if len(rows) == wanted.limit:
-        # What lies beyond the last key was not looked at.
+        # The read did not see beyond the last key.
         first, end = (rows[-1][0], end) if wanted.is_reverse else (first, rows[-1][0] + b"\0")
     return ("expect-range", table, first, end, before.range_digest(*rows_between(table, first, end)))

@@ -1,10 +1,10 @@
-"""Reads of a store in files at one moment, and reads on top of the operations of an open transaction.
+"""Reads of one moment on a store in files, and reads on top of an open transaction.
 
-    writers wait     one LMDB read transaction, and in each engine that is asked one transaction that has just begun
-    writers go on    all reads are evaluated on these; the engines' transactions abort
+    writers wait     one LMDB read transaction, and one fresh transaction in each engine that is asked
+    writers go on    all reads are evaluated in these transactions; those of the engines abort
 
-The transaction in each further engine is begun from within the one before it (rdf/repository.py), so that all of them are held by
-one thread. A read with ``pending`` that is alone needs one store only, and so no writer waits for it.
+Each engine's transaction begins inside that of the previous engine (rdf/repository.py), so that one thread holds all of them. A
+single read with ``pending`` needs one store only, so writers do not wait for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from brokerha.stores.sparql.scratch import ScratchText
 
 
 class TogetherRun:
-    """Several reads, understood before anybody waits for them. Raises InvalidRequest and what is below it."""
+    """Several reads, parsed before any writer has to wait. Raises InvalidRequest and its subclasses."""
 
     def __init__(self, tables: TablesReading, reads: Sequence[Wanted], pending: Pending, may_go_on: Callable[[], bool]) -> None:
         self._tables = tables
@@ -43,7 +43,7 @@ class TogetherRun:
         self._scratch = {name: scratch_of(pending, name) for name in self._asked}
 
     def answers(self, view: View, transaction: Any, begun: Callable[[], None]) -> list[tuple[str, bytes]]:
-        """Content type and body of each read. `view` and `transaction` are of one commit, until ``begun`` is called no other comes."""
+        """Return content type and body of each read. `view` and `transaction` are of the last commit until ``begun``."""
         engines = {name: engine_of(view, self._pending, name) for name in self._asked}
         self._unions = {name for name in self._asked if self._tables.is_union(transaction, name)}
         self._evaluate(list(engines.items()), 0, begun)
@@ -73,19 +73,19 @@ class TogetherRun:
 
 
 def read_pending(view: View, wanted: Wanted, pending: Pending, may_go_on: Callable[[], bool], *, union: bool) -> Answer:
-    """One read of a repository on top of what is pending. Raises InvalidRequest and what is below it, TimedOut, StoreError."""
+    """Answer one read of a repository on top of pending operations. Raises InvalidRequest (or below), TimedOut, StoreError."""
     question, name = question_of(wanted), wanted.name
     engine_of(view, pending, name).together(scratch_of(pending, name), [question], may_go_on=may_go_on, union=union)
     return question.answer()
 
 
 def scratch_of(pending: Pending, name: str) -> ScratchText:
-    """What is pending for a repository. Raises InvalidRequest."""
+    """Return the pending operations of a repository. Raises InvalidRequest."""
     return ScratchText(pending.on(name).operations, pending.txid, time.time_ns() // 1000)
 
 
 def engine_of(view: View, pending: Pending, name: str) -> RdfRepository:
-    """The engine to ask; one in memory for what the transaction made or emptied. Raises UnknownRepository."""
+    """Return the engine to ask; one in memory if the transaction made or emptied the repository. Raises UnknownRepository."""
     on = pending.on(name)
     listed = view.repositories.get(name)
     if on.exists is False or (listed is None and not on.exists):
@@ -94,7 +94,7 @@ def engine_of(view: View, pending: Pending, name: str) -> RdfRepository:
 
 
 def question_of(wanted: Wanted) -> Question:
-    """A read of a repository in the form that an update can evaluate. Raises InvalidRequest, NotAcceptable."""
+    """Return a read of a repository in the form that an update can evaluate. Raises InvalidRequest, NotAcceptable."""
     kind, _, arguments = wanted
     contexts, accept = texts_argument(arguments, "context"), text_argument(arguments, "accept")
     if kind == "size":

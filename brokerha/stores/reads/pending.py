@@ -1,12 +1,12 @@
-"""The operations of a transaction that is still open, laid over what a store holds, for the reads inside of it.
+"""The operations of an open transaction on top of a store's content, for the reads inside the transaction.
 
-    Pending.of(arguments)      keys        row key -> value, None where it was deleted
+    Pending.of(arguments)      keys        row key -> value, None when deleted
                                messages    of a queue, with those published and without those accepted
                                counted     counters of queues
-                               on          what becomes of a repository
+                               on          changes of a repository
 
-Nothing is changed and nothing is kept. Whether the transaction would be applied is not judged here: expectations, the control suite
-and messages that another transaction took away count at its commit.
+Nothing is changed and nothing is kept. Expectations, the control suite, and messages that another transaction took are judged at
+the commit, not here.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ TXID_DEFAULT = "pending"
 
 
 class OnRepository(NamedTuple):
-    """What open operations do to one repository."""
+    """The effect of open operations on one repository."""
 
     exists: bool | None
-    """Whether it exists after them; None where they do not say."""
+    """Whether it exists after them; None if they neither create nor remove it."""
     is_emptied: bool
-    """It was removed: of what was there before nothing is left, also when it was made again."""
+    """Whether they removed it: nothing of its former content is left, even if it was created again."""
     operations: Sequence[tuple[int, OnQuads]]
-    """Updates and quads since then, each with its place in the transaction."""
+    """Updates and quads since then, each with its number in the transaction."""
 
 
 UNTOUCHED = OnRepository(exists=None, is_emptied=False, operations=())
@@ -76,19 +76,19 @@ class Pending:
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Pending:
-        """What the arguments ``pending`` (a body, or empty) and ``txid`` (names fresh things) say. Raises InvalidRequest, TooLarge."""
+        """Parse the arguments ``pending`` (a body, or empty) and ``txid`` (for fresh names). Raises InvalidRequest, TooLarge."""
         body = arguments.get("pending")
         return cls(unpack_operations(body) if body else (), arguments.get("txid") or TXID_DEFAULT)
 
     def rows(self, held: Iterable[tuple[bytes, bytes]], wanted: KeyRange) -> Iterator[tuple[bytes, bytes]]:
-        """The rows of a range in its order; ``held`` are those of the store, in the same order and without a limit."""
+        """Yield the rows of a range in its order; ``held`` are those of the store, in the same order and without a limit."""
         changed = [(key, value) for key, value in self.keys.items() if wanted.low <= key < wanted.high]
         own = sorted(((key, value) for key, value in changed if value is not None), reverse=wanted.is_reverse)
         kept = (row for row in held if row[0] not in self.keys)
         return islice(merge(kept, own, key=itemgetter(0), reverse=wanted.is_reverse), wanted.limit)
 
     def messages(self, queue: str, after: str | None, held: Callable[[str | None], Iterator[Message]]) -> Iterator[Message]:
-        """Messages of a queue in their order; ``held`` gives those of the store after an id."""
+        """Yield messages of a queue in order; ``held`` gives those of the store after an id."""
         own, gone = self._published.get(queue, {}), self._accepted.get(queue, set())
         if after is not None and after in own:
             ids = list(own)
@@ -96,11 +96,11 @@ class Pending:
         return chain((message for message in held(after) if message.id not in gone), own.values())
 
     def takes(self, queue: str, message_id: str) -> bool:
-        """Whether a message of the store is taken away."""
+        """Tell whether the operations accept this message of the store."""
         return message_id in self._accepted.get(queue, ())
 
     def counted(self, held: dict[str, Counts], holds: Callable[[str, str], bool]) -> dict[str, Counts]:
-        """The counters of all queues, by name in order; ``holds`` says whether the store has a message."""
+        """Return the counters of all queues, in the order of names; ``holds`` tells whether the store has a message."""
         counted = dict(held)
         for queue, own in self._published.items():
             if own:
@@ -113,7 +113,7 @@ class Pending:
         return dict(sorted(counted.items()))
 
     def on(self, repository: str) -> OnRepository:
-        """What becomes of a repository."""
+        """Return the effect on a repository."""
         return self._on_repositories.get(repository, UNTOUCHED)
 
     def _on_repository(self, number: int, operation: OnQuads | CreateRepository | RemoveRepository) -> None:

@@ -1,9 +1,14 @@
-"""Which messages of a queue a read of kind ``queue`` asks for.
+"""The messages that a read of kind ``queue`` asks for.
 
-With ``holder``, a master that gives messages to consumers, the answer is msgpack of four: the row of claims or nil; the ids of the messages
-that this master has claimed; these messages and the first ones, at most ``limit``, that nobody has, in the order of the queue, each with whether it
-is claimed; the other masters that were found to have some. What prepared transactions take is not among them. Claims of ``expired`` masters do not
-count. Of either kind of messages those are left out that come after `CLAIMED_BYTES`.
+With ``holder``, a master that gives messages to consumers, the answer is msgpack of four:
+
+- the row of claims, or nil
+- the ids of the messages that this master has claimed
+- these messages and the first unclaimed ones, at most ``limit``, in the order of the queue, each with whether it is claimed
+- the other masters with claimed messages
+
+Messages that prepared transactions accept are left out. Claims of ``expired`` masters do not count. Of both kinds of messages,
+those after `CLAIMED_BYTES` are left out.
 """
 
 from __future__ import annotations
@@ -27,12 +32,12 @@ from brokerha.stores.tables.queue_change import Message
 RESULT_LIMIT_BYTES = 64 * 1024 * 1024
 CLAIMED_BYTES = 4 * 1024 * 1024
 Taken = Callable[[], frozenset[tuple[str, str]]]
-"""Gives the messages that prepared transactions take, as (queue, id)."""
+"""Return the messages that prepared transactions accept, as (queue, id)."""
 
 
 class QueueRange:
-    """Arguments, all optional: ``after``, the id of the message before the first; ``limit``, 1000 if not given; ``holder`` and ``expired``.
-    Their shapes were checked (kinds.py). Raises InvalidRequest.
+    """Arguments, all optional: ``after``, the id of the message before the first; ``limit``, 1000 by default; ``holder``;
+    ``expired``. kinds.py has checked their shapes. Raises InvalidRequest.
     """
 
     __slots__ = ("after", "expired", "holder", "limit", "queue")
@@ -50,7 +55,7 @@ class QueueRange:
     def claims(
         self, row: bytes | None, held: Callable[[str | None], Iterator[Message]], taken: Taken, holds: Callable[[str], bool]
     ) -> tuple[bytes | None, list[str], list[tuple[str, str, bytes, bool]], list[str]]:
-        """The answer for a ``holder``; ``row`` is that of claims, ``held`` gives the messages of the store, ``holds`` says whether it has one.
+        """Answer a ``holder``; ``row`` is that of claims, ``held`` gives messages of the store, ``holds`` tells whether it has one.
 
         Raises TimedOut, StoreDamaged.
         """
@@ -80,10 +85,7 @@ class QueueRange:
         return row, ids, found, sorted(others)
 
     def take(self, pending: Pending, held: Callable[[str | None], Iterator[Message]]) -> list[Message]:
-        """The messages; ``held`` gives those of the store after an id.
-
-        Raises NotFound, TooLarge, TimedOut, StoreDamaged.
-        """
+        """Return the messages; ``held`` gives those of the store after an id. Raises NotFound, TooLarge, TimedOut, StoreDamaged."""
         found = []
         size_bytes = 0
         messages = pending.messages(self.queue, self.after, held)
@@ -96,7 +98,7 @@ class QueueRange:
 
 
 def piece_of(message: Message, number: int, stored: Callable[[bytes], bytes | None]) -> bytes:
-    """The answer to a read of kind ``message``; ``stored`` gives the value of a row key. Raises NotFound."""
+    """Return the answer to a read of kind ``message``; ``stored`` gives the value of a row key. Raises NotFound."""
     place = pieces_of(message.content_type, message.body)
     count = 1 if place is None else place.last - place.first + 1
     if number >= count:
@@ -113,7 +115,7 @@ def piece_of(message: Message, number: int, stored: Callable[[bytes], bytes | No
 
 
 class _Room:
-    """For the first messages, up to a number and to `CLAIMED_BYTES`; never for none at all."""
+    """Room for the first messages, up to a number and to `CLAIMED_BYTES`; a single message always fits."""
 
     def __init__(self, limit: int) -> None:
         self.is_full = limit == 0
@@ -121,7 +123,7 @@ class _Room:
         self._size_bytes = 0
 
     def takes(self, message: Message) -> bool:
-        """Take in one more, if there is room."""
+        """Take in one more message, if there is room; return whether there was."""
         is_too_much = self._size_bytes > 0 and self._size_bytes + len(message.body) > CLAIMED_BYTES
         if self.is_full or is_too_much:
             self.is_full = True

@@ -1,4 +1,4 @@
-"""Answering reads: which kinds there are, which arguments they take, what comes back.
+"""Answers to reads: their kinds, arguments and content types.
 
 | kind         | name       | arguments                                             | content type                        |
 |--------------|------------|-------------------------------------------------------|-------------------------------------|
@@ -24,11 +24,11 @@
 | digests      |            | bits                                                  | application/x-msgpack (comparing/digests.py)  |
 | items        |            | bits, buckets, limit                                  | application/x-msgpack (comparing/digests.py)  |
 
-Kinds with * also take ``pending``, the packed operations of a transaction that is still open, and ``txid``, its id: the answer shows
-the state at one LSN with these operations on top (pending.py), or what a snapshot shows without them. Nothing of that is kept, and no writer waits for it.
-The last two look at the whole content; like ``together`` they are answered by the store itself, and not within ``together``.
+Kinds with * also take ``pending``, the packed operations of an open transaction, and ``txid``, its id: the answer shows the state
+at one LSN with these operations on top (pending.py). A read of a snapshot ignores them. No operation is kept, and no writer
+waits. The last two kinds read the whole content; like ``together`` the store itself answers them, and not within ``together``.
 
-An answer shows one commit, and the LSN with it is at most that of the commit. Runs in any thread; must never write.
+An answer shows one commit; its LSN is at most that of the commit. Runs in any thread; must never write.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _CLOSE_LIMIT_S = 10.0
 
 
 class Reading:
-    """Counts reads that are under way, so that closing waits for them instead of pulling the memory map from under them."""
+    """Count of running reads: closing the store waits for them before it closes the memory map."""
 
     def __init__(self) -> None:
         self._running = 0
@@ -70,7 +70,7 @@ class Reading:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Around each read. Raises StoreError when the store is closed."""
+        """Count one read while it runs. Raises StoreError when the store is closed."""
         with self._changed:
             self.check()
             self._running += 1
@@ -87,18 +87,18 @@ class Reading:
             raise StoreError("the store is closed")
 
     def refuse(self) -> None:
-        """Let no read begin."""
+        """Refuse new reads."""
         with self._changed:
             self._is_closed = True
 
     def wait(self) -> bool:
-        """Wait for those that run; returns whether all of them ended in time."""
+        """Wait for running reads; return whether all of them ended in time."""
         with self._changed:
             return self._changed.wait_for(lambda: self._running == 0, _CLOSE_LIMIT_S)
 
 
 class Reader:
-    """Answers reads of one store."""
+    """Answers to the reads of one store."""
 
     def __init__(self, environment: Environment, reading: Reading) -> None:
         self._environment = environment
@@ -106,7 +106,7 @@ class Reader:
         self.tables = TablesReading(environment)
 
     def read(self, view: View, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool]) -> ReadAnswer:
-        """Answer one read. Raises InvalidRequest and what is below it, TimedOut, StoreError."""
+        """Answer one read. Raises InvalidRequest and its subclasses, TimedOut, StoreError."""
         check_arguments(kind, name, arguments)
         pending, wanted = Pending.of(arguments), Wanted(kind, name, arguments)
         if kind == "range":

@@ -1,4 +1,4 @@
-"""Reads of keys and queues within an LMDB transaction, with what is pending laid over; the content types are those of reading.py."""
+"""Reads of keys and queues in an LMDB transaction, with pending operations on top; content types as in reading.py."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ from brokerha.stores.tables.snapshots import past_rows, past_value
 
 
 class TablesReading:
-    """Reads keys and queues of one store."""
+    """Reads of keys and queues of one store."""
 
     def __init__(self, environment: Environment) -> None:
         self._keys = environment.keys
         self._queues = Queues(environment)
         self._changes = LastChanges(environment.changes)
         self._branches: dict[bytes, frozenset[tuple[str, str]]] = {}
-        """What the prepared branches take that were there when somebody looked last; replaced as a whole, by any thread."""
+        """Messages that each prepared branch takes, as of the last look; any thread replaces it as a whole."""
 
     def answer(
         self, transaction: Any, view: View, wanted: Wanted, pending: Pending, may_go_on: Callable[[], bool]
     ) -> tuple[str, bytes]:
-        """Content type and body of a read. Raises InvalidRequest and what is below it, TimedOut, StoreDamaged."""
+        """Return content type and body of a read. Raises InvalidRequest and its subclasses, TimedOut, StoreDamaged."""
         kind, name, arguments = wanted
         match kind:
             case "get":
@@ -79,7 +79,7 @@ class TablesReading:
         return JSON, self._overview(transaction, view, kind, pending)
 
     def _overview(self, transaction: Any, view: View, kind: str, pending: Pending) -> bytes:
-        """The answer to a read that names nothing."""
+        """Return the answer to a read without a name."""
         match kind:
             case "fingerprint":
                 return report(view.lsn, view.fingerprint, view.items, view.counts)
@@ -98,7 +98,7 @@ class TablesReading:
         return settings_answer(self.rows(transaction, settings.TABLE, b""))
 
     def before(self, transaction: Any, fingerprint: bytes) -> Before:
-        """The state of an LMDB transaction, for expectations; the fingerprint is that of its commit."""
+        """Return the state of an LMDB transaction, for expectations; the fingerprint is that of its commit."""
         return Before(
             partial(stored_value, transaction, self._keys),
             lambda kind, name: self._changes.lsn_of(transaction, kind, name),
@@ -107,7 +107,7 @@ class TablesReading:
         )
 
     def value(self, transaction: Any, table: str, arguments: Mapping[str, Any], pending: Pending) -> bytes:
-        """The answer to a read of kind ``get``; what a snapshot shows is laid over by nothing. Raises NotFound, StoreDamaged."""
+        """Answer a read of kind ``get``; a read of a snapshot ignores pending operations. Raises NotFound, StoreDamaged."""
         row_key = wanted_row_key(table, arguments)
         if arguments.get("snapshot") is not None:
             numbers = snapshots_in(transaction, self._keys).from_on(arguments["snapshot"], table)
@@ -121,17 +121,17 @@ class TablesReading:
         return value
 
     def is_union(self, transaction: Any, repository: str) -> bool:
-        """Whether the default graph of a repository is the union of all."""
+        """Tell whether the default graph of a repository is the union of all its graphs."""
         return transaction.get(row_key_of(about.TABLE, about.setting_key(repository, about.UNION)), db=self._keys) is not None
 
     def rows(self, transaction: Any, table: str, beginning: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """All keys of a table that begin so, in order, with their values. Raises StoreDamaged."""
+        """Yield all keys of a table with this beginning, in order, with their values. Raises StoreDamaged."""
         skip = len(row_key_of(table, b""))
         for row_key, value in checked_rows(transaction, self._keys, row_key_of(table, beginning)):
             yield row_key[skip:], value
 
     def range(self, transaction: Any, wanted: KeyRange, pending: Pending, may_go_on: Callable[[], bool]) -> Iterator[bytes]:
-        """A range as a msgpack list of (key, value), in pieces. Raises TimedOut, TooLarge, UnknownSnapshot, StoreDamaged."""
+        """Yield a range as a msgpack list of (key, value), in pieces. Raises TimedOut, TooLarge, UnknownSnapshot, StoreDamaged."""
         if wanted.snapshot is None and not pending.keys:
             yield from range_pieces(transaction, self._keys, wanted, may_go_on)
             return
@@ -162,7 +162,7 @@ class TablesReading:
         return bytes(body)
 
     def queue(self, transaction: Any, wanted: QueueRange, pending: Pending, may_go_on: Callable[[], bool]) -> bytes:
-        """Messages as a msgpack list of (id, content type, body), or what a holder is answered. Raises NotFound, TimedOut, TooLarge, StoreDamaged."""
+        """Return a list of (id, content type, body), or a holder's answer. Raises NotFound, TimedOut, TooLarge, StoreDamaged."""
 
         def held(after: str | None) -> Iterator[Message]:
             return self._queues.messages(transaction, wanted.queue, after, may_go_on)
@@ -178,7 +178,7 @@ class TablesReading:
         return body
 
     def _taken(self, transaction: Any) -> frozenset[tuple[str, str]]:
-        """The messages that prepared transactions take, as (queue, id). What a branch takes never changes, so it is looked up once. Raises StoreDamaged."""
+        """Return (queue, id) of messages that prepared transactions take, cached as branches never change. Raises StoreDamaged."""
         before, now = self._branches, {}
         for row_key in keys_from(transaction, self._keys, BEGINNING):
             found = before.get(row_key)
@@ -187,7 +187,7 @@ class TablesReading:
         return frozenset().union(*now.values())
 
     def queues(self, transaction: Any, pending: Pending) -> bytes:
-        """The counters of all queues, as JSON. Raises StoreDamaged."""
+        """Return the counters of all queues, as JSON. Raises StoreDamaged."""
         counted = pending.counted(
             self._queues.all_counts(transaction),
             lambda queue, message_id: self._queues.holds(transaction, queue, message_id),

@@ -1,7 +1,8 @@
 """The read of kind ``together``: several reads of one moment, over all stores.
 
-Argument ``reads``: a list of packed msgpack (kind, name, arguments). Answer: msgpack list of (content type, body), in their order. With
-``pending`` and ``txid``, all of them show the operations of one open transaction on top. One that fails, fails all of them.
+Argument ``reads``: a list of packed msgpack (kind, name, arguments). Answer: msgpack list of (content type, body), in their
+order. With ``pending`` and ``txid``, all of them show the operations of one open transaction on top. If one read fails, the whole
+read fails.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from brokerha.stores.reads.kinds import WALKS, check_arguments
 from brokerha.stores.tables.key_range import in_pieces
 
 REPOSITORIES_LIMIT = 16
-"""Repositories of one such read: the evaluation in each lies within that in the one before it."""
+"""Limit of repositories in one such read: the evaluation in each runs inside that of the previous one."""
 RESULT_LIMIT_BYTES = 64 * 1024 * 1024
 
 
@@ -33,17 +34,17 @@ class Wanted(NamedTuple):
 
 
 def wanted_reads(arguments: Mapping[str, Any]) -> list[Wanted]:
-    """The reads that are asked for, each checked. Raises InvalidRequest, which names the first that is wrong."""
+    """Return the requested reads, each checked. Raises InvalidRequest, which names the first wrong read."""
     return [wanted_read(number, _unpacked(packed)) for number, packed in enumerate(arguments["reads"], 1)]
 
 
 def packed_reads(wanted: Sequence[Any]) -> tuple[bytes, ...]:
-    """The argument ``reads`` for reads that came as lists. Raises InvalidRequest, which names the first that is wrong."""
+    """Return the argument ``reads`` for reads given as lists. Raises InvalidRequest, which names the first wrong read."""
     return tuple(msgpack.packb(wanted_read(number, each)) for number, each in enumerate(wanted, 1))
 
 
 def wanted_read(number: int, found: Any) -> Wanted:
-    """One of them, from a list (kind, name, arguments); ``number`` is its place. Raises InvalidRequest."""
+    """Return one read from a list (kind, name, arguments); ``number`` is its place. Raises InvalidRequest."""
     with read_number(number):
         if not (isinstance(found, (tuple, list)) and tuple(map(type, found)) == (str, str, dict)):
             raise InvalidRequest("not a list (kind, name, arguments)")
@@ -58,7 +59,7 @@ def wanted_read(number: int, found: Any) -> Wanted:
 
 @contextmanager
 def read_number(number: int) -> Iterator[None]:
-    """Errors say which of the reads they are about."""
+    """Add the number of the read to errors."""
     try:
         yield
     except BrokerhaError as error:
@@ -67,7 +68,7 @@ def read_number(number: int) -> Iterator[None]:
 
 
 def together_answer(lsn: Lsn, answers: Sequence[tuple[str, bytes]]) -> ReadAnswer:
-    """All answers as one. Raises TooLarge."""
+    """Return all answers as one. Raises TooLarge."""
     size_bytes = sum(len(body) for _, body in answers)
     if size_bytes > RESULT_LIMIT_BYTES:
         raise TooLarge(f"the results have {size_bytes} bytes together, {RESULT_LIMIT_BYTES} is the limit: ask for less")

@@ -1,15 +1,15 @@
-"""SPARQL as text: what is let in, and updates as exact, deterministic effects.
+"""SPARQL as text: admission, and updates as exact, deterministic effects.
 
-    text.py        admission: may this update or query go on?
+    text.py        admission of updates and queries
     tokens.py      SPARQL cut into tokens; limits of nesting; names in full
-    refusals.py    LOAD, SERVICE, reserved names
-    unknown.py     functions that a text calls by their IRI and that the engine does not know
+    refusals.py    refused parts: LOAD, SERVICE, reserved names
+    unknown.py     functions that a text calls by their IRI and that the engine does not have
     request.py     the operations of an update request, the kind of a query
-    template.py    quads with variables and blank nodes in them; the short way for plain data
-    functions.py   NOW, RAND, UUID, BNODE, the same on every site
-    modify.py      one DELETE/INSERT WHERE: solutions become quads
+    template.py    quads with variables and blank nodes; the short way for plain data
+    functions.py   NOW, RAND, UUID, BNODE with the same values on every site
+    modify.py      one DELETE/INSERT WHERE: from solutions to quads
     update.py      update requests as exact, deterministic effects
-    scratch.py     the operations of an open transaction on one repository as one text for the engine
+    scratch.py     an open transaction's operations on one repository as one text for the engine
     union.py       updates where the default graph is the union of all graphs
-    protocol.py    what protocols say beside a text, written into it: bindings, slices, datasets of updates
+    protocol.py    parameters of protocols, written into the text: base, bindings, slices, datasets of updates
 """

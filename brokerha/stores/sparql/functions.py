@@ -1,15 +1,15 @@
-"""Functions that give something else at each call, replaced by ones that give the same on every site.
+"""Functions with a different value at each call, replaced by functions with the same values on every site.
 
-NOW, RAND, UUID, STRUUID and BNODE in a WHERE clause are rewritten to functions of our own, computed from a **seed** (of
-transaction id, number of the operation, number of the part) and the transaction's timestamp:
+NOW, RAND, UUID, STRUUID and BNODE in a WHERE clause become functions of this module, computed from a **seed** (of transaction id,
+number of the operation, number of the part) and the transaction's timestamp:
 
     NOW()             the timestamp: one value for the whole transaction
     RAND() UUID() STRUUID()    hash(seed, place in the text, n) at the n-th call from that place
-    BNODE()           a placeholder, made anew at each call; its label comes later, from the solution it ends up in
+    BNODE()           a placeholder, new at each call; its final label comes from the solution that it ends up in
     BNODE("x")        a placeholder too, the same for equal strings in one solution
 
-The engine on disk evaluates in an order that depends on the data only, so the n-th call is the same call everywhere. Blank
-nodes do not even depend on that: their label is hash(seed, solution, how many equal solutions were before, name).
+The engine on disk evaluates in an order that depends on the data only, so the n-th call is the same everywhere. Labels of blank
+nodes do not depend on that order: they are hash(seed, solution, number of equal solutions before, name).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _LABEL_DIGITS: Final = 31
 
 
 def seed_of(txid: TxId, number: int, part: int) -> bytes:
-    """What everything fresh of one part of one operation is derived from."""
+    """Return the seed of all fresh values of one part of one operation."""
     return _hash(b"brokerha-1", txid.encode(), b"%d" % number, b"%d" % part)
 
 
 def label_of(seed: bytes, *parts: str) -> str:
-    """Label of a new blank node: 32 characters, `b` and 31 hexadecimal digits, which the engine stores as a number."""
+    """Return the label of a new blank node: 32 characters, `b` and 31 hexadecimal digits, which the engine stores as a number."""
     return "b" + _hash(seed, *(part.encode() for part in parts)).hex()[:_LABEL_DIGITS]
 
 
 def now_literal(timestamp: Timestamp) -> Literal:
-    """A timestamp, microseconds since 1970, as xsd:dateTime."""
+    """Return a timestamp, microseconds since 1970, as xsd:dateTime."""
     moment = _EPOCH + timedelta(microseconds=timestamp)
     return Literal(f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z", datatype=_DATE_TIME)
 
@@ -56,12 +56,12 @@ def _hash(*parts: bytes) -> bytes:
 
 
 class FreshFunctions:
-    """The stand-ins for the calls of one WHERE clause."""
+    """The replacements for the calls in one WHERE clause."""
 
     def __init__(self, seed: bytes, timestamp: Timestamp) -> None:
         self.functions: dict[NamedNode, Function] = {}
         self.makes_blanks = False
-        """Whether there is a BNODE call, so that solutions may hold placeholders."""
+        """Whether there is a BNODE call, so that solutions can hold placeholders."""
         self._seed = seed
         self._timestamp = timestamp
         self._space = f"{RESERVED}fresh:{seed.hex()}:"
@@ -69,23 +69,23 @@ class FreshFunctions:
         self._made = 0
 
     def rewrite(self, tokens: Tokens, span: Span) -> str:
-        """The text of these tokens with calls of our functions instead of the engine's."""
+        """Return the text of these tokens with calls of the replacements."""
         edits = []
         for index in range(*span):
             name = tokens.word_of(index)
             if name in FRESH_FUNCTIONS and tokens.text_of(index + 1) == "(":
-                # The place counts from the beginning of the clause: the same text gives the same in any request.
+                # The place counts from the beginning of the clause: the same text has the same values in any request.
                 iri = NamedNode(f"{self._space}{index - span[0]}")
                 self.functions[iri] = self._function(name, iri.value)
                 edits.append((index, str(iri)))
         return tokens.slice(*span, edits)
 
     def is_placeholder(self, term: object) -> bool:
-        """Whether a term is a blank node that BNODE made, still without its label."""
+        """Tell whether a term is a blank node of BNODE without its final label."""
         return isinstance(term, BlankNode) and term.value.startswith(self._placeholder)
 
     def is_keyed(self, placeholder: str) -> bool:
-        """Whether a placeholder came from BNODE with an argument: it is another node in each solution."""
+        """Tell whether a placeholder came from BNODE with an argument: it is another node in each solution."""
         return placeholder.startswith("k", len(self._placeholder))
 
     def _function(self, name: str, place: str) -> Function:

@@ -1,15 +1,15 @@
-"""DELETE/INSERT WHERE: the text that makes the engine report solutions, and the quads that they make of the templates.
+"""DELETE/INSERT WHERE: the text that makes the engine report solutions, and the quads from solutions and templates.
 
-For each solution the engine calls us with the values of the variables that the templates use. The number that we give
-back names the solution when the same text later asks for the blank nodes made for it.
+For each solution the engine calls `_report` with the values of the template variables. The returned number identifies the
+solution when the same text later asks for its blank nodes.
 
     DELETE { ?s <urn:p> ?o } INSERT { ?s <urn:p> [ <urn:q> ?o ] } WHERE { ... }
       solution(?o = 1, ?s = <urn:a>)  -> 0
         removed  <urn:a> <urn:p> 1
         added    <urn:a> <urn:p> _:b3f..   and   _:b3f.. <urn:q> 1       b3f.. = hash(seed, values, 0 equal before, n0)
 
-What a solution is called by is its values alone, so neither the order of the solutions nor the history of the store
-shows in a label. Quads that RDF does not allow (a literal as subject, an unbound variable) are left out, one by one.
+Values alone identify a solution, so labels depend neither on the order of the solutions nor on the history of the store. Quads
+that RDF forbids (a literal as subject, an unbound variable) are left out one by one.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from brokerha.stores.sparql.tokens import RESERVED, VARIABLE
 from brokerha.stores.sparql.unknown import failing, unknown_functions
 
 EFFECT_LIMIT_QUADS: Final = 1_000_000
-"""Most quads that one operation may remove or add; more would not fit into memory and messages of reasonable size."""
+"""Limit of quads that one operation removes or adds, to bound memory and messages."""
 SOLUTIONS_LIMIT: Final = 4_000_000
-"""Most solutions that one operation may have. Every copy goes through each of them, and the writes after it wait: 1 to 3 s for a
-million. Their number is the same at every copy, so all refuse the same operations; time would not be."""
+"""Limit of solutions of one operation. Every copy goes through all of them, and later writes wait: 1 to 3 s for a million. Unlike
+time, their number is the same at every copy, so all refuse the same operations."""
 
 
 class Modify:
-    """One DELETE/INSERT WHERE of a request: its text for the engine, and what came of it."""
+    """One DELETE/INSERT WHERE of a request: its text for the engine, and its result."""
 
     def __init__(self, request: Request, part: Part, fresh: FreshFunctions, seed: bytes) -> None:
         self.prologue = part.prologue
@@ -46,20 +46,20 @@ class Modify:
         self.names_graphs = any(
             tokens.word_of(index).endswith("GRAPH") and tokens.kind_of(index + 1) == VARIABLE for index in range(*part.where)
         ) or ("BASE" in part.prologue.upper())
-        """Whether the clause asks for the names of graphs, or may name one in a way that only the engine can tell."""
+        """Whether the clause asks for the names of graphs, or can name one in a way that only the engine understands."""
         self._fresh = fresh
         self._unknown = unknown_functions(tokens, part.where, part.prologue)
         self._seed = seed
         self._templates = read_templates(request, part)
         self.may_remove = bool(self._templates.delete)
         self.may_change = bool(self._templates.delete or self._templates.insert)
-        """Whether it has a template at all; without one, nobody has to look for solutions."""
+        """Whether it has a template; without one, no solutions are needed."""
         self._where = fresh.rewrite(tokens, part.where)
         self._using = tokens.slice(*part.using)
         self._graph: Graph = DefaultGraph() if part.with_graph is None else read_iri(request, part, part.with_graph)
         signs = [[tokens.text_of(index) for index in range(*span)] for span in (part.delete, part.where)]
         self._is_plain = signs[0] == signs[1] and not self._templates.insert and not self._using
-        """Whether the template is the clause."""
+        """True if the template equals the WHERE clause."""
         self._equal: Counter[str] = Counter()
         self._solutions: list[_Solution] = []
         self._count = 0
@@ -73,7 +73,7 @@ class Modify:
         self._value_name = f"{RESERVED}value-of:{seed.hex()}"
 
     def functions(self) -> dict[NamedNode, Function]:
-        """What the text calls."""
+        """Return the functions that the text calls."""
         return {
             NamedNode(self._name): self._report,
             NamedNode(self._blank_name): self._blank_of,
@@ -83,9 +83,9 @@ class Modify:
         }
 
     def text(self, *, with_templates: bool, using: str = "") -> str:
-        """The operation for the engine; with templates when what comes after it has to see its outcome.
+        """Return the operation for the engine; with templates if a later operation has to see its result.
 
-        ``using`` is the dataset of a clause that names none itself.
+        ``using`` is the dataset if the clause names none itself.
         """
         self._keeps_solutions = with_templates
         binds = [self._bind()]
@@ -104,14 +104,14 @@ class Modify:
             delete = "\n".join(quad.text(lambda name: names.get(name, f"?{name}")) for quad in self._templates.delete)
             insert = "\n".join(quad.text(lambda name: names.get(name, f"?{name}")) for quad in self._templates.insert)
         clause = f"{{ {self._limited()}\n{' '.join(binds)} }}"
-        # Without templates WITH matters for the clause only; with them it also says where quads without GRAPH belong.
+        # Without templates WITH matters for the clause only; with them it also sets the graph of quads without GRAPH.
         head = "" if isinstance(self._graph, DefaultGraph) else f"WITH {self._graph} "
         return f"{head}DELETE {{ {delete} }} INSERT {{ {insert} }}\n{self._using or using}\nWHERE {clause};\n"
 
     def plain(self) -> tuple[Graph | str, Pattern] | None:
-        """The graph, or ``NAMED`` for each of them, and the pattern of an operation that removes what matches one pattern, whole and as it is.
+        """Return the graph, or ``NAMED``, and the pattern of an operation that removes all quads of one pattern; else None.
 
-        Not where the subject is known: so little is removed then that the engine had better do several such operations at once.
+        None for a known subject as well: it matches few quads, and the engine is faster with several such operations at once.
         """
         if not self._is_plain or len(self._templates.delete) != 1:
             return None
@@ -125,36 +125,36 @@ class Modify:
 
     @property
     def has_using(self) -> bool:
-        """Whether the text says which graphs its clause sees."""
+        """Tell whether the text has a USING clause."""
         return bool(self._using)
 
     @property
     def has_with(self) -> bool:
-        """Whether the text names the graph that takes the place of the default graph."""
+        """Tell whether the text names the graph that replaces the default graph."""
         return not isinstance(self._graph, DefaultGraph)
 
     def query(self) -> str:
-        """The clause as a query that reports its solutions, for datasets that only a query can have."""
+        """Return the clause as a query that reports its solutions, for datasets that only a query can have."""
         self._keeps_solutions = False
         return f"{self.prologue}SELECT ?brokerha_solution {{ {self._limited()}\n{self._bind()} }}"
 
     def _bind(self) -> str:
-        """The call that reports a solution."""
+        """Return the call that reports a solution."""
         return f"BIND(<{self._name}>({arguments_of(self._templates.variables)}) AS ?brokerha_solution)"
 
     def _limited(self) -> str:
-        """The clause, which the engine leaves after the solution that decides: the first, where all make the same quads."""
+        """Return the clause, limited to the needed solutions: one, if all make the same quads."""
         templates = self._templates
         decides = SOLUTIONS_LIMIT + 1 if templates.variables or templates.blanks else 1
         return f"{{ SELECT * {{\n{self._where}\n}} LIMIT {decides} }}"
 
     def check(self) -> None:
-        """Raise what went wrong in a function; the engine itself takes any error there for an unbound value."""
+        """Raise the error of a function; the engine treats it as an unbound value."""
         if self._fault is not None:
             raise self._fault
 
     def quads(self) -> tuple[dict[str, Quad], dict[str, Quad]]:
-        """Quads to remove and to add, by line. Raises InvalidRequest when one holds a reserved IRI."""
+        """Return quads to remove and to add, by line. Raises InvalidRequest when one holds a reserved IRI."""
         removed, added = canonical(self._removed), canonical(self._added)
         check_not_reserved(removed)
         check_not_reserved(added)
@@ -165,7 +165,7 @@ class Modify:
             return None
         try:
             return Literal(self._solution(terms))
-        except Exception as error:  # noqa: BLE001  Whatever it is must not vanish inside the engine; check() raises it.
+        except Exception as error:  # noqa: BLE001  No exception must be lost inside the engine; check() raises it.
             self._fault = error
             return None
 
@@ -174,7 +174,7 @@ class Modify:
         if self._count > SOLUTIONS_LIMIT:
             raise Rejected(f"the operation has more than {SOLUTIONS_LIMIT} solutions: split it, or SELECT DISTINCT what it needs")
         names = self._templates.variables
-        # As `terms.bound`, without a call: there may be millions.
+        # The same as `terms.bound`, without a call: there can be millions.
         bound = [None if isinstance(term, Literal) and term.datatype == UNBOUND else term for term in terms]
         solution = self._labelled(dict(zip(names, bound, strict=True)))
         for template in self._templates.delete:
@@ -192,7 +192,7 @@ class Modify:
         return len(self._solutions) - 1
 
     def _labelled(self, values: dict[str, Term | None]) -> _Solution:
-        """The solution with final labels instead of the placeholders that BNODE made."""
+        """Return the solution with final labels instead of the placeholders of BNODE."""
         if not self._templates.blanks and not self._fresh.makes_blanks:
             return _Solution(self._seed, "", values)
         key = "\n".join(map(str, values.values()))
@@ -211,23 +211,23 @@ class Modify:
         return solution
 
     def _neutral(self, value: Term | None, seen: dict[str, BlankNode]) -> Term | None:
-        """The value with each placeholder called by its place in the solution, not by the call that made it."""
+        """Return the value with each placeholder named by its place in the solution, not by its call."""
         for placeholder in _blanks(value):
             if placeholder not in seen and self._fresh.is_placeholder(BlankNode(placeholder)):
                 seen[placeholder] = self._labels.get(placeholder, BlankNode(f"new{len(seen)}"))
         return _replace(value, seen)
 
     def _blank_of(self, number: Literal, name: Literal) -> BlankNode:
-        """The blank node that a template makes for a solution."""
+        """Return the blank node that a template makes for a solution."""
         return self._solutions[int(number.value)].blank(name.value)
 
     def _value_of(self, number: Literal, value: Term) -> Term | None:
-        """A value of a solution with final labels."""
+        """Return a value of a solution with final labels."""
         return _replace(value, self._solutions[int(number.value)].replaced)
 
 
 class _Solution:
-    """One solution, and the blank nodes that belong to it."""
+    """One solution with its blank nodes."""
 
     __slots__ = ("_key", "_seed", "replaced", "values")
 

@@ -1,12 +1,11 @@
-"""What protocols say about a query or update beside its text, written into the text: base, bindings, slices, the dataset of an update.
+"""Parameters of protocols, written into the text of a query or update: base, bindings, slices, the dataset of an update.
 
     bindings        {"o": "7"}       SELECT ?s { VALUES (?o) { (7) } ?s ?p ?o }
     slice           limit 2          SELECT ?s WHERE { { SELECT ?s { ?s ?p ?o } } } LIMIT 2
     using graphs    <urn:g>          DELETE { ?s ?p ?o } USING <urn:g> WHERE { ?s ?p ?o }
 
-A binding holds in the outermost group of the WHERE clause, and joins with what is in it; a subquery of its own does not see it. Templates
-of an update see it too. Texts that would not pass as they are are left as they are: who
-evaluates them says what is wrong, in places that the caller knows.
+A binding holds in the outermost group of the WHERE clause, and joins with its content; a subquery does not see it. Templates of
+an update see it too. An invalid text stays as it is: its evaluation reports the fault with line and column of the caller's text.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ _GRAPH_FORMS: Final = frozenset({"CONSTRUCT", "DESCRIBE"})
 
 
 def with_base(text: str, base: str) -> str:
-    """The same with absolute IRIs, if its relative ones are not relative to a BASE of its own. Raises InvalidRequest."""
+    """Return the text with absolute IRIs, unless it has its own BASE. Raises InvalidRequest."""
     if _RELATIVE.search(text) is None:
         return text
     tokens = tokenize(text)
     if any(tokens.word_of(at) == "BASE" for at in range(len(tokens))):
         return text
     edits = [
-        # As it is written: what an escape stands for could end the IRI.
+        # Use the written form: a decoded escape could end the IRI.
         (at, f"<{_joined(base, tokens.text_of(at)[1:-1])}>")
         for at in range(len(tokens))
         if tokens.kind_of(at) == IRI and _RELATIVE.match(tokens.text_of(at))
@@ -49,13 +48,13 @@ def with_base(text: str, base: str) -> str:
 
 
 def _joined(base: str, relative: str) -> str:
-    """An absolute IRI; Python leaves out an empty fragment, which makes another IRI."""
+    """Return an absolute IRI; Python drops an empty fragment, which would be another IRI."""
     found = urljoin(base, relative)
     return f"{found}#" if relative.endswith("#") and not found.endswith("#") else found
 
 
 def with_bindings(text: str, bindings: Mapping[str, str]) -> str:
-    """A query in which variables have these terms (N-Triples; no blank nodes). Raises InvalidRequest."""
+    """Return a query in which variables have these terms (N-Triples; no blank nodes). Raises InvalidRequest."""
     if not bindings:
         return text
     check_query(text)
@@ -63,7 +62,7 @@ def with_bindings(text: str, bindings: Mapping[str, str]) -> str:
     first = _first_group(tokens)
     values = _values(bindings)
     if first is None:
-        # DESCRIBE without a clause.
+        # DESCRIBE without a WHERE clause.
         has_variables = any(tokens.kind_of(at) == VARIABLE for at in range(len(tokens)))
         return f"{text}\nWHERE {{ {values} }}" if has_variables else text
     start = tokens.ends[first]
@@ -72,7 +71,7 @@ def with_bindings(text: str, bindings: Mapping[str, str]) -> str:
         template = tokens.slice(first + 1, last)
         where = first if tokens.word_of(first - 1) != "WHERE" else first - 1
         head, tail = text[: tokens.starts[where]], text[tokens.ends[last] :]
-        # A dataset clause stands between the template and WHERE.
+        # A dataset clause can be between the template and WHERE.
         construct = next(at for at in range(len(tokens)) if tokens.word_of(at) == "CONSTRUCT")
         dataset = text[tokens.ends[construct] : tokens.starts[where]]
         return f"{head[: tokens.ends[construct]]} {{ {template} }} {dataset} WHERE {{ {values} {template} }}{tail}"
@@ -80,7 +79,7 @@ def with_bindings(text: str, bindings: Mapping[str, str]) -> str:
 
 
 def sliced(text: str, limit: int | None, offset: int, *, distinct: bool) -> str:
-    """A SELECT that gives only some of its rows; every other query as it is. Raises InvalidRequest."""
+    """Return a SELECT limited to some of its rows; every other query unchanged. Raises InvalidRequest."""
     facts = read_query(text)
     if (limit is None and not offset and not distinct) or facts.kind != "SELECT":
         return text
@@ -104,12 +103,12 @@ def sliced(text: str, limit: int | None, offset: int, *, distinct: bool) -> str:
 
 
 def is_graph_query(text: str) -> bool:
-    """Whether a query answers triples. Raises InvalidRequest."""
+    """Tell whether a query returns triples. Raises InvalidRequest."""
     return read_query(text).kind in _GRAPH_FORMS
 
 
 def update_with(text: str, bindings: Mapping[str, str], using: Sequence[str] = (), using_named: Sequence[str] = ()) -> str:
-    """An update with bindings, and with the dataset of all its WHERE clauses (IRIs). Raises InvalidRequest."""
+    """Return an update with bindings, and with the dataset of all its WHERE clauses (IRIs). Raises InvalidRequest."""
     if not (bindings or using or using_named):
         return text
     request = read_update(text)
@@ -125,7 +124,7 @@ def update_with(text: str, bindings: Mapping[str, str], using: Sequence[str] = (
 
 
 def with_template_graphs(text: str, insert: str | None, remove: Sequence[str]) -> str:
-    """An update whose templates and data without GRAPH mean these graphs (IRIs); WITH in the text goes before. Raises InvalidRequest."""
+    """Return an update whose quads without GRAPH belong to these graphs (IRIs); WITH in the text wins. Raises InvalidRequest."""
     request = read_update(text) if insert or remove else None
     if request is None or not request.parts:
         return text
@@ -152,7 +151,7 @@ def _instead(span: tuple[int, int], text: str) -> list[tuple[int, str]]:
 
 
 def _in_graphs(tokens: Tokens, span: tuple[int, int], graphs: Sequence[str]) -> str:
-    """Quads of a template, with those outside of GRAPH put into each of these graphs."""
+    """Return the quads of a template, with those outside GRAPH put into each of these graphs."""
     pieces: list[str] = []
     at = start = span[0]
 
@@ -214,7 +213,7 @@ def _values(bindings: Mapping[str, str]) -> str:
 
 
 def check_binding(name: str, term: str) -> None:
-    """Raise InvalidRequest for a name that no variable can have, and for what a text cannot name."""
+    """Raise InvalidRequest for an invalid name of a variable, and for a term that a text cannot contain."""
     found = tokenize(f"?{name}")
     if len(found) != 1 or found.kind_of(0) != VARIABLE or name.startswith("brokerha_"):
         raise InvalidRequest(f"${name} is no name of a variable")
@@ -225,7 +224,7 @@ def check_binding(name: str, term: str) -> None:
 
 
 def _first_group(tokens: Tokens) -> int | None:
-    """The brace that opens the WHERE clause of a query; None when it has none."""
+    """Return the brace that opens the WHERE clause of a query; None when it has none."""
     depth = 0
     opened = None
     for at in range(len(tokens)):
@@ -241,7 +240,7 @@ def _first_group(tokens: Tokens) -> int | None:
 
 
 def _is_short_construct(tokens: Tokens, first: int) -> bool:
-    """Whether the one group is pattern and template at once: CONSTRUCT WHERE { … }."""
+    """Tell whether one group is pattern and template: CONSTRUCT WHERE { … }."""
     words = [tokens.word_of(at) for at in range(first)]
     if "CONSTRUCT" not in words:
         return False

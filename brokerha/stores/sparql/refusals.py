@@ -1,14 +1,14 @@
-"""What is refused in any SPARQL request, wherever it stands and however it is written.
+"""Refused parts of SPARQL requests, wherever they are and however they are written.
 
-    LOAD, SERVICE            they fetch over the network in the middle of a transaction: each site would see something else
-    IRIs urn:brokerha:...    brokerha's own: the position of a repository, functions, labels on their way
+    LOAD, SERVICE            they fetch over the network in the middle of a transaction: each site would get other data
+    IRIs urn:brokerha:...    brokerha's own: the position of a repository, functions, labels in transit
     variables ?brokerha_...  brokerha's own
 
-Comments and strings do not count. Where the engine's parser could see a keyword in what is one token here (it needs no
-space after a keyword), the request is refused too.
+Comments and strings do not count. The engine's parser needs no space after a keyword: where it could find a keyword in a single
+token of this module, the request is refused too.
 
-An IRI that is relative to a BASE is not resolved here. What it could do is met elsewhere: nothing reserved is ever
-written (`check_not_reserved`), and with a BASE the engine is told the list of graphs.
+An IRI relative to a BASE is not resolved here; other checks cover it: no reserved IRI is ever written (`check_not_reserved`), and
+with a BASE the engine gets the list of graphs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from brokerha.model.errors import InvalidRequest
 from brokerha.stores.sparql.tokens import IRI, PREFIXED, RESERVED, VARIABLE, WORD, Tokens
 
 FRESH_FUNCTIONS: Final = frozenset({"NOW", "RAND", "UUID", "STRUUID", "BNODE"})
-"""Functions that give something else at each call or on each site."""
+"""Functions with a different value at each call or on each site."""
 _TOUCHING: Final = re.compile("(?:NOW|RAND|UUID|BNODE)$")
 
 
 def refuse(tokens: Tokens) -> None:
-    """Raise InvalidRequest for what is never allowed, and where the engine could see keywords that we do not."""
+    """Raise InvalidRequest for refused parts, and where the engine could find keywords that this module does not."""
     kinds, text = tokens.kinds, tokens.text
     prefixes: dict[str, str] = {}
     for index, kind in enumerate(kinds):
@@ -56,7 +56,7 @@ def _refuse_word(tokens: Tokens, index: int) -> None:
 
 def _refuse_prefixed(tokens: Tokens, index: int, prefixes: dict[str, str]) -> None:
     prefix, _, local = tokens.text_of(index).partition(":")
-    # The engine takes SERVICE:x { for the keyword and the name :x.
+    # The engine reads SERVICE:x { as the keyword and the name :x.
     if "SERVICE" in prefix.upper() and tokens.text_of(index + 1) == "{":
         raise _refused(tokens, index, "SERVICE")
     start = prefixes.get(f"{prefix}:")

@@ -1,9 +1,9 @@
 """SPARQL requests as text: the operations of an update, and the kind of a query.
 
-The syntax is judged by the engine itself, which parses a request in whole before it starts to evaluate: behind an
-operation that fails on an empty store, a request is parsed and nothing of it is run. What is read here (where an
-operation begins, its templates, its WHERE) is read more strictly than that, never more laxly, so a request is either
-understood or refused. What is refused in any request: `refusals.py`.
+The engine itself checks the syntax. It parses a whole request before it evaluates: after a first operation that fails on an empty
+store, it parses the rest without running it. This module reads a part of the syntax (where an operation begins, its templates,
+its WHERE). It is never less strict than the engine, so it understands a request or refuses it. `refusals.py` has what is refused
+in any request.
 
     PREFIX x: <urn:x>  INSERT DATA { x:a x:b 1 } ;  DELETE { ?s ?p ?o } WHERE { ?s ?p ?o }
     |-- prologue ---|  |---- insert data -----|     |---------------- modify -----------|
@@ -36,35 +36,35 @@ from brokerha.stores.sparql.tokens import (
 from brokerha.stores.sparql.unknown import unknown_functions
 
 Span = tuple[int, int]
-"""First token, and the token after the last."""
+"""First token, and the token after the last one."""
 
 GRAPH_WORDS: Final = frozenset({"CLEAR", "DROP", "CREATE", "ADD", "MOVE", "COPY"})
 _QUERY_WORDS: Final = frozenset({"SELECT", "ASK", "CONSTRUCT", "DESCRIBE"})
 CLAUSE_LIMIT_TOKENS: Final = 2000
-"""Largest WHERE clause or query, constants in VALUES and IN not counted: like the limit of nesting it keeps the engine's
+"""Limit of tokens of a WHERE clause or query, without constants in VALUES and IN. Like the limit of nesting it keeps the engine's
 recursion from overflowing the stack, which was seen from about 6000 on."""
 _CACHED_QUERY_CHARS: Final = 4096
 
 _NEVER_RUN: Final = "CREATE GRAPH <urn:x>; CREATE GRAPH <urn:x>; "
-"""Put before operations, it stops the engine between parsing and running them."""
+"""Prefix of operations that stops the engine between parsing and running them."""
 _NOT_LINE_END: Final = re.compile(r"[^\r\n]")
 _POSITION: Final = re.compile(r"error at (\d+):(\d+): (.*)", re.DOTALL)
 _SENTENCE: Final = re.compile(r"[A-Za-z]\w*\.?(?: [A-Za-z]\w*\.?){2,}")
-"""What the engine says in words, among the signs that it expected."""
+"""The words of an engine's message, among the expected signs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One operation of an update request; spans of an absent clause are empty."""
+    """One operation of an update request; the span of an absent clause is empty."""
 
     kind: str
     """``INSERT DATA``, ``DELETE DATA``, ``MODIFY`` (templates and WHERE), or one of `GRAPH_WORDS`."""
     span: Span
-    """The whole operation, without prologue and without the semicolon after it."""
+    """The whole operation, without prologue and final semicolon."""
     prologue: str
-    """All that is declared at this operation, by earlier ones too; the same object where nothing new was declared."""
+    """All declarations at this operation, also earlier ones; the same object while there are no new ones."""
     delete: Span = (0, 0)
-    """Inside of the braces, as `insert` and `where`."""
+    """The inside of the braces, as for `insert` and `where`."""
     insert: Span = (0, 0)
     where: Span = (0, 0)
     with_graph: int | None = None
@@ -72,12 +72,12 @@ class Part:
     using: Span = (0, 0)
     silent: bool = False
     graphs: tuple[int | str, ...] = ()
-    """Of a graph operation: token of an IRI, or ``DEFAULT``, ``NAMED``, ``ALL``; source before target."""
+    """For a graph operation: token of an IRI, or ``DEFAULT``, ``NAMED``, ``ALL``; source before target."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An update request, understood."""
+    """A parsed update request."""
 
     tokens: Tokens
     parts: tuple[Part, ...]
@@ -85,20 +85,20 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class QueryFacts:
-    """What reading a query as text tells before it is evaluated."""
+    """Facts of a query text, read before its evaluation."""
 
     kind: str
     """``SELECT``, ``ASK``, ``CONSTRUCT`` or ``DESCRIBE``."""
     may_name_any_graph: bool
-    """A graph may be bound to a variable, or named in a way that only the engine can tell (relative to BASE)."""
+    """A graph can be bound to a variable, or named in a way that only the engine understands (relative to BASE)."""
     has_dataset: bool
     """There is a FROM clause."""
     unknown: tuple[NamedNode, ...]
-    """Functions that are called and that the engine does not know (unknown.py)."""
+    """Called functions that the engine does not have (unknown.py)."""
 
 
 def read_update(text: str) -> Request:
-    """Understand an update request. Raises InvalidRequest."""
+    """Parse an update request. Raises InvalidRequest."""
     tokens = tokenize(text)
     refuse(tokens)
     request = _Reader(tokens).request()
@@ -107,9 +107,9 @@ def read_update(text: str) -> Request:
 
 
 def _check_syntax(request: Request) -> None:
-    """Have the engine parse all operations.
+    """Let the engine parse all operations.
 
-    Operations with other declarations are parsed apart, because the engine takes a prologue at the beginning only.
+    Operations with other declarations are parsed separately, because the engine accepts a prologue only at the beginning.
     """
     tokens, parts = request.tokens, request.parts
     text = tokens.text
@@ -125,17 +125,17 @@ def _check_syntax(request: Request) -> None:
             Store().update(parsed)
         except SyntaxError as error:
             for index in (each for part in parts[first:last] for each in range(*part.delete)):
-                # The engine expects something else behind it, and does not say what is wrong.
+                # The engine's message names another expected sign, not the blank node.
                 if tokens.kind_of(index) == BLANK or tokens.text_of(index) in {"[", "("}:
                     raise tokens.malformed(index, "blank nodes are not allowed where quads are deleted") from None
             raise syntax_error(error, text, parsed, place_of_start=start - len(head)) from None
         except RuntimeError:
-            pass  # It was parsed; the CREATE before it failed as intended.
+            pass  # The text was parsed; the CREATE before it failed as intended.
         first = last
 
 
 def _operations(tokens: Tokens, parts: Sequence[Part]) -> str:
-    """The text of these operations; what is declared between them is blanked out, so that places stay as they are."""
+    """Return the text of these operations; declarations between them become blanks, so that places stay the same."""
     pieces: list[str] = []
     end = 0
     for part in parts:
@@ -148,9 +148,9 @@ def _operations(tokens: Tokens, parts: Sequence[Part]) -> str:
 
 
 def syntax_error(error: SyntaxError, text: str, parsed: str, *, place_of_start: int = 0) -> InvalidRequest:
-    """The engine's syntax error as ours, with its line and column.
+    """Convert the engine's syntax error, with its line and column.
 
-    `parsed` is what the engine saw; its character n is character n + `place_of_start` of `text`.
+    `parsed` is the engine's text; its character n is character n + `place_of_start` of `text`.
     """
     found = _POSITION.match(str(error))
     if found is None:
@@ -164,7 +164,7 @@ def syntax_error(error: SyntaxError, text: str, parsed: str, *, place_of_start: 
 
 
 def read_query(text: str) -> QueryFacts:
-    """Understand a query as far as brokerha has to. Raises InvalidRequest. Does not check its syntax."""
+    """Read the facts of a query that brokerha needs, without checking its syntax. Raises InvalidRequest."""
     return _read_short_query(text) if len(text) <= _CACHED_QUERY_CHARS else _read_query(text)
 
 
@@ -217,7 +217,7 @@ def _check_size(tokens: Tokens, span: Span) -> None:
 
 
 def prologue_end(tokens: Tokens, index: int) -> int:
-    """The first token from this one on that is not part of a prologue."""
+    """Return the first token from this one on that is not part of a prologue."""
     while True:
         word = tokens.word_of(index)
         if word == "PREFIX" and tokens.kind_of(index + 1) == PREFIXED and tokens.kind_of(index + 2) == IRI:
@@ -229,9 +229,9 @@ def prologue_end(tokens: Tokens, index: int) -> int:
 
 
 class _Declarations:
-    """What the prologues of a request declare so far.
+    """The declarations in the prologues of a request so far.
 
-    Kept by name, because requests glued together from many declare the same prefixes again and again.
+    Kept by name, because requests joined from many repeat the same prefixes.
     """
 
     def __init__(self, tokens: Tokens) -> None:
@@ -241,14 +241,14 @@ class _Declarations:
         self.prologue = ""
 
     def add(self, first: int, last: int) -> None:
-        """Take in the declarations of these tokens."""
+        """Add the declarations of these tokens."""
         before = dict(self._by_name)
         while first < last:
             word = self._tokens.word_of(first)
             following = first + (3 if word == "PREFIX" else 2)
             name = self._tokens.text_of(first + 1) if word == "PREFIX" else word
             declaration = self._tokens.slice(first, following)
-            # What follows a BASE may be relative to it, so it does not stand in for what was declared before.
+            # A declaration after a BASE can be relative to it, so it does not replace an earlier one.
             if word == "BASE" and self._by_name.get((self._bases, name)) != declaration:
                 self._bases += 1
             self._by_name[self._bases, name] = declaration
@@ -258,7 +258,7 @@ class _Declarations:
 
 
 class _Reader:
-    """Reads the operations of an update request, token by token."""
+    """A reader of the operations of an update request, token by token."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -347,7 +347,7 @@ class _Reader:
         return self._take_iri()
 
     def _take_word(self, *allowed: str) -> str:
-        """The keyword that stands here. Without `allowed` any keyword will do."""
+        """Return the next keyword, which must be in `allowed` if given."""
         word = self._tokens.word_of(self._index)
         if not word or (allowed and word not in allowed):
             wanted = " or ".join(allowed) or "an update operation, such as INSERT DATA"

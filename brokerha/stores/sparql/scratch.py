@@ -1,9 +1,8 @@
-"""The operations of an open transaction on one repository as one text for the engine, to be followed by what reads their outcome.
+"""An open transaction's operations on one repository as one text for the engine; reads of their result follow it.
 
-Unlike in `update.py`, the engine itself changes its quads, within a transaction that always aborts: the text has all
-templates, and graph operations stand in it as they are. Blank nodes and fresh values get the labels that they will have when the
-transaction is executed, except that NOW() is the time of the read. What would reject the transaction later (CREATE of a graph that
-exists) is silent here.
+Unlike in `update.py`, the engine itself changes its quads, in a transaction that always aborts: the text has all templates, and
+graph operations as they are. Blank nodes and fresh values get the labels that they will have at the execution of the transaction,
+but NOW() is the time of the read. Errors that would reject the transaction later (CREATE of a graph that exists) are silent here.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ _CLEARING: Final = frozenset({"CLEAR", "DROP"})
 
 
 class ScratchText:
-    """Updates and quads, each with its place in the transaction, as text that an engine can run."""
+    """Updates and quads, each with its number in the transaction, as text for an engine."""
 
     def __init__(self, operations: Iterable[tuple[int, OnQuads]], txid: TxId, timestamp: Timestamp) -> None:
-        """Raises InvalidRequest for what can never be executed."""
+        """Raise InvalidRequest for an operation that can never be executed."""
         self.functions: dict[NamedNode, Function] = {}
-        """What the text calls."""
+        """Functions that the text calls."""
         self._txid = txid
         self._timestamp = timestamp
         self._modifies: list[Modify] = []
         self._pieces: list[str] = []
         self._depends_on_union = False
         self.graphs: set[Graph] = set()
-        """Those that the text may make."""
+        """Graphs that the text can create."""
         for number, operation in operations:
             try:
                 self._add(number, operation)
@@ -50,11 +49,11 @@ class ScratchText:
 
     @property
     def text(self) -> str:
-        """Operations of SPARQL, each ended by ``;``; empty when there are none."""
+        """SPARQL operations, each ended by ``;``; empty when there are none."""
         return "".join(self._pieces)
 
     def check_union(self) -> None:
-        """Raise InvalidRequest when this would do something else where the default graph is the union of all."""
+        """Raise InvalidRequest when the result would differ if the default graph is the union of all graphs."""
         if self._depends_on_union:
             raise InvalidRequest(
                 "the default graph of this repository is the union of all: after an update with WHERE or a DELETE without "
@@ -62,7 +61,7 @@ class ScratchText:
             )
 
     def check(self) -> None:
-        """To be called after the text was run. Raises InvalidRequest for what went wrong in it."""
+        """Raise InvalidRequest for errors in the text after its run."""
         for modify in self._modifies:
             try:
                 modify.check()

@@ -1,16 +1,16 @@
-"""What stands between the braces of INSERT and DELETE: quads, with variables and blank nodes to be filled in.
+"""Quads between the braces of INSERT and DELETE, with variables and blank nodes to fill in.
 
-Data blocks and templates of SPARQL are TriG but for three details (a dot before GRAPH may be missing, one after it may be
-there, a collection may stand alone), so they are turned into TriG, variables into IRIs of our own, and parsed as data.
-That keeps the order of the text, by which blank nodes are numbered: `_:x`, `[]`, `( )` alike are n0, n1, ... in the
-order in which they are met, on every site.
+Data blocks and templates of SPARQL are TriG except for three details: a dot before GRAPH can be missing, one after it is allowed,
+and a collection can stand alone. So they are converted to TriG, with variables as reserved IRIs, and parsed as data. That keeps
+the order of the text, which numbers blank nodes: `_:x`, `[]`, `( )` alike are n0, n1, ... in their order of appearance, on every
+site.
 
     DELETE { ?s <urn:p> ?o } INSERT { ?s <urn:p> [ <urn:q> ?o ] }
         delete   ?s <urn:p> ?o
         insert   n0 <urn:q> ?o      ?s <urn:p> n0
 
-Most updates are INSERT DATA or DELETE DATA without abbreviations; `read_plain_data` takes these without cutting them into
-tokens. Whatever it does not take goes the long way; it must never read a text differently from that.
+Most updates are INSERT DATA or DELETE DATA without abbreviations; `read_plain_data` parses these without tokens. All others take
+the long way. Both ways must agree on the meaning of a text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from brokerha.stores.sparql.tokens import RESERVED, VARIABLE, Tokens
 _VARIABLE: Final = f"{RESERVED}variable:"
 _NOTHING: Final = NamedNode(f"{RESERVED}nothing")
 _IRI = r"<[^<>\"{}|^`\\\x00-\x20]++>"
-# Without dots, escapes and second colons: what remains means the same in SPARQL and TriG, whatever it touches.
+# Without dots, escapes and second colons: the rest means the same in SPARQL and TriG, whatever is next to it.
 _SHORT = r"[A-Za-z][A-Za-z0-9_-]*+:[A-Za-z0-9_][A-Za-z0-9_-]*+(?![.]?[\w:%\\-])|:[A-Za-z0-9_][A-Za-z0-9_-]*+(?![.]?[\w:%\\-])"
 _NAME = rf"(?:{_IRI}|{_SHORT})"
 _STRING = r'"(?!"")(?:[^"\\\r\n]|\\[tbnrf"\'\\])*+"'
@@ -60,18 +60,18 @@ class PlainData(NamedTuple):
 
 
 class Templates(NamedTuple):
-    """The quads of one operation as written; constants are canonical, variables and blank nodes are still to be filled in."""
+    """The quads of one operation as written; constants are canonical, variables and blank nodes are open."""
 
     delete: tuple[QuadTemplate, ...]
     insert: tuple[QuadTemplate, ...]
     variables: tuple[str, ...]
     """Names of the variables in both, sorted."""
     blanks: tuple[str, ...]
-    """Names n0, n1, ... of the blank nodes to be made for each solution."""
+    """Names n0, n1, ... of the blank nodes to make for each solution."""
 
 
 def read_plain_data(text: str) -> PlainData | None:
-    """The quads of the plainest and most common update; None when the text must be read the long way."""
+    """Return the quads of the plainest and most common update; None when the text needs the long way."""
     found = _plain().match(text)
     if found is None or RESERVED in text:
         return None
@@ -81,11 +81,11 @@ def read_plain_data(text: str) -> PlainData | None:
         quads = parse(f"{prologue}\n{data}".encode(), format=RdfFormat.TRIG)
         return PlainData(verb[0] in "Ii", canonical(quads))
     except (SyntaxError, UnicodeError):
-        return None  # The long way finds the same fault and says where it is.
+        return None  # The long way finds the same fault and its place.
 
 
 def read_templates(request: Request, part: Part) -> Templates:
-    """The templates, or the data, of one operation. Raises InvalidRequest."""
+    """Return the templates, or the data, of one operation. Raises InvalidRequest."""
     blanks: dict[str, str] = {}
     delete = _read_quads(request.tokens, part.delete, part.prologue, blanks)
     if blanks:
@@ -97,7 +97,7 @@ def read_templates(request: Request, part: Part) -> Templates:
 
 
 def read_iri(request: Request, part: Part, index: int) -> NamedNode:
-    """The IRI that this sign means at this operation."""
+    """Return the IRI of a token at this operation."""
     text = f"{part.prologue}{request.tokens.text_of(index)} {_NOTHING} {_NOTHING} ."
     quad = next(iter(parse(text, format=RdfFormat.TRIG)))
     iri = quad.subject
@@ -107,7 +107,7 @@ def read_iri(request: Request, part: Part, index: int) -> NamedNode:
 
 
 class QuadTemplate:
-    """One quad in which variables and blank nodes are to be filled in."""
+    """One quad with open variables and blank nodes."""
 
     __slots__ = ("quad",)
 
@@ -115,11 +115,11 @@ class QuadTemplate:
         self.quad = quad
 
     def variables(self) -> Iterable[str]:
-        """Names of the variables in it."""
+        """Return the names of its variables."""
         return _variables(tuple(self.quad))
 
     def fill(self, values: Mapping[str, Term | None], blank: Callable[[str], BlankNode], default_graph: Graph) -> Quad | None:
-        """The quad for these values; None when a variable is unbound or a term may not stand where it is."""
+        """Return the quad for these values; None when a variable is unbound or a term is not allowed in its place."""
         quad = self.quad
         subject = _fill(quad.subject, values, blank)
         predicate = _fill(quad.predicate, values, blank)
@@ -135,13 +135,13 @@ class QuadTemplate:
         return Quad(subject, predicate, value, graph)
 
     def named(self, label: Callable[[str], str]) -> Quad:
-        """The quad of a data block, which has no variables, with labels for its blank nodes."""
+        """Return the quad of a data block, which has no variables, with labels for its blank nodes."""
         quad = self.fill({}, lambda name: BlankNode(label(name)), DefaultGraph())
         invariant(quad is not None, "a quad of a data block is complete", quad=self.quad)
         return quad or self.quad
 
     def text(self, names: Callable[[str], str]) -> str:
-        """The template as SPARQL; `names` gives the variable to write for a variable or a blank node."""
+        """Return the template as SPARQL; `names` gives the variable for a variable or a blank node."""
         subject, predicate, value, graph = (_text(term, names) for term in tuple(self.quad))
         triple = f"{subject} {predicate} {value}"
         return f"{triple} ." if isinstance(self.quad.graph_name, DefaultGraph) else f"GRAPH {graph} {{ {triple} }}"
@@ -187,7 +187,7 @@ def _variables(terms: Iterable[object]) -> Iterable[str]:
 
 
 def _read_quads(tokens: Tokens, span: Span, prologue: str, blanks: dict[str, str]) -> list[Quad]:
-    """The quads of a span in canonical form; its blank nodes are numbered on from `blanks`."""
+    """Return the quads of a span in canonical form; continues the numbers of blank nodes in `blanks`."""
     if span[0] >= span[1]:
         return []
     text = prologue + _as_trig(tokens, span)
@@ -214,7 +214,7 @@ def _number(term: object, blanks: dict[str, str]) -> object:
 
 
 def _as_trig(tokens: Tokens, span: Span) -> str:
-    """The inside of the braces as TriG."""
+    """Return the inside of the braces as TriG."""
     edits: list[tuple[int, str]] = []
     first, last = span
     before = "."

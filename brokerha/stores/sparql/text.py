@@ -1,8 +1,8 @@
-"""Admission of SPARQL: the one question whether a request may go on, asked before it is accepted into the log.
+"""Admission of SPARQL: the check of a request before it is accepted into the log.
 
-An update that passes can still be rejected when it is executed (CREATE of a graph that exists), but it is well formed,
-understood in each of its parts, and touches nothing but the repository's own data. The same reading is done again at
-execution, so that nothing depends on which version admitted it.
+The execution can still reject an admitted update (CREATE of a graph that exists). But an admitted update is well formed and
+understood in each part, and touches only the repository's own data. The execution parses it again, so that nothing depends on the
+version that admitted it.
 
     check_update("INSERT DATA { <urn:a> <urn:p> 1 }")        passes
     check_update("INSERT DATA { <urn:a> <urn:p> ?x }")       InvalidRequest: MALFORMED QUERY: line 1, column 38: ...
@@ -19,7 +19,7 @@ from brokerha.stores.sparql.template import read_iri, read_plain_data, read_temp
 
 
 def check_update(text: str) -> None:
-    """Admission of an update request. Raises InvalidRequest (``MALFORMED QUERY: ...``), LOAD, SERVICE, reserved IRIs."""
+    """Check an update request at admission. Raises InvalidRequest (``MALFORMED QUERY: ...``), LOAD, SERVICE, reserved IRIs."""
     if read_plain_data(text) is None:
         request = read_update(text)
         for part in request.parts:
@@ -32,7 +32,7 @@ def check_update(text: str) -> None:
 
 
 def check_query(text: str) -> None:
-    """Admission of a query. Raises InvalidRequest (``MALFORMED QUERY: ...``), SERVICE, reserved IRIs."""
+    """Check a query at admission. Raises InvalidRequest (``MALFORMED QUERY: ...``), SERVICE, reserved IRIs."""
     read_query(text)
     try:
         # The engine refuses these two arguments together, after it has parsed the text and before it evaluates.

@@ -1,9 +1,9 @@
-r"""SPARQL cut into tokens: just enough to find keywords, braces, names and variables without being fooled.
+r"""SPARQL cut into tokens: just enough to find keywords, braces, names and variables reliably.
 
-Strings, IRIs and comments are where a keyword may stand without being one, so these must be cut exactly; everything else
-only has to be cut at the same places as the engine does. The engine's own parser is stricter in what it accepts and
-laxer in what may touch: it reads ``SERVICE:x{`` as a keyword and a name. Wherever the two could disagree, the text is
-refused with the advice to write a space, so a text that passes means the same to both.
+Strings, IRIs and comments can contain words that are not keywords, so these must be cut exactly. Other tokens must only be cut at
+the same places as in the engine. The engine's own parser accepts less, but needs fewer spaces: it reads ``SERVICE:x{`` as a
+keyword and a name. Where the two could disagree, the text is refused with the advice to write a space. So an accepted text means
+the same to both.
 
 Codepoint escapes (``\u0041``) are allowed in IRIs and strings only, as in the engine; anywhere else they are refused,
 so that no keyword can hide behind them.
@@ -38,7 +38,7 @@ SIGN: Final = 9
 _UNKNOWN: Final = 10
 
 RESERVED: Final = "urn:brokerha:"
-"""What all IRIs of brokerha's own begin with; no request may name one, no data may hold one."""
+"""Prefix of all of brokerha's own IRIs; no request can name one, no data can hold one."""
 
 _BASE = (
     "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c-\u200d\u2070-\u218f\u2c00-\u2fef"
@@ -47,7 +47,7 @@ _BASE = (
 _FIRST = _BASE + "_"
 _INNER = _FIRST + r"0-9\-\u00b7\u0300-\u036f\u203f-\u2040"
 _ESCAPED = r"%[0-9A-Fa-f]{2}|\\[_~.\-!$&'()*+,;=/?\#@%]"
-# Possessive, and the same for prefixes and words: a text without a colon is scanned once, not once for each dot in it.
+# Possessive, as prefixes and words are: a text without a colon is scanned once, not once for each dot in it.
 _DOTTED = rf"[{_BASE}][{_INNER}]*+(?:\.++[{_INNER}]++)*+"
 _CODEPOINT = r"\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}"
 
@@ -62,7 +62,7 @@ MESSAGE_LIMIT: Final = 300
 
 @cache
 def _token() -> re.Pattern[str]:
-    """Compiled when the first text comes: with its wide classes it takes as long as all other imports of a store."""
+    """Compile the pattern at the first text: with its wide classes it takes as long as all other imports of a store."""
     return re.compile(
         rf"""
         (?:[ \t\r\n]++|\#[^\r\n]*+)*+
@@ -88,7 +88,7 @@ def _token() -> re.Pattern[str]:
 
 
 class Tokens:
-    """The tokens of one text, by index; comments and white space are left out."""
+    """The tokens of one text, by index, without comments and white space."""
 
     __slots__ = ("ends", "kinds", "starts", "text")
 
@@ -99,30 +99,30 @@ class Tokens:
         self.ends = array("Q")
 
     def __len__(self) -> int:
-        """How many tokens there are."""
+        """Return the number of tokens."""
         return len(self.kinds)
 
     def text_of(self, index: int) -> str:
-        """The token as written; empty past the end."""
+        """Return the token as written; empty after the end."""
         return self.text[self.starts[index] : self.ends[index]] if index < len(self.kinds) else ""
 
     def kind_of(self, index: int) -> int:
-        """One of the kinds above; 0 past the end."""
+        """Return one of the kinds above; 0 after the end."""
         return self.kinds[index] if index < len(self.kinds) else 0
 
     def word_of(self, index: int) -> str:
-        """The keyword at this place in capital letters, or empty when no word stands there."""
+        """Return the keyword at this index in capital letters; empty when it is not a word."""
         return self.text_of(index).upper() if self.kind_of(index) == WORD else ""
 
     def iri_of(self, index: int) -> str:
-        """The inside of an IRI token with its codepoint escapes decoded."""
+        """Return the inside of an IRI token with its codepoint escapes decoded."""
         inside = self.text_of(index)[1:-1]
         return _CODEPOINTS.sub(_decoded, inside) if "\\" in inside else inside
 
     def slice(self, first: int, last: int, edits: Iterable[tuple[int, str]] = ()) -> str:
-        """The text of the tokens from `first` up to, but without, `last`, with what stands between them.
+        """Return the text from token `first` to before token `last`, including the text between tokens.
 
-        `edits` are (token index, text instead), in order.
+        `edits` are (token index, replacement), in order.
         """
         if first >= last:
             return ""
@@ -135,20 +135,20 @@ class Tokens:
         return "".join(pieces)
 
     def malformed(self, index: int, problem: str) -> InvalidRequest:
-        """The error for what stands at this token, with line and column."""
+        """Return the error for a fault at this token, with line and column."""
         place = self.starts[index] if index < len(self.kinds) else len(self.text)
         return malformed(self.text, place, problem)
 
 
 def malformed(text: str, place: int, problem: str) -> InvalidRequest:
-    """The error for a syntax fault at this character of the text."""
+    """Return the error for a syntax fault at this character of the text."""
     line = text.count("\n", 0, place) + 1
     column = place - text.rfind("\n", 0, place)
     return InvalidRequest(f"MALFORMED QUERY: line {line}, column {column}: {problem}"[:MESSAGE_LIMIT])
 
 
 def tokenize(text: str) -> Tokens:
-    """Cut a text into tokens. Raises InvalidRequest where that is impossible or not clear without a doubt."""
+    """Cut a text into tokens. Raises InvalidRequest where that is impossible or ambiguous."""
     _check_encodable(text)
     tokens = Tokens(text)
     kinds, starts, ends = tokens.kinds, tokens.starts, tokens.ends
@@ -177,9 +177,8 @@ def tokenize(text: str) -> Tokens:
 
 
 def in_full(text: str) -> str:
-    """The same request or query without PREFIX, so that texts of different origin fit into one. Raises InvalidRequest for BASE.
-
-    Its syntax was checked before.
+    """Return the request or query without PREFIX, so that texts of different origin can be joined. Raises InvalidRequest for
+    BASE. Its syntax was checked before.
 
     >>> in_full("PREFIX x: <urn:x:> SELECT ?s { ?s x:p ?o }").strip()
     'SELECT ?s { ?s  <urn:x:p>  ?o }'
@@ -204,7 +203,7 @@ def in_full(text: str) -> str:
             prefix, _, local = tokens.text_of(index).partition(":")
             local = _BACKSLASH.sub(r"\1", local)
             iri = f"<{prefixes[f'{prefix}:']}{local}>"
-            # A space keeps ?a<x:b from becoming another sign; after ^^ none is needed.
+            # A space keeps ?a<x:b from becoming another token; after ^^ none is needed.
             edits.append((index, f"{iri} " if tokens.text_of(index - 1) == "^^" else f" {iri} "))
         index += 1
     return tokens.slice(0, len(tokens), edits)
@@ -219,7 +218,7 @@ def _check_encodable(text: str) -> None:
 
 
 def _may_be_comparison(tokens: Tokens, body: str) -> bool:
-    """Whether ``?a<?b&&?c>?d`` could be meant, which the longest match takes for an IRI and the engine does not."""
+    """Tell whether this could be ``?a<?b&&?c>?d``, where the longest match is an IRI and the engine sees a comparison."""
     before = len(tokens) - 1
     operand = tokens.kind_of(before) in _OPERANDS or tokens.text_of(before) == ")"
     return operand and _LOOKS_LIKE_COMPARISON.search(body) is not None

@@ -1,13 +1,13 @@
 """Updates of a repository whose default graph is the union of all graphs, as in RDF4J.
 
-    WHERE without USING and WITH      sees all graphs as one, GRAPH as ever
+    WHERE without USING and WITH      sees all graphs as one; GRAPH works as usual
     DELETE without GRAPH              removes from every graph (DELETE DATA, DELETE WHERE, DELETE … WHERE)
-    INSERT without GRAPH              adds to the default graph proper
-    CLEAR, COPY, MOVE, ADD DEFAULT    mean the default graph proper
+    INSERT without GRAPH              adds to the default graph itself
+    CLEAR, COPY, MOVE, ADD DEFAULT    mean the default graph itself
 
-The engine has such a union for queries only. So the clause is evaluated as a query, which reports its solutions to the same functions
-as in an update (modify.py). That query shows the engine alone. Where changes wait on top of it, the clause is evaluated in an
-update that aborts, and the union is made within it, by moving whatever is less:
+The engine has such a union for queries only. So the clause is evaluated as a query, which reports its solutions to the same
+functions as an update (modify.py). That query sees the engine alone. With pending changes on top, the clause is evaluated in an
+update that aborts. The union is made inside it, by moving the smaller part:
 
     many in named graphs       COPY DEFAULT TO <x>      USING <x> USING <g1> … USING NAMED <g1> …
     many in the default graph  INSERT { ?s ?p ?o } WHERE { GRAPH ?g { ?s ?p ?o } }
@@ -34,7 +34,7 @@ _MERGE: Final = "INSERT { ?s ?p ?o } WHERE { GRAPH ?g { ?s ?p ?o } };\n"
 
 
 class Union(NamedTuple):
-    """How a union is made within a transaction that aborts."""
+    """A union inside a transaction that aborts."""
 
     prepare: str
     """Operations before the clause."""
@@ -43,7 +43,7 @@ class Union(NamedTuple):
 
 
 def union_of(engine: Store, graphs: Iterable[Graph], more: Iterable[Graph] = ()) -> Union:
-    """The way that moves less; ``graphs`` are the named ones of the engine, ``more`` those that are made before the clause."""
+    """Return the cheaper union; ``graphs`` are the named ones of the engine, ``more`` those made before the clause."""
     held = [graph for graph in graphs if not isinstance(graph, DefaultGraph)]
     names = dict.fromkeys([*held, *(graph for graph in more if not isinstance(graph, DefaultGraph))])
     if any(isinstance(name, BlankNode) for name in names) or not _is_default_smaller(engine, held):
@@ -53,19 +53,19 @@ def union_of(engine: Store, graphs: Iterable[Graph], more: Iterable[Graph] = ())
 
 
 def _is_default_smaller(engine: Store, graphs: list[NamedNode | BlankNode]) -> bool:
-    """Whether the default graph holds fewer quads than the named ones; looks at no more than the smaller number of each."""
+    """Tell whether the default graph has fewer quads than the named ones; reads only as many as the smaller number of both."""
     default = engine.quads_for_pattern(None, None, None, DefaultGraph())
     named = chain.from_iterable(engine.quads_for_pattern(None, None, None, graph) for graph in graphs)
     return all(next(named, None) is not None for _ in default)
 
 
 def not_evaluated(error: Exception) -> Rejected:
-    """What is told of an update that the engine cannot evaluate."""
+    """Return the error for an update that the engine cannot evaluate."""
     return Rejected(f"the update cannot be evaluated: {error}")
 
 
 def evaluate_on_union(engine: Store, graphs: Iterable[Graph], view: QuadView, modify: Modify) -> None:
-    """Have the engine report the solutions of one clause; ``graphs`` are the named ones of the engine. Raises Rejected, StoreError."""
+    """Let the engine report the solutions of one clause; ``graphs`` are its named ones. Raises Rejected, StoreError."""
     removed, added = view.over_engine()
     functions: dict[NamedNode, Function] = {**AS_BLANK_FUNCTIONS, **modify.functions()}
     if removed or added:
@@ -92,7 +92,7 @@ def _query(engine: Store, graphs: list[Graph], modify: Modify, functions: dict[N
 
 
 def everywhere(view: QuadView, quads: Iterable[Quad]) -> dict[str, Quad]:
-    """What is to be removed: quads without a graph stand for those in all graphs."""
+    """Return the quads to remove: quads without a graph stand for those in all graphs."""
     found: dict[str, Quad] = {}
     anywhere: list[Triple] = []
     for quad in quads:

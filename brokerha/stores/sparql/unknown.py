@@ -1,10 +1,10 @@
-"""Functions that a text calls by their IRI and that the engine does not know: an error of that expression, as SPARQL has it (17.3.1, 17.6).
+"""Functions that a text calls by their IRI and that the engine does not have: an error in SPARQL (17.3.1, 17.6).
 
-    BIND(<urn:f>(?o) AS ?x)  FILTER(<urn:f>(?o))      unbound, and false, as with any other error
-    COALESCE(<urn:f>(?o), 0)  IF  ||                   take it as they take any other error
+    BIND(<urn:f>(?o) AS ?x)  FILTER(<urn:f>(?o))      unbound, and false, as for any other error
+    COALESCE(<urn:f>(?o), 0)  IF  ||                   handle it as any other error
 
-The engine itself refuses the whole text. So it is given a function for each such name, which has no value. What it knows (casts of
-XML Schema, GeoSPARQL) is asked of the engine itself, and so is what a prefix or a BASE makes of a name.
+The engine refuses the whole text. So it gets a function without a value for each such name. The engine itself tells which
+functions it has (casts of XML Schema, GeoSPARQL), and how a prefix or a BASE resolves.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _NAMES: Final = frozenset({IRI, PREFIXED})
 
 
 def unknown_functions(tokens: Tokens, span: tuple[int, int], prologue: str) -> tuple[NamedNode, ...]:
-    """Names in front of a bracket between these tokens that no function of the engine has.
+    """Return the names before a bracket between these tokens that no function of the engine has.
 
-    ``prologue`` is what is declared there. A name before a list of RDF stands in such a place too; nothing calls it.
+    ``prologue`` has the declarations there. A name before an RDF list is included too, without effect.
     """
     called = dict.fromkeys(
         tokens.text_of(index) for index in range(*span) if tokens.kinds[index] in _NAMES and tokens.text_of(index + 1) == "("
@@ -33,12 +33,12 @@ def unknown_functions(tokens: Tokens, span: tuple[int, int], prologue: str) -> t
 
 
 def failing(names: Iterable[NamedNode]) -> dict[NamedNode, Function]:
-    """A function for each name, of which every call is an error."""
+    """Return a function for each name; every call of it is an error."""
     return {name: lambda *_arguments: None for name in names}
 
 
 def _named(prologue: str, texts: Iterable[str]) -> list[NamedNode]:
-    """What names stand for; none where that cannot be told: then the engine refuses the text that they are from."""
+    """Return the IRIs of names; empty when the engine cannot parse them: it then refuses their text too."""
     listed = " ".join(texts)
     if not listed:
         return []

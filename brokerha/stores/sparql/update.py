@@ -1,20 +1,20 @@
 """SPARQL updates as exact, deterministic effects, without a trace in the engine.
 
-An operation with a WHERE clause is evaluated by the engine inside a transaction of its own that cannot commit: the text
-ends with a CREATE that fails. In front stands what the transaction is to see, and in each WHERE clause a call of a
-function of ours, by which the engine reports every solution:
+The engine evaluates an operation with a WHERE clause inside a transaction that cannot commit: the text ends with a CREATE that
+fails. The text begins with the state that the operation sees. Each WHERE clause calls a function of this package, which receives
+every solution:
 
     DELETE DATA { ... } ; INSERT DATA { ... } ;                           pending changes, which readers must not see
     DELETE { } INSERT { } WHERE { { the clause }
-        BIND(<solution>(0, ?s, ?o) AS ?t) }                               each solution comes to us; templates are filled here
+        BIND(<solution>(0, ?s, ?o) AS ?t) }                               receives each solution, and fills the templates
     CREATE SILENT GRAPH <x> ; CREATE GRAPH <x>                            fails: all of the above is undone
 
-Several operations of a request go into one such text, in order. All but the last then keep their templates, so that
-the engine, too, has done them when it evaluates the next one. Blank nodes get the same labels there and here, because
-the text asks us for them.
+Several operations of a request go into one such text, in order. All but the last keep their templates, so that the engine has
+applied them when it evaluates the next one. Blank nodes get the same labels in the engine and here, because the text calls a
+function for them.
 
-Data operations need only their quads, graph operations only the quads of a graph: both are done on the `QuadView` alone.
-Must not read a clock or draw a random number: all that is fresh comes from the seed (`functions.py`).
+Data operations need only their quads, graph operations only the quads of a graph: both use the `QuadView` alone. Must not read a
+clock or draw a random number: all fresh values come from the seed (`functions.py`).
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ from brokerha.stores.sparql.template import read_iri, read_plain_data, read_temp
 from brokerha.stores.sparql.union import evaluate_on_union, everywhere, not_evaluated
 
 CLEARED_LIMIT_BYTES: Final = EFFECT_LIMIT_BYTES + BODY_LIMIT_BYTES
-"""Most bytes of quads that go by name with a graph: whatever the same transaction adds again, more would never fit into an effect."""
+"""Limit of bytes of named quads that a graph operation removes; with more, the effect would be too large in any case."""
 _SHORTEST: Final = ("_:a", "<a:>", '""')
-"""The shortest terms that a quad can have."""
+"""The shortest terms of a quad."""
 _ADDS_FOR_PLAIN: Final = 100
-"""Where the transaction itself has added more, going through these for one pattern may take longer than the engine does."""
+"""Limit of quads added by the same transaction: with more, matching them here can take longer than the engine does."""
 
 
 @dataclass(slots=True)
 class DataStep:
-    """Quads to remove and to add, whatever is there."""
+    """Quads to remove and to add, whether they exist or not."""
 
     removed: dict[str, Quad] = field(default_factory=dict)
     added: dict[str, Quad] = field(default_factory=dict)
 
 
 class UpdateRun:
-    """Evaluates operations on one repository, in order, on top of what is pending there."""
+    """An evaluation of operations on one repository, in order, on top of its pending changes."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class UpdateRun:
     ) -> None:
         """``union``: the named graphs of the engine, if the default graph is the union of all (union.py).
 
-        ``clear`` puts an empty repository in the place of a large one and returns its engine.
+        ``clear`` replaces a large repository by an empty one and returns its engine.
         """
         self.view = QuadView(engine, pending)
         self._engine = engine
@@ -82,7 +82,7 @@ class UpdateRun:
         self._waiting: list[DataStep | Modify] = []
         self._prologue = ""
         self._is_last = False
-        """Whether nothing after the present operation brings a quad back that it removes."""
+        """True if no later operation can add a quad again that this operation removes."""
 
     def add(self, operation: OnQuads, txid: TxId, timestamp: Timestamp, number: int, *, is_last: bool = False) -> None:
         """Take in an operation, the last one of the transaction on this repository or not. Raises Rejected, StoreError."""
@@ -102,7 +102,7 @@ class UpdateRun:
             raise Rejected(str(error)) from None
 
     def finish(self) -> None:
-        """Evaluate what still waits; the view then holds all changes. Raises Rejected, StoreError."""
+        """Evaluate the waiting operations; the view then has all changes. Raises Rejected, StoreError."""
         steps, self._waiting = self._waiting, []
         if any(isinstance(step, Modify) for step in steps):
             self._evaluate(steps)
@@ -162,7 +162,7 @@ class UpdateRun:
             removed, added = modify.quads()
             self.view.apply(everywhere(self.view, removed.values()), added)
             return
-        # A text has one prologue. And a graph that was emptied in it would still be found by GRAPH ?g in the same text.
+        # A text has one prologue. And GRAPH ?g would still find a graph that was emptied in the same text.
         if self._waiting and (modify.prologue != self._prologue or (modify.names_graphs and self._removes())):
             self.finish()
         self._prologue = modify.prologue
@@ -172,7 +172,7 @@ class UpdateRun:
         return any(step.may_remove if isinstance(step, Modify) else step.removed for step in self._waiting)
 
     def _evaluate(self, steps: list[DataStep | Modify]) -> None:
-        """Have the engine report the solutions of all steps, in one text that never commits."""
+        """Let the engine report the solutions of all steps, in one text that never commits."""
         removed, added = self.view.over_engine()
         functions: dict[NamedNode, Function] = dict(AS_BLANK_FUNCTIONS)
         modifies = [step for step in steps if isinstance(step, Modify)]
@@ -209,9 +209,9 @@ class UpdateRun:
         self._remove(which)
 
     def _remove(self, which: Graph | str, like: Pattern = ANY) -> None:
-        """Remove what a graph, ``NAMED`` or ``ALL`` holds, or only what is like a pattern; refused once it is sure to be too much.
+        """Remove the quads of a graph, ``NAMED`` or ``ALL`` that match a pattern; raise Rejected once they are certainly too many.
 
-        How much that is depends on the quads alone, never on how soon it is noticed.
+        The limit depends only on the quads, never on the moment of the check.
         """
         limit_bytes = EFFECT_LIMIT_BYTES if self._is_last else CLEARED_LIMIT_BYTES
         sure = smallest = 0
@@ -239,13 +239,13 @@ class UpdateRun:
         self.view.remove(removed)
 
     def _goes_whole(self, which: NamedNode | str) -> bool:
-        """Whether nothing is left when this is emptied."""
+        """Tell whether the repository is empty after this graph is emptied."""
         if which == "NAMED":
             return self.view.is_empty(DefaultGraph())
         return which == "ALL" or not self.view.holds_beside(_graph(which))
 
     def _transfer(self, kind: str, source: Graph, target: Graph, *, silent: bool) -> None:
-        """ADD, COPY or MOVE. A source that is not there is an error, or with SILENT nothing is done."""
+        """Do ADD, COPY or MOVE. A missing source raises Rejected; with SILENT it does nothing."""
         if source == target:
             return
         quads = _limited(self.view.quads_in(source))
@@ -261,7 +261,7 @@ class UpdateRun:
 
 
 def data_step(request: Request, part: Part, seed: bytes) -> DataStep:
-    """The quads of INSERT DATA or DELETE DATA. Raises InvalidRequest."""
+    """Return the quads of INSERT DATA or DELETE DATA. Raises InvalidRequest."""
     templates = read_templates(request, part)
 
     def label(name: str) -> str:
@@ -281,7 +281,7 @@ def _graph(which: Graph | str) -> Graph:
 
 
 def _may_bring_back(part: Part) -> bool:
-    """Whether an operation can undo that quads were removed, or empty all of the repository in one step."""
+    """Tell whether an operation can add removed quads again, or empty the whole repository in one step."""
     return part.kind != "DELETE DATA" and not (part.kind == "MODIFY" and part.insert[0] >= part.insert[1])
 
 

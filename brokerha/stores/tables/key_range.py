@@ -1,7 +1,6 @@
-r"""Keys as row keys, and a range of them: what is the same for every kind of store.
+r"""Keys as row keys, and ranges of them, for every kind of store.
 
-A row key is table name, NUL, key; a table name has no NUL, so that tables never run into each other and a range of keys is
-a range of row keys.
+A row key is table name, NUL, key. A table name has no NUL, so tables never overlap, and a range of keys is a range of row keys.
 
 >>> KeyRange("stock", {"prefix": b"a"}).low, KeyRange("stock", {"prefix": b"a"}).high
 (b'stock\x00a', b'stock\x00b')
@@ -18,33 +17,33 @@ from brokerha.model.operation_checks import TABLE, name_problem
 from brokerha.model.reserved import about, branches, claims, settings, staging, table_snapshots
 
 OWN_TABLES = frozenset({about.TABLE, branches.TABLE, claims.TABLE, settings.TABLE, staging.TABLE, table_snapshots.TABLE})
-"""Tables that are brokerha's own, and are read in other ways."""
+"""brokerha's own tables; other kinds of reads show their content."""
 PIECE_LIMIT_BYTES = 1024 * 1024
 RANGE_LIMIT_DEFAULT = 1000
 RANGE_LIMIT = 1_000_000
 
 
 def row_key_of(table: str, key: bytes) -> bytes:
-    """The row key of a key of a table."""
+    """Return the row key of a key of a table."""
     return b"%b\0%b" % (table.encode(), key)
 
 
 def wanted_row_key(table: str, arguments: Mapping[str, Any]) -> bytes:
-    """The row key that a read of kind ``get`` asks for; its argument is ``key``. Raises InvalidRequest."""
+    """Return the row key that a read of kind ``get`` asks for; its argument is ``key``. Raises InvalidRequest."""
     return row_key_of(_checked_table(table), _bytes_argument(arguments, "key"))
 
 
 def rows_between(table: str, first: bytes, end: bytes) -> tuple[bytes, bytes]:
-    """The row keys that keys from ``first`` to below ``end`` lie between; an empty ``end`` is that of the table."""
+    """Return the row keys that bound the keys from ``first`` to below ``end``; an empty ``end`` is the end of the table."""
     return row_key_of(table, first), row_key_of(table, end) if end else _after_all_with(row_key_of(table, b""))
 
 
 class KeyRange:
-    """Which keys a read of kind ``range`` asks for.
+    """The range of keys that a read of kind ``range`` asks for.
 
-    Arguments, all optional: ``prefix``; ``from``, the first key; ``to``, the first key that is left out; ``limit``, 1000
-    if not given; ``reverse``, highest first; ``snapshot``, as which snapshot shows them. Their shapes were checked (reads/kinds.py).
-    Raises InvalidRequest.
+    Arguments, all optional: ``prefix``; ``from``, the first key; ``to``, the end, exclusive; ``limit``, 1000 by default;
+    ``reverse``, highest first; ``snapshot``, the name of the snapshot to read. reads/kinds.py has checked their shapes. Raises
+    InvalidRequest.
     """
 
     __slots__ = ("high", "is_reverse", "limit", "low", "skip", "snapshot", "table")
@@ -53,7 +52,7 @@ class KeyRange:
         beginning = row_key_of(_checked_table(table), _bytes_argument(arguments, "prefix"))
         self.table = table
         self.skip = len(row_key_of(table, b""))
-        """Bytes of a row key before the key."""
+        """Number of bytes in a row key before the key."""
         self.low = max(beginning, row_key_of(table, _bytes_argument(arguments, "from")))
         self.high = _after_all_with(beginning)
         if arguments.get("to") is not None:
@@ -63,7 +62,7 @@ class KeyRange:
         self.snapshot: str | None = arguments.get("snapshot")
 
     def within(self, table: str, beginning: bytes) -> Self:
-        """The same range of what follows after the beginning of keys of another table."""
+        """Return the same range in another table, with ``beginning`` before each key."""
         moved = copy(self)
         moved.table, moved.snapshot = table, None
         rows = row_key_of(table, beginning)
@@ -82,13 +81,13 @@ def in_pieces(data: bytes) -> Iterator[bytes]:
 
 
 def _after_all_with(beginning: bytes) -> bytes:
-    """The lowest row key above all that begin so. There is one, because a row key holds a NUL."""
+    """Return the lowest row key above all with this beginning. It exists, because a row key contains a NUL."""
     kept = beginning.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1])
 
 
 def _checked_table(table: str) -> str:
-    """The name of a table that could exist. Raises InvalidRequest."""
+    """Return the name of a table that a read can name. Raises InvalidRequest."""
     if problem := name_problem(TABLE, table):
         raise InvalidRequest(problem)
     if table == about.TABLE:
@@ -105,6 +104,6 @@ def _checked_table(table: str) -> str:
 
 
 def _bytes_argument(arguments: Mapping[str, Any], name: str) -> bytes:
-    """An argument that is bytes or text; empty if it is not given."""
+    """Return an argument that is bytes or text; empty by default."""
     value: str | bytes = arguments.get(name) or b""
     return value.encode() if isinstance(value, str) else value

@@ -1,11 +1,10 @@
 """Key-value tables in one LMDB table, in key order.
 
     row key    table name, NUL, key         (key_range.py)
-    row        digest, 16 bytes | value     the digest is this key's part of the fingerprint
+    row        digest, 16 bytes | value     the digest is the part of this key in the fingerprint
 
-The digest stands in the row for two reasons: replacing a value needs no second hash of the old one, and a value that the disk
-changed is an error when it is read, because LMDB has no checksums of its own. Tables come into being with their first
-key and are gone with their last.
+The digest is in the row for two reasons. Replacing a value needs no second hash of the old one. And LMDB has no checksums of its
+own: with the digest, a read finds a value that the disk changed. A table exists from its first key to the deletion of its last.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ PACE_ITEMS = 1000
 
 
 def checked_value(row_key: bytes, row: bytes) -> bytes:
-    """The value in a row. Raises StoreDamaged when it is not what was written."""
+    """Return the value in a row. Raises StoreDamaged when its digest does not match."""
     value = row[DIGEST_BYTES:]
     if key_digest(row_key, value) != row[:DIGEST_BYTES]:
         raise StoreDamaged(f"the value of key {row_key!r} is damaged; take the content from another worker")
@@ -37,7 +36,7 @@ def checked_value(row_key: bytes, row: bytes) -> bytes:
 
 
 def put_row(transaction: WriteTransaction, keys: Any, row_key: bytes, value: bytes) -> tuple[int, int] | None:
-    """Put a value; return what that does to (fingerprint, number of keys), or None when the value was there already."""
+    """Put a value; return the change of (fingerprint, number of keys), or None when the value was there already."""
     digest = key_digest(row_key, value)
     old = transaction.get(row_key, db=keys)
     if old is None:
@@ -51,21 +50,21 @@ def put_row(transaction: WriteTransaction, keys: Any, row_key: bytes, value: byt
 
 
 def delete_row(transaction: WriteTransaction, keys: Any, row_key: bytes) -> tuple[int, int] | None:
-    """Delete a key; return what that does to (fingerprint, number of keys), or None when there was none."""
+    """Delete a key; return the change of (fingerprint, number of keys), or None when there was no such key."""
     old = transaction.pop(row_key, db=keys)
     return None if old is None else (int.from_bytes(old[:DIGEST_BYTES], "big"), -1)
 
 
 def stored_value(transaction: Any, keys: Any, row_key: bytes) -> bytes | None:
-    """The value of a key; None when there is no such key. Raises StoreDamaged."""
+    """Return the value of a key; None when there is no such key. Raises StoreDamaged."""
     row = transaction.get(row_key, db=keys)
     return None if row is None else checked_value(row_key, row)
 
 
 def recomputed(transaction: Any, keys: Any, paced: Callable[[int], None]) -> tuple[int, int]:
-    """(fingerprint, number of keys) from the values themselves. Raises StoreDamaged at the first that is not what was written.
+    """Compute (fingerprint, number of keys) from the values themselves. Raises StoreDamaged at the first damaged one.
 
-    ``paced`` is called with the number of keys so far, before the first and after each `PACE_ITEMS`.
+    ``paced`` is called with the number of keys so far, at the first key and after each `PACE_ITEMS`.
     """
     fingerprint = count = 0
     with transaction.cursor(keys) as cursor:
@@ -79,7 +78,7 @@ def recomputed(transaction: Any, keys: Any, paced: Callable[[int], None]) -> tup
 
 
 def places_from(transaction: Any, table: Any, beginning: bytes) -> Iterator[Any]:
-    """A cursor at each row whose key begins so, in order: it is moved on when the next one is asked for."""
+    """Yield one cursor at each row whose key has this beginning, in order; asking for the next row moves it."""
     with transaction.cursor(table) as cursor:
         is_there = cursor.set_range(beginning) if beginning else cursor.first()
         while is_there and cursor.key().startswith(beginning):
@@ -88,29 +87,29 @@ def places_from(transaction: Any, table: Any, beginning: bytes) -> Iterator[Any]
 
 
 def keys_from(transaction: Any, table: Any, beginning: bytes) -> list[bytes]:
-    """All row keys that begin so, in order; their values are not looked at."""
+    """Return all row keys with this beginning, in order, without reading their values."""
     return [cursor.key() for cursor in places_from(transaction, table, beginning)]
 
 
 def rows_as_they_lie(transaction: Any, keys: Any, beginning: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Row keys that begin so, in order, with their values, without a look at their digests."""
+    """Return row keys with this beginning, in order, with their values, without checking digests."""
     return ((cursor.key(), cursor.value()[DIGEST_BYTES:]) for cursor in places_from(transaction, keys, beginning))
 
 
 def checked_rows(transaction: Any, keys: Any, beginning: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Row keys that begin so, in order, with their values. Raises StoreDamaged."""
+    """Yield row keys with this beginning, in order, with their values. Raises StoreDamaged."""
     for cursor in places_from(transaction, keys, beginning):
         row_key = cursor.key()
         yield row_key, checked_value(row_key, cursor.value())
 
 
 def snapshots_in(transaction: Any, keys: Any) -> Snapshots:
-    """All snapshots of tables. Raises StoreDamaged."""
+    """Return all snapshots of tables. Raises StoreDamaged."""
     return Snapshots(row for beginning in DIRECTORY for row in checked_rows(transaction, keys, beginning))
 
 
 def range_digests(transaction: Any, keys: Any, low: bytes, high: bytes) -> Iterator[bytes]:
-    """Digests of the rows from ``low`` to below ``high``. Raises StoreDamaged."""
+    """Yield the digests of the rows from ``low`` to below ``high``. Raises StoreDamaged."""
     with transaction.cursor(keys) as cursor:
         is_there = cursor.set_range(low)
         while is_there and (row_key := cursor.key()) < high:
@@ -121,7 +120,7 @@ def range_digests(transaction: Any, keys: Any, low: bytes, high: bytes) -> Itera
 
 
 def table_names(transaction: Any, keys: Any) -> Iterator[str]:
-    """Names of tables that have a key, in byte order: one look for each table, however many keys it has. Raises StoreDamaged."""
+    """Yield names of tables that have a key, in byte order, with one seek for each table. Raises StoreDamaged."""
     with transaction.cursor(keys) as cursor:
         is_there = cursor.first()
         while is_there:
@@ -135,10 +134,10 @@ def table_names(transaction: Any, keys: Any) -> Iterator[str]:
 
 
 def range_pieces(transaction: Any, keys: Any, wanted: KeyRange, may_go_on: Callable[[], bool]) -> Iterator[bytes]:
-    """A range as a msgpack list of (key, value), in pieces, all of one snapshot. Raises TimedOut, StoreDamaged."""
+    """Yield a range as a msgpack list of (key, value), in pieces, all of one LMDB snapshot. Raises TimedOut, StoreDamaged."""
     packer = msgpack.Packer()
     with transaction.cursor(keys) as cursor:
-        # A msgpack list begins with its length, so that the keys are counted before the values are read.
+        # A msgpack list begins with its length, so the keys are counted before the values are read.
         count = sum(1 for _ in _rows(cursor, wanted, may_go_on, values=False))
         buffer = bytearray(packer.pack_array_header(count))
         for row_key, row in _rows(cursor, wanted, may_go_on, values=True):
@@ -150,7 +149,7 @@ def range_pieces(transaction: Any, keys: Any, wanted: KeyRange, may_go_on: Calla
 
 
 def range_rows(transaction: Any, keys: Any, wanted: KeyRange, may_go_on: Callable[[], bool]) -> Iterator[tuple[bytes, bytes]]:
-    """Row keys and values of a range in its order, without its limit. Raises TimedOut, StoreDamaged."""
+    """Yield row keys and values of a range in its order, without its limit. Raises TimedOut, StoreDamaged."""
     with transaction.cursor(keys) as cursor:
         for row_key, row in _rows(cursor, wanted, may_go_on, values=True, limit=sys.maxsize):
             yield row_key, checked_value(row_key, row)
@@ -176,5 +175,5 @@ def _rows(
 def _seek(cursor: Any, wanted: KeyRange) -> bool:
     if not wanted.is_reverse:
         return bool(cursor.set_range(wanted.low))
-    # After the highest wanted key, then one back; there may be nothing after it.
+    # Seek past the highest wanted key, then one back; there may be nothing after it.
     return bool(cursor.prev() if cursor.set_range(wanted.high) else cursor.last())

@@ -1,7 +1,7 @@
-"""What one transaction does to queues, operation by operation; the rules that every store must share to the word.
+"""What one transaction does to queues, operation by operation: rules that must be identical in every store.
 
-Nothing is changed before it is kept. What counts is the net change: a message that is published and accepted by the same
-transaction was never there, and moves no counter.
+Nothing is changed before the commit. The net change counts: a message that the same transaction publishes and accepts was never
+there, and changes no counter.
 
 >>> change = QueueChange("tx", lambda queue, message_id: message_id == "old.1")
 >>> change.add(1, Publish("publish", "q", "text/plain", b"a"))
@@ -23,7 +23,7 @@ from brokerha.model.ids import TxId
 from brokerha.model.operations import Accept, Change, Delete, Publish, Published, Put, message_id
 
 QUEUES_LIMIT = 10_000
-"""Queues of one cluster; a queue that was used once stays known with its counters."""
+"""Limit of queues in one cluster; a used queue stays known with its counters."""
 
 
 class Message(NamedTuple):
@@ -35,18 +35,18 @@ class Message(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What became of the messages of a queue since its first one."""
+    """Counters of the messages of a queue since its first one."""
 
     published: int = 0
     accepted: int = 0
 
     @property
     def depth(self) -> int:
-        """Messages that are there."""
+        """Number of messages in the queue."""
         return self.published - self.accepted
 
     def report(self) -> dict[str, int]:
-        """As a read of kind ``queues`` shows them."""
+        """Return the counters as a read of kind ``queues`` shows them."""
         return {"depth": self.depth, "published": self.published, "accepted": self.accepted}
 
 
@@ -54,19 +54,19 @@ NEVER_USED = Counts()
 
 
 class QueueChange:
-    """The queues as one transaction leaves them, on top of what is there."""
+    """The changes of one transaction to the queues."""
 
     __slots__ = ("_accepted", "_holds", "_published", "_txid")
 
     def __init__(self, txid: TxId, holds: Callable[[str, str], bool]) -> None:
-        """``holds`` says whether a queue has a message of this id before the transaction."""
+        """``holds`` tells whether a queue has a message of this id before the transaction."""
         self._txid = txid
         self._holds = holds
         self._published: dict[tuple[str, str], Published] = {}
         self._accepted: dict[tuple[str, str], None] = {}
 
     def add(self, number: int, operation: Publish | Accept) -> None:
-        """Take in ``publish`` or ``accept``. Raises Rejected: not there, or there already."""
+        """Take in ``publish`` or ``accept``. Raises Rejected when the message is there already, or missing."""
         queue = operation.queue
         if isinstance(operation, Publish):
             place = queue, message_id(self._txid, number)
@@ -81,18 +81,18 @@ class QueueChange:
             self._accepted[place] = None
 
     def changes(self) -> list[Published | Accept]:
-        """The net change; messages of one queue in their order."""
+        """Return the net change; messages of one queue in their order."""
         return [*(Accept("accept", *place) for place in self._accepted), *self._published.values()]
 
 
 def check_room(made: int, known: int) -> None:
-    """Raise Rejected when so many new queues are too many beside those that are known."""
+    """Raise Rejected when the new queues exceed the limit together with the known ones."""
     if made and made + known > QUEUES_LIMIT:
         raise Rejected(f"there are {known} queues, and {QUEUES_LIMIT} is the limit")
 
 
 def order_of(change: Change) -> tuple[object, ...]:
-    """By what the changes of an effect are sorted: kind, name and key; published messages keep their order."""
+    """Return the sort key of a change of an effect: kind, name and key; published messages keep their order."""
     return change[:3] if isinstance(change, _WITH_KEYS) else change[:2]
 
 

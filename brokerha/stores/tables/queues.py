@@ -4,9 +4,9 @@
     places   queue, NUL, message id                    place, 8 bytes big-endian
     counts   queue                                     digest, 16 bytes | published, accepted, 8 bytes big-endian each
 
-The place of a message is its number among all that were ever published to its queue, so the counters give the next one. Messages
-with their places, and the counters, are content: their digests are part of the fingerprint, and equal queues are equal in
-order and in history of numbers. A queue comes into being with its first message and stays known with its counters.
+The place of a message is its number among all messages ever published to its queue, so the counters give the next place. Messages
+with their places, and the counters, are content: their digests are part of the fingerprint. Equal queues have equal order and
+equal numbering. A queue exists from its first message on, and stays known with its counters.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROWS_BETWEEN_QUESTIONS = 64
 
 
 class Queues:
-    """All queues of a store; each call works within the transaction that it is given."""
+    """All queues of a store; each call works in the given transaction."""
 
     __slots__ = ("_counts", "_messages", "_places")
 
@@ -39,19 +39,19 @@ class Queues:
         self._counts = environment.counts
 
     def holds(self, transaction: Any, queue: str, message_id: str) -> bool:
-        """Whether the message is in the queue."""
+        """Tell whether the message is in the queue."""
         return transaction.get(_place_key(queue, message_id), db=self._places) is not None
 
     def is_known(self, transaction: Any, queue: str) -> bool:
-        """Whether there ever was a message in the queue."""
+        """Tell whether there ever was a message in the queue."""
         return transaction.get(queue.encode(), db=self._counts) is not None
 
     def number(self, transaction: Any) -> int:
-        """How many queues there are."""
+        """Return the number of queues."""
         return int(transaction.stat(self._counts)["entries"])
 
     def keep(self, transaction: WriteTransaction, change: Published | Accept) -> tuple[int, int]:
-        """Write a change of an effect; return what it does to (fingerprint, number of messages). Twice is the same as once."""
+        """Write a change of an effect; return the change of (fingerprint, number of messages). Idempotent."""
         queue, message_id = change.queue, change.message_id
         place_key = _place_key(queue, message_id)
         found = transaction.get(place_key, db=self._places)
@@ -79,12 +79,12 @@ class Queues:
         return digest ^ old ^ new, 1 if isinstance(change, Published) else -1
 
     def counts(self, transaction: Any, queue: str) -> Counts:
-        """The counters of a queue; zeros when there is none. Raises StoreDamaged."""
+        """Return the counters of a queue; zeros when there is none. Raises StoreDamaged."""
         row = transaction.get(queue.encode(), db=self._counts)
         return NEVER_USED if row is None else _checked_counts(queue, row)
 
     def all_counts(self, transaction: Any) -> dict[str, Counts]:
-        """The counters of all queues, in the order of their names. Raises StoreDamaged."""
+        """Return the counters of all queues, in the order of their names. Raises StoreDamaged."""
         with transaction.cursor(self._counts) as cursor:
             rows = [(key.decode(errors="replace"), row) for key, row in cursor]
         return {queue: _checked_counts(queue, row) for queue, row in rows}
@@ -92,7 +92,7 @@ class Queues:
     def messages(
         self, transaction: Any, queue: str, after: str | None, may_go_on: Callable[[], bool] = lambda: True
     ) -> Iterator[Message]:
-        """Messages of a queue in their order, those after ``after`` if that is given. Raises NotFound, TimedOut, StoreDamaged."""
+        """Yield messages of a queue in order, after the message ``after`` if given. Raises NotFound, TimedOut, StoreDamaged."""
         first = bytes(_PLACE_BYTES)
         if after is not None:
             found = transaction.get(_place_key(queue, after), db=self._places)
@@ -114,7 +114,7 @@ class Queues:
                 is_there = cursor.next()
 
     def message(self, transaction: Any, queue: str, message_id: str) -> Message:
-        """One message. Raises NotFound, StoreDamaged."""
+        """Return one message. Raises NotFound, StoreDamaged."""
         place = transaction.get(_place_key(queue, message_id), db=self._places)
         if place is None:
             raise not_there(queue, message_id)
@@ -122,19 +122,16 @@ class Queues:
         return checked_message(key, transaction.get(key, db=self._messages) or b"")
 
     def rows(self, transaction: Any, queue: str | None) -> Iterator[tuple[str, int, Message]]:
-        """(queue, place, message) of all messages, or those of one queue, as they lie there: without a look at their digests.
-
-        Raises StoreDamaged for one that cannot be read.
-        """
+        """Yield (queue, place, message) for all or one queue, without checking digests. Raises StoreDamaged if unreadable."""
         beginning = b"" if queue is None else _message_key(queue, b"")
         for cursor in places_from(transaction, self._messages, beginning):
             name, place = _split(cursor.key())
             yield name, int.from_bytes(place, "big"), _message_of(name, cursor.value())
 
     def recomputed(self, transaction: Any, before: int, paced: Callable[[int], None]) -> tuple[int, int]:
-        """(fingerprint, number of messages) from the messages themselves. Raises StoreDamaged for what contradicts itself.
+        """Compute (fingerprint, number of messages) from the messages themselves. Raises StoreDamaged for a contradiction.
 
-        ``paced`` is called with the number of messages so far and ``before``, as in `key_value.recomputed`.
+        ``paced`` is called with ``before`` plus the number of messages so far, as in `key_value.recomputed`.
         """
         fingerprint = number = 0
         depths: dict[str, int] = {}
@@ -161,25 +158,25 @@ class Queues:
 
 
 def not_there(queue: str, message_id: str) -> NotFound:
-    """What is told of a message that is not in its queue."""
+    """Return the error for a message that is not in its queue."""
     return NotFound(f"message {message_id!r} is not in queue {queue!r}")
 
 
 def message_rows(queue: str, place: int, message: Message) -> tuple[tuple[bytes, bytes], tuple[bytes, bytes]]:
-    """The rows of a message in ``queues`` and in ``places``, each as (key, row)."""
+    """Return the rows of a message in ``queues`` and in ``places``, each as (key, row)."""
     of_place = place.to_bytes(_PLACE_BYTES, "big")
     row: bytes = message_digest(queue, place, message).to_bytes(DIGEST_BYTES, "big") + msgpack.packb(message)
     return (_message_key(queue, of_place), row), (_place_key(queue, message.id), of_place)
 
 
 def counts_row(queue: str, counts: Counts) -> tuple[bytes, bytes]:
-    """The row of a queue's counters, as (key, row)."""
+    """Return the row of the counters of a queue, as (key, row)."""
     numbers = b"".join(each.to_bytes(_PLACE_BYTES, "big") for each in counts)
     return queue.encode(), counts_digest(queue, counts).to_bytes(DIGEST_BYTES, "big") + numbers
 
 
 def checked_message(key: bytes, row: bytes) -> Message:
-    """The message in a row. Raises StoreDamaged when it is not what was written."""
+    """Return the message in a row. Raises StoreDamaged when its digest does not match."""
     queue, place = _split(key)
     message = _message_of(queue, row)
     digest = message_digest(queue, int.from_bytes(place, "big"), message)
@@ -189,7 +186,7 @@ def checked_message(key: bytes, row: bytes) -> Message:
 
 
 def _message_of(queue: str, row: bytes) -> Message:
-    """The message in a row, whatever its digest says. Raises StoreDamaged when it is none."""
+    """Return the message in a row without checking its digest. Raises StoreDamaged when it is not a message."""
     try:
         message_id, content_type, body = msgpack.unpackb(row[DIGEST_BYTES:])
         if isinstance(message_id, str) and isinstance(content_type, str) and isinstance(body, bytes):

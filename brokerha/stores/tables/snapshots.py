@@ -1,12 +1,12 @@
-"""Snapshots of tables by name: the rules that every store must share to the word (model/reserved/table_snapshots.py has the rows).
+"""Snapshots of tables by name: the rules that must be identical in every store (rows: model/reserved/table_snapshots.py).
 
     make     one row; nothing is copied
-    write    before a key is changed first, what it holds is copied to the youngest snapshot of its table, by the same transaction
-    read     the snapshot's own copy of the key, else that of the next younger one, else the key as it is now
-    drop     the row is gone at once; the copies that an older snapshot still reads move to it, the others are deleted
+    write    the first change of a key copies its old value to the youngest snapshot of its table, in the same transaction
+    read     the snapshot's own copy of the key, else that of the next younger one, else the present value
+    drop     the row is deleted at once; copies that an older snapshot still reads move to it, the others are deleted
 
-Copies are cleared away by the drop itself, up to `DROP_ROWS` of them, and by the writes that change keys after it, up to `WRITE_ROWS` each time;
-meanwhile those that are left are read on by older snapshots. Depends on the content and the operations alone.
+The drop itself clears up to `DROP_ROWS` copies; later writes that change keys clear up to `WRITE_ROWS` each. Older snapshots read
+the remaining copies meanwhile. Depends on the content and the operations alone.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ from brokerha.stores.tables.key_range import OWN_TABLES, KeyRange, row_key_of
 
 BEGINNING: Final = row_key_of(TABLE, b"")
 DIRECTORY: Final = tuple(row_key_of(TABLE, kind) for kind in (rows.SNAPSHOT, rows.GONE))
-"""What row keys of snapshots begin with, those of copies left out."""
+"""Prefixes of the row keys of snapshots, without those of copies."""
 DROP_ROWS: Final = 10_000
 WRITE_ROWS: Final = 64
 CLEAR_BYTES: Final = 256 * 1024
-"""Of copies that move to an older snapshot in one transaction, if one of them is not larger by itself."""
+"""Limit of bytes that one transaction moves to an older snapshot; a single larger copy still moves."""
 SIZE_LIMIT_BYTES: Final = 10 * 1024 * 1024
-"""Of keys that a transaction changes, with its copies: they travel as one line of the log, in one message (wire/codec.py)."""
+"""Limit of bytes of the keys that a transaction changes, with its copies: they travel in one message (wire/codec.py)."""
 
 ValueOf = Callable[[bytes], bytes | None]
-"""Row key -> value; None where there is none."""
+"""Row key -> value; None when there is no such key."""
 
 
 class Snapshot(NamedTuple):
-    """One of them."""
+    """One snapshot."""
 
     lsn: Lsn
-    """What its tables held after the transaction at this LSN."""
+    """LSN of the last transaction that the snapshot shows."""
     numbers: dict[str, int]
-    """Of its tables, by name."""
+    """Number for each of its tables, by name."""
 
 
 class Content(NamedTuple):
-    """What a store holds before a transaction."""
+    """Content of a store before a transaction."""
 
     value_of: ValueOf
     rows_from: Callable[[bytes], Iterable[tuple[bytes, bytes]]]
-    """All rows whose row keys begin so, in order."""
+    """All rows whose row keys have this beginning, in order."""
     tables: Callable[[], Iterable[str]]
     """Names of all tables that have a key."""
 
 
 class Snapshots:
-    """All snapshots of one store, in step with its reserved table; false when there is nothing in that."""
+    """All snapshots of one store, in step with its reserved table; false when there are none, dropped ones included."""
 
     __slots__ = ("_chains", "gone", "named")
 
@@ -66,23 +66,23 @@ class Snapshots:
         """``found`` are the rows of `DIRECTORY`."""
         self.named: dict[str, Snapshot] = {}
         self.gone: dict[int, str] = {}
-        """Dropped, and not cleared away yet: number -> table."""
+        """Dropped snapshots that are not yet cleared: number -> table."""
         self._chains: dict[str, list[int]] | None = None
         for row_key, value in found:
             self._put(row_key[len(BEGINNING) :], value)
 
     def __bool__(self) -> bool:
-        """Whether there is anything."""
+        """Tell whether there are any rows of snapshots."""
         return bool(self.named or self.gone)
 
     def copy(self) -> Snapshots:
-        """An independent one."""
+        """Return an independent copy."""
         copied = Snapshots(())
         copied.named, copied.gone = dict(self.named), dict(self.gone)
         return copied
 
     def note(self, change: OnKey) -> None:
-        """A change of the reserved table was made."""
+        """Take note of a change of the reserved table."""
         key = change.key
         if isinstance(change, Put):
             self._put(key, change.value)
@@ -94,7 +94,7 @@ class Snapshots:
             self._chains = None
 
     def chain(self, table: str) -> list[int]:
-        """Numbers of a table, oldest first, with those that are not cleared away yet."""
+        """Return the numbers for a table, oldest first, including those that are not yet cleared."""
         if self._chains is None:
             self._chains = {}
             numbers = [pair for snapshot in self.named.values() for pair in snapshot.numbers.items()]
@@ -105,7 +105,7 @@ class Snapshots:
         return self._chains.get(table, [])
 
     def from_on(self, name: str, table: str) -> list[int]:
-        """Where to look for what a snapshot of a table reads, first to last. Raises UnknownSnapshot."""
+        """Return the numbers to search for a table of a snapshot, first to last. Raises UnknownSnapshot."""
         snapshot = self.named.get(name)
         if snapshot is None:
             raise UnknownSnapshot(f"there is no snapshot {name!r}; db.snapshots() and GET /snapshots list them")
@@ -115,7 +115,7 @@ class Snapshots:
         return [each for each in self.chain(table) if each >= number]
 
     def report(self) -> bytes:
-        """All of them by name, as JSON."""
+        """Return all snapshots by name, as JSON."""
         return json.dumps(
             [{"name": name, "tables": sorted(found.numbers), "lsn": found.lsn} for name, found in sorted(self.named.items())]
         ).encode()
@@ -132,9 +132,9 @@ class Snapshots:
 def changes_of(
     before: Snapshots, operations: Iterable[Checked], keys: Mapping[bytes, OnKey], lsn: Lsn, content: Content
 ) -> list[OnKey]:
-    """What a transaction changes in the reserved table, beside its last operation on each key. Raises Rejected.
+    """Return a transaction's changes of the reserved table, beside its last operation on each key. Raises Rejected.
 
-    ``lsn`` is its own. Its order of operations counts among those on snapshots only: a snapshot shows all that its transaction wrote.
+    ``lsn`` is its own. Only operations on snapshots are ordered among themselves: a snapshot shows all writes of its transaction.
     """
     wanted = [operation for operation in operations if isinstance(operation, ON_SNAPSHOTS)]
     change = _SnapshotChange(before, content, DROP_ROWS if wanted else WRITE_ROWS)
@@ -151,14 +151,14 @@ def changes_of(
 
 
 def copies_of(before: Snapshots, changes: Iterable[Change], value_of: ValueOf) -> list[OnKey]:
-    """What the changes of a prepared transaction add to the reserved table when it is committed; its prepare was refused if that is too much."""
+    """Return what the commit of a prepared transaction adds to the reserved table. Its prepare has checked the limits."""
     change = _SnapshotChange(before, Content(value_of, lambda _: (), lambda: ()))
     change.keep({row_key_of(each.table, each.key): each for each in changes if isinstance(each, ON_KEYS)}, is_limited=False)
     return change.changes()
 
 
 def named_in(operations: Iterable[Checked], changes: Iterable[OnKey]) -> tuple[list[str], list[OnKey]]:
-    """(tables of snapshots that are made, changes of the list of snapshots): what a prepared transaction may be in the way of."""
+    """Return (tables of snapshots that are made, changes of the list of snapshots), for conflicts with prepared transactions."""
     directory = [each for each in changes if each.key.startswith(rows.SNAPSHOT)]
     if not any(isinstance(operation, MakeSnapshot) for operation in operations):
         return [], directory
@@ -167,7 +167,7 @@ def named_in(operations: Iterable[Checked], changes: Iterable[OnKey]) -> tuple[l
 
 
 def past_value(numbers: Iterable[int], table: str, key: bytes, value_of: ValueOf) -> bytes:
-    """What a key held. Raises NotFound."""
+    """Return the past value of a key. Raises NotFound."""
     for number in numbers:
         copy = value_of(row_key_of(TABLE, rows.copies_key(number) + key))
         if copy is not None:
@@ -183,7 +183,7 @@ def past_value(numbers: Iterable[int], table: str, key: bytes, value_of: ValueOf
 def past_rows(
     numbers: Iterable[int], wanted: KeyRange, rows_of: Callable[[KeyRange], Iterable[tuple[bytes, bytes]]]
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values that a range held, in its order and up to its limit; ``rows_of`` gives all rows of a range, as row keys."""
+    """Yield past keys and values of a range, in order and within its limit; ``rows_of`` gives all rows of a range, as row keys."""
 
     def found(place: KeyRange, *, is_copy: bool) -> Iterator[tuple[bytes, bytes | None]]:
         for row_key, value in rows_of(place):
@@ -192,7 +192,7 @@ def past_rows(
     copies = [found(wanted.within(TABLE, rows.copies_key(number)), is_copy=True) for number in numbers]
     last: bytes | None = None
     left = wanted.limit
-    # Of one key, what comes from further in front in the list comes first.
+    # merge() is stable: for equal keys, the earlier source comes first.
     for key, value in merge(*copies, found(wanted, is_copy=False), key=itemgetter(0), reverse=wanted.is_reverse):
         if key == last:
             continue
@@ -205,20 +205,20 @@ def past_rows(
 
 
 class _SnapshotChange:
-    """The reserved table as one transaction leaves it, on top of what is there."""
+    """The changes of one transaction to the reserved table."""
 
     def __init__(self, before: Snapshots, content: Content, left_rows: int = 0) -> None:
-        """``left_rows``: how many copies may be cleared away."""
+        """``left_rows`` is the number of copies that can be cleared."""
         self._before = self._after = before
         self._content = content
         self._rows: dict[bytes, bytes | None] = {}
-        """Keys of the reserved table with their values; None where there is none."""
+        """Changed keys of the reserved table with their values; None for a deleted one."""
         self.is_any = False
         """Whether the transaction changes any key."""
         self._left_rows, self._left_bytes, self._moved_bytes = left_rows, SIZE_LIMIT_BYTES, 0
 
     def keep(self, keys: Mapping[bytes, OnKey], *, is_limited: bool = True) -> None:
-        """Copy what keys hold that are changed. Raises Rejected."""
+        """Copy the old values of the changed keys. Raises Rejected."""
         size_bytes = copied_bytes = 0
         for row_key, operation in keys.items():
             table, key = operation.table, operation.key
@@ -240,7 +240,7 @@ class _SnapshotChange:
         self._left_bytes -= size_bytes + copied_bytes
 
     def make(self, name: str, tables: tuple[str, ...], keys: Mapping[bytes, OnKey], lsn: Lsn) -> None:
-        """Make a snapshot of these tables, or of all that have a key. Raises Rejected."""
+        """Make a snapshot of these tables, or of all tables that have a key. Raises Rejected."""
         after = self._after
         if name in after.named:
             raise Rejected(f"there is a snapshot {name!r} already: drop it, or take another name")
@@ -275,7 +275,7 @@ class _SnapshotChange:
             self._put(rows.gone_key(number), table.encode())
 
     def clear(self) -> None:
-        """Clear dropped snapshots away, oldest first, as far as there is room."""
+        """Clear dropped snapshots, oldest first, within the limits."""
         for number, table in sorted(self._after.gone.items()):
             older = [each for each in self._after.chain(table) if each < number and each not in self._after.gone]
             beginning = rows.copies_key(number)
@@ -295,7 +295,7 @@ class _SnapshotChange:
             self._put(rows.gone_key(number), None)
 
     def changes(self) -> list[OnKey]:
-        """What became different."""
+        """Return the changes."""
         changes: list[OnKey] = []
         for key, value in sorted(self._rows.items()):
             before = self._content.value_of(row_key_of(TABLE, key))
@@ -304,7 +304,7 @@ class _SnapshotChange:
         return changes
 
     def _youngest(self, table: str) -> list[int]:
-        """The youngest snapshot of a table and those after it that are not cleared away; empty when it has none."""
+        """Return the number of the youngest live snapshot of a table and later ones that are not yet cleared; empty if none."""
         numbers = self._after.chain(table)
         for place in range(len(numbers) - 1, -1, -1):
             if numbers[place] not in self._after.gone:
@@ -321,7 +321,7 @@ class _SnapshotChange:
         self._after.note(_change(key, value))
 
     def _copies(self, beginning: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys of the reserved table that begin so, with their values."""
+        """Yield keys of the reserved table with this beginning, with their values."""
         own = [(key, value) for key, value in self._rows.items() if key.startswith(beginning) and value is not None]
         for row_key, value in self._content.rows_from(row_key_of(TABLE, beginning)):
             key = row_key[len(BEGINNING) :]
