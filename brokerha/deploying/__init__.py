@@ -1,7 +1,7 @@
 """Deployment files made from the cluster file: what ``brokerha init`` writes.
 
     cluster file ──> machine.py      which nodes run here, with which command, environment and time-outs
-                        ├─ supervisors.py   for supervisord a configuration and a group of programs; for systemd units and a target
+                        ├─ supervisors.py   for supervisord a configuration and programs; for systemd units and a target
                         └─ compose.py       services of containers, with the configuration of RabbitMQ
                      accounts.py     users of the broker with their passwords and rights
                         └─ broker.py        definitions.json

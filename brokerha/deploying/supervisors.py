@@ -1,7 +1,8 @@
 """What runs the nodes of one machine: files for supervisord, and units for systemd.
 
     supervisord.conf              unix socket for the same user only, bounded log, no network door
-    brokerha-NAME.conf            one program for each node, together a group, which may stand in another supervisord too
+    brokerha-NAME.conf            a program NAME-NODE for each node, which may stand in another supervisord too; no group, because
+                                  `supervisorctl update` starts a group anew as a whole whenever one program of it is new or changed
 
     brokerha-NAME.target          systemctl start | stop | status: stands for all nodes of a cluster on this machine
     brokerha-NAME-NODE.service    one for each node
@@ -34,13 +35,7 @@ from brokerha.deploying.machine import (
 CONFIGURATION: Final = Path("supervisord.conf")
 LOGS: Final = Path("log")
 SOCKET_FOLDER: Final = Path("run")
-_GROUP: Final = """\
-; Made by `brokerha init supervisord`; change the cluster file, then make it again.
-
-[group:{cluster}]
-programs = {names}
-priority = 500
-"""
+_HEAD: Final = "; Made by `brokerha init supervisord`; change the cluster file, then make it again.\n"
 
 
 def supervisord_plan(cluster: str, programs: Sequence[Program], user: str, folder: Path, directory: Path) -> Plan:
@@ -49,7 +44,7 @@ def supervisord_plan(cluster: str, programs: Sequence[Program], user: str, folde
     parts = [
         filled(
             "program.conf",
-            name=program.node,
+            name=f"{cluster}-{program.node}",
             command=escaped(shlex.join(program.command)),
             user=user,
             directory=escaped(str(directory)),
@@ -61,7 +56,6 @@ def supervisord_plan(cluster: str, programs: Sequence[Program], user: str, folde
         )
         for program in programs
     ]
-    group = _GROUP.format(cluster=cluster, names=",".join(program.node for program in programs))
     own = filled("supervisord.conf", user=user, files=OPEN_FILES, programs=programs_file)
     configuration = shlex.quote(str(folder / CONFIGURATION))
     steps = (
@@ -70,7 +64,7 @@ def supervisord_plan(cluster: str, programs: Sequence[Program], user: str, folde
         f"supervisorctl -c {configuration} stop all",
         f"in a supervisord that runs already: put {programs_file} into its folder conf.d, then: supervisorctl update",
     )
-    files = (File(CONFIGURATION, own), File(Path(programs_file), "\n".join([group, *parts])))
+    files = (File(CONFIGURATION, own), File(Path(programs_file), "\n".join([_HEAD, *parts])))
     return Plan(files, (LOGS, SOCKET_FOLDER), steps)
 
 

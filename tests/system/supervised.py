@@ -177,7 +177,7 @@ class Supervised(ProcessCluster):
 
     def states(self) -> dict[str, str]:
         """State of each program, by the word of supervisord; empty while it does not answer."""
-        return dict(re.findall(rf"^{self.vhost}:(\S+)\s+([A-Z]+)\b", self.control("status"), re.MULTILINE))
+        return dict(re.findall(rf"^{self.vhost}-(\S+)\s+([A-Z]+)\b", self.control("status"), re.MULTILINE))
 
     def await_states(self, word: str) -> None:
         """Wait until all programs have this state."""
@@ -186,7 +186,7 @@ class Supervised(ProcessCluster):
 
     def pids(self) -> dict[str, int]:
         """Process id of each node that runs."""
-        found = re.findall(rf"^{self.vhost}:(\S+)\s+[A-Z]+\s+pid (\d+),", self.control("status"), re.MULTILINE)
+        found = re.findall(rf"^{self.vhost}-(\S+)\s+[A-Z]+\s+pid (\d+),", self.control("status"), re.MULTILINE)
         return {node: int(pid) for node, pid in found}
 
     def pid(self, node: str) -> int:

@@ -92,7 +92,7 @@ def be_without_broker(site: Supervised, broker: PrivateBroker) -> None:
     site.await_states("RUNNING")
     # Nor does a stop wait for it.
     for node in RESTARTED:
-        site.control("restart", f"{VHOST}:{node}")
+        site.control("restart", f"{VHOST}-{node}")
     broker.restart()
 
 
@@ -164,7 +164,7 @@ def test_a_program_that_cannot_start_is_never_given_up(site: Supervised) -> None
 
     def was_tried_again() -> bool:
         assert set(site.states().values()) <= NOT_GIVEN_UP
-        return site.log.read_text(encoding="utf-8").count("exited: m1 ") >= 4
+        return site.log.read_text(encoding="utf-8").count(f"exited: {VHOST}-m1 ") >= 4
 
     # More tries than supervisord has by default, after which it would say FATAL. On a busy machine a start may take so long that it counts as
     # running.

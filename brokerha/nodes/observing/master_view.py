@@ -230,6 +230,8 @@ class MasterView:
         if state == states.UNKNOWN and (wrong := self._transport.status().set_aside.get(worker.node)):
             reason = f"{reason}; its messages are set aside: {wrong.reason}"
             remedy = {"action": wrong.remedy}
+        if states.NO_ROOM in reason:
+            remedy = {"action": states.ACTIONS[states.DISK_FULL]}
         progress = progress_of(worker, core.site.executed, now.mono_ms)
         if progress and state != states.UNKNOWN:
             reason = f"{reason}: {progress}" if reason else progress

@@ -26,6 +26,7 @@ from zlib import crc32
 import lmdb
 import msgpack
 
+from brokerha.model import states
 from brokerha.model.errors import StoreDamaged, StoreError, StoreStuck
 from brokerha.stores.files.data_file import check_data_file
 from brokerha.stores.files.durable import fsync_path
@@ -118,10 +119,10 @@ def store_errors(doing: str) -> Iterator[None]:
         raise StoreDamaged(f"{doing}: the store is damaged: {error}; take the content from another worker") from error
     except (lmdb.Error, OSError) as error:
         code = getattr(error, "code", 0) or getattr(error, "errno", 0) or 0
-        what = "the disk is full" if code in _NO_SPACE else _said(error, doing)
+        what = states.NO_ROOM if code in _NO_SPACE else _said(error, doing)
         if code == errno.EIO:
             # LMDB reports EIO also when a disk took only the beginning of a write.
-            what = "the disk is full or faulty"
+            what = f"{states.NO_ROOM} or faulty"
         raise StoreError(f"{doing}: {what}") from error
 
 

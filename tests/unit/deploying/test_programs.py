@@ -99,14 +99,15 @@ def parsed(text: str, here: Path) -> configparser.RawConfigParser:
 def test_supervisord_starts_the_nodes_again_for_ever_and_stops_them_in_order(tmp_path: Path):
     programs = machine.programs(cluster(ONE_SITE, tmp_path), ["m1", "w1"], PROGRAM, None)
     plan = supervisors.supervisord_plan("orders", programs, USER, tmp_path / "d", tmp_path)
-    own, group = (parsed(file.text, tmp_path / "d") for file in plan.files)
+    own, nodes = (parsed(file.text, tmp_path / "d") for file in plan.files)
     assert own["include"]["files"] == str(plan.files[1].path)
     assert own["unix_http_server"]["chmod"] == "0700"
     assert int(own["supervisord"]["minfds"]) == machine.OPEN_FILES
     assert "inet_http_server" not in own.sections()
-    assert group["group:orders"]["programs"] == "m1,w1"
+    # `supervisorctl update` starts all programs of a group anew when one is new or changed.
+    assert nodes.sections() == ["program:orders-m1", "program:orders-w1"]
     for node in ("m1", "w1"):
-        section = group[f"program:{node}"]
+        section = nodes[f"program:orders-{node}"]
         assert section["autorestart"] == "true"
         assert int(section["stopwaitsecs"]) > machine.LONGEST_STOP_S
         # The pauses between tries grow by a second each: an hour is over long before the last of them.
@@ -120,13 +121,9 @@ def test_supervisord_starts_the_nodes_again_for_ever_and_stops_them_in_order(tmp
 def test_supervisord_reads_odd_names_as_they_are(tmp_path: Path):
     programs = odd_programs(tmp_path)
     plan = supervisors.supervisord_plan("orders", programs, USER, tmp_path / "d", tmp_path / ODD)
-    folders = {
-        section: values
-        for section, values in _read_by_supervisord(plan.files[1].text, tmp_path).items()
-        if section != "group:orders"
-    }
+    folders = _read_by_supervisord(plan.files[1].text, tmp_path)
     for program in programs:
-        values = folders[f"program:{program.node}"]
+        values = folders[f"program:orders-{program.node}"]
         assert tuple(shlex.split(values["command"])) == program.command
         assert values["directory"] == str(tmp_path / ODD)
         assert str(tmp_path / ODD / "secrets" / f"{program.node}.url") in values["environment"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -154,6 +154,19 @@ def test_a_worker_whose_messages_are_set_aside_is_not_told_to_be_started(site: S
     monkeypatch.setattr(KombuTransport, "status", lambda _wire: wrong)
     assert site.row("w2")["reason"].endswith(" s; its messages are set aside: user operated.w1 published it, not operated.w2")
     assert site.row("w2")["action"] == "start w2 as itself"
+
+
+def test_of_a_worker_whose_disk_is_full_it_is_told_that_a_person_must_make_room(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> NoReturn:
+        raise errors.StoreError(f"cannot apply: {states.NO_ROOM}")
+
+    follower = next(name for name in ("w1", "w2") if not site.row(name)["probe"])
+    monkeypatch.setattr(MemoryCopy, "apply", full)
+    site.master.submit([("put", "t", b"k", b"v")])
+    until(lambda: site.row(follower)["reason"].startswith(f"cannot apply: {states.NO_ROOM}"))
+    assert site.row(follower)["action"] == states.ACTIONS[states.DISK_FULL]
 
 
 def test_a_worker_is_added_and_removed_while_writes_go_on(site: Site) -> None:

@@ -65,7 +65,7 @@ def test_nodes_of_this_machine_and_their_secrets(run):
     ran = run("init", "supervisord", "--host", "10.0.0.2", "--secrets", "s", "--user", "me", "--deploy", "x")
     assert "not in s: m1s.url; brokerha init definitions makes them" in ran.err
     text = Path("x/brokerha-orders.conf").read_text(encoding="utf-8")
-    assert "programs = m1s\n" in text
+    assert "[program:orders-m1s]\n" in text
     assert f'BROKERHA_CLUSTER_BROKER_FILE="{Path.cwd()}/s/m1s.url"' in text
     assert "user = me\n" in text
 
