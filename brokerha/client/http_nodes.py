@@ -235,23 +235,38 @@ def unreachable(url: str, error: Exception) -> Unreachable:
     return told
 
 
+def of_all(problems: Mapping[str, BrokerhaError]) -> BrokerhaError:
+    """What is told when every node failed, the latest last: that one, or all of them where none was reached: who reads it may take one for the only one.
+
+    >>> of_all({"a": Unreachable("a: refused"), "b": Unreachable("b: no route")})
+    Unreachable('a: refused; b: no route')
+    """
+    *_, last = problems.values()
+    if not all(isinstance(each, Unreachable) for each in problems.values()):
+        return last
+    told = Unreachable("; ".join(dict.fromkeys(map(str, problems.values()))))
+    remedies = {getattr(each, "remedy", "") for each in problems.values()}
+    told.remedy = remedies.pop() if len(remedies) == 1 else ""
+    return told
+
+
 def ask_everywhere(urls: Sequence[str], ask: Callable[[str], T]) -> dict[str, T]:
-    """What each node answers, without those that fail. Raises what the last one said when all do.
+    """What each node answers, without those that fail. Raises what `of_all` tells when all do.
 
     >>> ask_everywhere(["a", "b"], str.upper)
     {'a': 'A', 'b': 'B'}
     """
     answers: dict[str, T] = {}
-    problem: BrokerhaError | None = None
+    problems: dict[str, BrokerhaError] = {}
     with ThreadPoolExecutor(len(urls), thread_name_prefix="brokerha everywhere") as threads:
         asked = {url: threads.submit(ask, url) for url in urls}
         for url, future in asked.items():
             try:
                 answers[url] = future.result()
             except BrokerhaError as error:
-                problem = error
-    if not answers and problem is not None:
-        raise problem
+                problems[url] = error
+    if not answers and problems:
+        raise of_all(problems)
     return answers
 
 

@@ -29,6 +29,7 @@ from brokerha.client.http_nodes import (
     ask_everywhere,
     ask_until_known,
     error_of_answer,
+    of_all,
     unreachable,
 )
 from brokerha.client.http_requests import (
@@ -212,7 +213,7 @@ class HttpWire:
         return json.loads(found[1].content)
 
     def _transactions(self, deadline_s: float) -> list[dict[str, Any]]:
-        """Those of all nodes of the list that answer. Raises what the last one said when none does."""
+        """Those of all nodes of the list that answer. Raises what `of_all` tells when none does."""
         if len(self._nodes.urls) > 1:
             deadline_s = min(deadline_s, time.monotonic() + SILENT_S)
 
@@ -242,6 +243,7 @@ class HttpWire:
         if self._closing.is_set():
             raise Unreachable(CLOSED)
         asked = 0
+        problems: dict[str, BrokerhaError] = {}
         while True:
             url = only or self._nodes.current
             remaining_s = deadline_s - time.monotonic()
@@ -253,9 +255,11 @@ class HttpWire:
             if is_final(problem):
                 raise problem
             asked += 1
+            problems.pop(url, None)
+            problems[url] = problem
             pause_s = ONLY_PAUSE_S if only else self._nodes.on_failed(url)
             if time.monotonic() + pause_s >= deadline_s:
-                raise problem
+                raise of_all(problems)
             if self._closing.wait(pause_s):
                 raise Unreachable(CLOSED)
 

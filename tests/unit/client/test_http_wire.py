@@ -164,6 +164,15 @@ def test_nobody_there_is_unreachable_and_never_unknown(nobody: str) -> None:
             db.status()
 
 
+def test_where_no_node_is_reached_each_is_named(nobody: str) -> None:
+    other = nobody.replace("127.0.0.1", "127.0.0.2")
+    with brokerha.connect(f"{nobody},{other}", timeout=1) as db:
+        for ask in (db.status, db.open_transactions, lambda: db.get("t", "k")):
+            with pytest.raises(errors.Unreachable, match="refused") as raised:
+                ask()
+            assert all(f"{url}: " in str(raised.value) for url in (nobody, other))
+
+
 def test_a_write_that_may_have_arrived_is_never_unreachable(served: Served) -> None:
     served.network.faults = [CUT]
     served.front.refusal = errors.NotReady("busy: try again")
