@@ -31,11 +31,11 @@ class HybridClock:
     The hybrid clock of a master: where its timestamps and promises come from (rules R2 and R3, invariant S11).
 
         last         the highest timestamp given, promised, or seen in an entry that was merged
-        high_water   what the journal says may be used; durable before anything above the old value is revealed
+        high_water   the highest usable timestamp; durable before a timestamp above the old value is revealed
 
     A timestamp is ``max(last + 1, physical)``: unique, and never below physical time. Everything up to a promise is closed:
     after promising, ``last`` is at least the promise, so nothing is ever stamped at or below it. After a restart ``last``
-    starts at ``high_water``, because any value up to there may have been promised to somebody before the crash.
+    starts at ``high_water``, because any value up to there may have been promised before the crash.
 
     It must never go back, whatever the wall clock does; a wall clock that was set back only stops it from jumping ahead.
     """
@@ -46,7 +46,7 @@ class HybridClock:
         self._reserve_us = reserve_us
 
     def ticks(self, wall_us: int, count: int) -> range:
-        """Return so many new timestamps, one at least, above everything given, promised or seen."""
+        """Return so many new timestamps, at least one, above all that were given, promised or seen."""
         first = max(self.last + 1, wall_us)
         self.last = first + count - 1
         return range(first, first + count)
@@ -57,7 +57,7 @@ class HybridClock:
         return self.last
 
     def saw(self, timestamp: Timestamp) -> None:
-        """Move past a timestamp of another master, so that own entries come after what is known here."""
+        """Move past a timestamp of another master, so that own entries come after all known ones."""
         self.last = max(self.last, timestamp)
 
     def reservation(self) -> ClockReserved | None:
