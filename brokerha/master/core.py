@@ -301,7 +301,7 @@ class MasterCore:
             self.waiters.add(submit, now.mono_ms, lsn, self.result_of(lsn))
 
     def wake(self, now: Instant) -> None:
-        """Serve what is due."""
+        """Act on expired deadlines."""
         self._settled_at = self._agreed_at = None
         self._room = 0
         self.waiters.expire(now.mono_ms)

@@ -182,7 +182,7 @@ class Primary:
             self._successor = ""
 
     def wake(self, now: Instant) -> None:
-        """Serve what is due."""
+        """Act on expired deadlines."""
         self.role.wake(now)
         if self._successor:
             self._go_on_handing_over(now)

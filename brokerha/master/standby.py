@@ -189,7 +189,7 @@ class Standby:
         self.role.on_absence(process, now)
 
     def wake(self, now: Instant) -> None:
-        """Serve what is due."""
+        """Act on expired deadlines."""
         self.role.may_vote = self.follower.state is not State.LOAD
         self.role.wake(now)
         self.participant.wake(now)

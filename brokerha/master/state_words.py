@@ -225,7 +225,7 @@ def news_ms(sync: SyncCore, mono_ms: int) -> int | None:
 
 
 def is_alone(found: State | None) -> bool:
-    """Tell whether others may go on without a master in this state: then it leaves work that any of them can take to them."""
+    """Tell whether others may go on without a master in this state: then it leaves shared work to them."""
     return found is not None and found[0] != states.WAITING_FOR_PEERS
 
 

@@ -129,7 +129,7 @@ class Transacting:
             self.coordinator.set_backups(backups, self._view, now)
 
     def wake(self, now: Instant) -> None:
-        """Serve what is due."""
+        """Act on expired deadlines."""
         self._tell_backups(now)
         self._may_be_judged = True
         self.coordinator.wake(now)
