@@ -173,7 +173,7 @@ class Coordinator:
                     book.dirty[txid] = None
 
     def wake(self, now: Instant) -> None:
-        """Serve what is due."""
+        """Act on expired deadlines."""
         while self._timers and self._timers[0][0] <= now.mono_ms:
             due_ms, txid = heapq.heappop(self._timers)
             if self._timed.get(txid) == due_ms:

@@ -255,7 +255,7 @@ class Deciding:
                 book.refuse(ask.ticket, transaction.txid, "WrongState", f"transaction {transaction.txid} is committed already")
 
     def _lacking(self, transaction: Transaction) -> str:
-        """Return what a prepare waits for; empty for nothing."""
+        """Return the reason why a prepare still waits, or an empty string."""
         feed = transaction.feed
         if feed is None or not transaction.participants:
             return ""
@@ -309,7 +309,7 @@ class Deciding:
         transaction.asks = []
 
     def _end_of_another(self, command: TxCommand) -> None:
-        """Roll back for a person what a master that does not exist any more has prepared."""
+        """Roll back, on a person's command, a transaction prepared by a master that no longer exists."""
         book = self._book
         if reason := book.log.ends_here(command.txid):
             raise NotFound(reason)
