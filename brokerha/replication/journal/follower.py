@@ -378,7 +378,7 @@ class JournalFollower:
     # ---- output
 
     def take(self, now: Instant) -> FollowerReady:
-        """Return what is to be written, done and sent now."""
+        """Return the records, decisions and messages that are due."""
         if self.follower.is_following and self.primary:
             self._look_for_bodies(now)
             self._ask(now)

@@ -330,7 +330,7 @@ class Role:
                 self._act_alone(now)
 
     def wake(self, now: Instant) -> None:
-        """Serve what is due."""
+        """Act on expired deadlines."""
         self._look(now)
         if self.state is RoleState.CANDIDATE:
             if now.mono_ms >= self._candidacy.ends_ms or not self.may_vote:

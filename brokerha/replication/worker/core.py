@@ -421,7 +421,7 @@ class WorkerCore:
     # ---- time
 
     def wake(self, now: Instant) -> None:
-        """Serve what is due."""
+        """Act on expired deadlines."""
         if self.follower.wake(now):
             self.follower.must_tell = True
             # Without further work, no success would show that the store works again.
