@@ -1,13 +1,13 @@
-"""CORE: bringing somebody along a log: what each leader and each follower does, whatever the records are.
+"""CORE: a leader brings a follower along a log: the work of each, whatever the records are.
 
     PROTOCOL.md   states, messages, windows, policies, invariants
 
-    leader.py     leader: one follower's window: what it was sent, confirmed, is sent again, asked for
-    offering.py   leader: gives a snapshot: the chunks that others want of it
+    leader.py     leader: one follower's window: sent, confirmed, resent and requested records
+    offering.py   leader: gives a snapshot, and the chunks that followers request
 
-    follower.py   Follower: states, questions, the disk's turn, loads, heartbeats
+    follower.py   Follower: states, requests, batches at the disk, loads, heartbeats
       machine.py  IDLE, BASIC, REQUEST, LOAD
-      line.py     what came and waits for the disk, and what came too early
-      asking.py   exactly the range that is missing, from a node that has it
-      loading.py  takes a snapshot: from the first source that is asked to the copy that is open
+      line.py     records that wait for the disk, and those that came too early
+      asking.py   requests exactly the missing range, from a node that has it
+      loading.py  takes a snapshot: from the first request to the open copy
 """

@@ -1,8 +1,8 @@
-"""Asking: a follower's question for exactly the range that it lacks, to a node that has it (PROTOCOL.md, section 4).
+"""Asking: a follower's request for exactly the missing range, to a node that has it (PROTOCOL.md, section 4).
 
-The leader is asked first, then the other sources. A question without an answer is repeated with growing patience. A source that says
-that it does not hold the range is left for the next one, and so is one beside the leader that stays silent for `patience_ms`; only when
-none is left the range counts as missing. Answers are as long as the window of the sender; what is still missing then is asked for anew.
+The leader is asked first, then the other sources. An unanswered request is repeated with growing patience. The next source is asked
+after one that says that it does not hold the range, or one other than the leader that stays silent for `patience_ms`. Only when
+none is left the range counts as missing. Answers are limited by the window of the sender; the rest is requested anew.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class AskConfig:
-    """Waits of a follower that asks for a range."""
+    """Timeouts of a follower that requests a range."""
 
     first_wait_ms: int = 100
-    """The least time between two questions about one range; doubled each time the range has not become smaller."""
+    """Shortest time between two requests for one range; doubled each time the range has not become smaller."""
     longest_wait_ms: int = 3000
     patience_ms: int = 10_000
-    """A source other than the leader that is silent for so long does not hold it. The leader is asked for as long as it takes."""
+    """A source other than the leader that is silent for so long does not hold it. The leader has no such limit."""
 
 
 class Asking:
-    """One range at a time."""
+    """Requests one range at a time."""
 
     def __init__(self, config: AskConfig) -> None:
         self.config = config
@@ -35,13 +35,13 @@ class Asking:
         self._sources: tuple[NodeId, ...] = ()
         self._place = 0
         self._since_ms = 0
-        """Since when this source has had this question."""
+        """Time since this source has had this request."""
         self._wait_ms = config.first_wait_ms
         self._ask_at_ms = 0
         self._asked_at_ms = -(10**12)
 
     def want(self, missing: Range, sources: tuple[NodeId, ...], now: Instant) -> None:
-        """This range is missing now; what was asked for before is taken into account. The first source is the leader."""
+        """Request this missing range, with regard to the former one. The first source is the leader."""
         if missing == self._range:
             return
         is_rest = self._range is not None and self._range[1] == missing[1] and missing[0] > self._range[0]
@@ -51,23 +51,23 @@ class Asking:
         if not is_rest:
             self._place = 0
             self._sources = sources
-        # A range that shrinks is being answered; one that is new may be asked for at once, but not too often.
+        # A range that shrinks is being answered; a new one can be requested at once, but not too often.
         pause_ms = self._wait_ms if is_rest else 0
         self._ask_at_ms = max(now.mono_ms + pause_ms, self._asked_at_ms + self.config.first_wait_ms)
 
     def stop(self) -> None:
-        """Nothing is missing any more."""
+        """Stop: no range is missing any more."""
         self._range = None
         self._place = 0
 
     def is_asked(self, sender: NodeId, number: int) -> bool:
-        """Whether this node was asked for a range that this record is in."""
+        """Tell whether this node was asked for a range that includes this record."""
         if self._range is None or sender not in self._sources[: self._place + 1]:
             return False
         return self._range[0] <= number <= self._range[1]
 
     def on_missing(self, sender: NodeId, now: Instant) -> bool:
-        """A source does not have the range, or not as it should be. Returns whether nobody has it."""
+        """Go to the next source: this one does not have the range undamaged. Returns whether no source is left."""
         if sender != self.source or self._range is None:
             return False
         if self._place + 1 >= len(self._sources):
@@ -78,25 +78,25 @@ class Asking:
 
     @property
     def source(self) -> NodeId:
-        """Who is asked now; empty when nothing is missing."""
+        """Return the source that is asked now; empty when nothing is missing."""
         return self._sources[self._place] if self._range is not None else ""
 
     @property
     def first(self) -> int:
-        """First record that is asked for; 0 when none is."""
+        """Return the first requested record; 0 when there is none."""
         return self._range[0] if self._range is not None else 0
 
     def range_text(self) -> str:
-        """The range, for a reason."""
+        """Return the range as text, for a reason."""
         return f"{self._range[0]} to {self._range[1]}" if self._range is not None else "nothing"
 
     def is_in_vain(self, now: Instant) -> bool:
-        """Leave a source that was silent for too long. Returns whether nobody is left."""
+        """Leave a source that was silent for too long. Returns whether no source is left."""
         is_silent = self._place > 0 and now.mono_ms - self._since_ms >= self.config.patience_ms
         return is_silent and self.on_missing(self.source, now)
 
     def take(self, now: Instant) -> tuple[NodeId, Range] | None:
-        """The question that is due."""
+        """Return the request that is due."""
         if self._range is None or now.mono_ms < self._ask_at_ms:
             return None
         self._asked_at_ms = now.mono_ms
@@ -105,5 +105,5 @@ class Asking:
         return self.source, self._range
 
     def deadline_ms(self) -> int | None:
-        """When the next question is due."""
+        """Return when the next request is due."""
         return self._ask_at_ms if self._range is not None else None

@@ -1,15 +1,15 @@
-"""Followed: what a leader knows of one follower, and what it has to be sent: the leader's half of BASIC and REQUEST (PROTOCOL.md, section 3).
+"""Followed: one follower as its leader sees it: the leader's half of BASIC and REQUEST (PROTOCOL.md, section 3).
 
     log        1 2 3 4 5 6 7 8 9
     follower   . . . > > > >             confirmed up to 3, sent up to 7, a window of 4 records is full
 
-A follower is pushed to from what it confirmed on, as much as its window takes; what it did not confirm in time is sent again from there, ever more
-patiently; what it asks for it gets once. There is no state about a follower that a restart of either side could lose: the next word of it says
-where it stands.
+Records are pushed to a follower from its confirmed number on, as far as its window allows. Records without confirmation in time are
+sent again, at growing intervals; requested records are sent once. No state about a follower must survive a restart of either side:
+its next message tells its position.
 
-Its holder says from where on it waits for confirmations (``base``): of most followers from `applied` on, of one that executes from where its
-results are known. Invariants: what is in flight was sent after the base, is never more than the window takes, and one message; questions that wait are
-bounded.
+The holder says from which number on it waits for confirmations (``base``): for most followers that is `applied`, for one that
+executes the end of its known results. Invariants: records in flight were sent after the base, and are bounded by the window plus
+one message; waiting requests are bounded.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from brokerha.model.ids import NodeId
 
 NEVER = -(10**12)
 MOST_DOUBLINGS = 2
-"""A follower that confirms nothing is sent the same after a wait, twice the wait, and at last four times the wait."""
+"""Limit of doublings of the resend interval: a silent follower gets the same after one, two, and at last four times the wait."""
 RANGES_LIMIT = 8
-"""Questions of one follower that may wait for their answer."""
+"""Limit of waiting requests of one follower."""
 
 Part = tuple[Any, int, int]
 """(message, number of its last record, bytes)"""
@@ -36,7 +36,7 @@ Read = Callable[[int, int, int], Part | None]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How much may be under way to one follower, and for how long."""
+    """Limits of the records under way to one follower, and of their time."""
 
     entries: int
     bytes: int
@@ -50,28 +50,28 @@ class Followed:
     node: NodeId
     _: KW_ONLY
     applied: int = 0
-    """Number up to which its present copy is durable, by its own word."""
+    """Number up to which its present copy is durable, by its own messages."""
     sent: int = 0
     """Number up to which it was sent records."""
     in_flight: deque[tuple[int, int]] = field(default_factory=deque)
-    """(last number, bytes) of each message that it did not confirm yet."""
+    """(last number, bytes) of each unconfirmed message."""
     in_flight_bytes: int = 0
     moved_ms: int = NEVER
-    """When it last confirmed something that it was sent, or had nothing to confirm."""
+    """When it last confirmed sent records, or had none to confirm."""
     stalls: int = 0
-    """How often in a row it was sent the same again."""
+    """Number of resends in a row of the same records."""
     wanted: list[Range] = field(default_factory=list)
-    """Ranges that it asked for."""
+    """Requested ranges."""
 
     # ---- inputs
 
     def stand(self, number: int) -> None:
-        """It stands there, whatever was known of it before, and nothing is under way to it."""
+        """Set its position, whatever was known before; nothing is under way to it."""
         self.applied, self.stalls = number, 0
         self.rewind(number)
 
     def confirm(self, number: int, mono_ms: int) -> bool:
-        """It has everything up to here; returns whether that is new."""
+        """Note that it has all records up to here; return whether that is new."""
         is_new = number > self.applied
         if is_new:
             self.applied = number
@@ -80,31 +80,31 @@ class Followed:
         return is_new
 
     def settle(self, base: int) -> None:
-        """What was sent up to here is not waited for any more."""
+        """Stop waiting for confirmations up to here."""
         self.sent = max(self.sent, base)
         while self.in_flight and self.in_flight[0][0] <= base:
             self.in_flight_bytes -= self.in_flight.popleft()[1]
 
     def rewind(self, number: int) -> None:
-        """What was sent after this number counts as lost."""
+        """Count records sent after this number as lost."""
         self.sent = number
         while self.in_flight and self.in_flight[-1][0] > number:
             self.in_flight_bytes -= self.in_flight.pop()[1]
 
     def want(self, first: int, last: int) -> None:
-        """It asked for these records, both ends included."""
+        """Note its request for these records, both ends included."""
         if first <= last and (first, last) not in self.wanted and len(self.wanted) < RANGES_LIMIT:
             self.wanted.append((first, last))
 
     # ---- output
 
     def take_wanted(self) -> list[Range]:
-        """What it asked for, once."""
+        """Return its requests, once."""
         wanted, self.wanted = self.wanted, []
         return wanted
 
     def resend(self, base: int, window: Window, mono_ms: int) -> bool:
-        """Count everything after ``base`` as lost when nothing of it was confirmed in time; returns whether that is so."""
+        """Count all records after ``base`` as lost when none was confirmed in time; return whether that is so."""
         self.settle(base)
         if self.sent == base or mono_ms < self.resend_at_ms(window):
             return False
@@ -114,11 +114,11 @@ class Followed:
         return True
 
     def resend_at_ms(self, window: Window) -> int:
-        """When that is, if anything is under way."""
+        """Return when that is, if records are under way."""
         return self.moved_ms + (window.resend_ms << min(self.stalls, MOST_DOUBLINGS))
 
     def push(self, base: int, goal: int, window: Window, read: Read, mono_ms: int) -> list[Any]:
-        """Messages with everything up to ``goal``, as few as possible, as far as the window after ``base`` takes them."""
+        """Return messages with all records up to ``goal``, as few as possible, as far as the window after ``base`` allows."""
         messages: list[Any] = []
         if self.sent <= base:
             self.sent, self.moved_ms = base, mono_ms
@@ -133,7 +133,7 @@ class Followed:
         return messages
 
     def note_sent(self, last: int, size: int) -> None:
-        """A message with records up to this one is on its way; one that brings what was sent before counts once."""
+        """Note that a message with records up to this one is on its way; resent records count once."""
         if last > self.sent:
             self.in_flight.append((last, size))
             self.in_flight_bytes += size

@@ -1,10 +1,11 @@
-"""Line: what a follower received and its disk did not take yet, in order, and what came too early.
+"""Line: received records that wait for the disk, in order, and those that came too early.
 
     durable   in order        ahead
     ... 6     7 8 9     . .   12 13        gap: 10 to 11
 
-A **piece** is what one message brought: the records after a number. Pieces in order follow each other without a gap; those ahead wait for what is
-missing between, so that only that is asked for. Numbers in a piece grow, and need not be neighbours: the leader may have made some void.
+A **piece** has the records of one message: those after a number. Pieces in order follow each other without a gap. Those ahead wait
+for the missing records between, so that only these are requested. Numbers in a piece grow, and need not be neighbours: the leader
+may have made some void.
 
 >>> line = Line(0, Limits(entries=10))
 >>> line.add(piece(1, ("a", "b"))), line.add(piece(4, ("d",))), line.gap()
@@ -12,8 +13,8 @@ missing between, so that only that is asked for. Numbers in a piece grow, and ne
 >>> line.add(piece(3, ("c",))), line.gap(), line.end
 (2, None, 4)
 
-Invariants: `end` grows only by records that follow each other at the leader; in order, and ahead as well, at most as much waits as the limits say, and
-one piece more; what was dropped for want of room is a gap later.
+Invariants: `end` grows only by records that follow each other at the leader; records in order, and those ahead, are each bounded by
+the limits plus one piece; records dropped for want of room are a gap later.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from brokerha.model.invariants import invariant
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much may wait in order, and as much again ahead of a gap."""
+    """Limits of the records in order, and again of those ahead of a gap."""
 
     entries: int = 10**9
     bytes: int = 10**12
@@ -48,7 +49,7 @@ class Piece:
     items: Sequence[Any]
     sizes: Sequence[int]
     kind: Any = None
-    """Says the same of all of them, whatever that is."""
+    """A common property of all its records, known to the holder."""
     size: int = 0
 
     def __post_init__(self) -> None:
@@ -56,17 +57,17 @@ class Piece:
 
 
 def piece(first: int, items: Sequence[Any], sizes: Sequence[int] = (), kind: Any = None) -> Piece:
-    """A piece of neighbouring records."""
+    """Return a piece of neighbouring records."""
     return Piece(first - 1, range(first, first + len(items)), items, sizes or (0,) * len(items), kind)
 
 
 class Line:
-    """``is_bound``: whether a record must not be the last one before a cut, because the next one belongs to it."""
+    """``is_bound`` tells whether a record must not be the last one before a cut, because the next one belongs to it."""
 
     def __init__(self, end: int, limits: Limits, is_bound: Callable[[Any], bool] | None = None) -> None:
         self.limits = limits
         self.end = end
-        """Last number before which nothing is missing."""
+        """Last number before which no record is missing."""
         self.pieces: deque[Piece] = deque()
         self._is_bound = is_bound
         self._entries = self._bytes = 0
@@ -76,18 +77,18 @@ class Line:
         """Highest number that is known to exist although it is not here."""
 
     def __len__(self) -> int:
-        """Records that wait."""
+        """Return the number of waiting records."""
         return self._entries + self._ahead_entries
 
     @property
     def has_room(self) -> bool:
-        """Whether an answer would find room."""
+        """Tell whether there is room for an answer."""
         return self._entries < self.limits.entries and self._bytes < self.limits.bytes
 
     # ---- inputs
 
     def add(self, came: Piece) -> int:
-        """Take in a piece; returns by how much the gapless part grew because of it."""
+        """Take in a piece; return by how much the gapless part grew."""
         before = self.end
         if came.after > before:
             self.hold(came)
@@ -98,7 +99,7 @@ class Line:
         return self.end - before
 
     def hold(self, came: Piece) -> bool:
-        """Keep a piece that came too early; returns whether there was room. One without records shows that something is missing, too."""
+        """Keep a piece that came too early; return whether there was room. A piece without records also shows a gap."""
         self._goal = max(self._goal, came.after)
         if not came.numbers:
             return True
@@ -117,7 +118,7 @@ class Line:
         return True
 
     def release(self) -> Piece | None:
-        """The first piece ahead, when it is the next one now."""
+        """Remove and return the first piece ahead, if it is the next one now."""
         if not self._ahead or self._ahead.peekitem(0)[0] > self.end:
             return None
         held: Piece = self._ahead.popitem(0)[1]
@@ -129,7 +130,7 @@ class Line:
         self._ahead_bytes -= held.size
 
     def put(self, came: Piece) -> Piece | None:
-        """Take in the next piece: returns what of it is new and found room, None for nothing."""
+        """Take in the next piece; return its new records that found room, or None."""
         invariant(came.after <= self.end, "a piece in order leaves no gap", after=came.after, end=self.end)
         start = bisect_right(came.numbers, self.end)
         stop = self._fitting(came, start)
@@ -148,7 +149,7 @@ class Line:
         return fresh
 
     def _fitting(self, came: Piece, start: int) -> int:
-        """Up to where there is room for a piece; for one record at least when nothing waits."""
+        """Return up to which record of a piece there is room; at least one record when none waits."""
         room, room_bytes = self.limits.entries - self._entries, self.limits.bytes - self._bytes
         stop = len(came.numbers)
         if stop - start <= room and came.size <= room_bytes:
@@ -163,19 +164,19 @@ class Line:
     # ---- output
 
     def gap(self) -> Range | None:
-        """The first range of records that exist and did not come; None when there is none."""
+        """Return the first range of records that exist and did not come; None when there is none."""
         last = self._ahead.peekitem(0)[0] if self._ahead else self._goal
         return (self.end + 1, last) if last > self.end else None
 
     def pop(self) -> Piece:
-        """The next piece, for the disk; there has to be one."""
+        """Remove and return the next piece, for the disk; there must be one."""
         taken = self.pieces.popleft()
         self._entries -= len(taken.numbers)
         self._bytes -= taken.size
         return taken
 
     def restart(self, end: int) -> None:
-        """Forget everything; the next record is the one after ``end``."""
+        """Forget all records; the next one is that after ``end``."""
         self.end = self._goal = end
         self.pieces.clear()
         self._ahead.clear()

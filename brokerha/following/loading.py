@@ -1,15 +1,15 @@
-"""Loading: the follower's half of LOAD, from the first source that is asked to the copy that is open (PROTOCOL.md, section 5).
+"""Loading: the follower's half of LOAD, from the first request to the open copy (PROTOCOL.md, section 5).
 
     ask a source -> offer -> make room -> chunks, a window of them in flight, in any order -> open
          |                                   |
          +-- silent or refuses: next source  +-- lost: asked again; silent: next source; gone: this source once more
 
-A chunk is asked for again after `chunk_wait_ms`, never the whole snapshot; one that is not what its SHA-256 says counts
-as lost. What is on disk from before a crash is found by the name of the snapshot, which is remembered over restarts, so
-that the load goes on where it was as long as the source still has it.
+A chunk is requested again after `chunk_wait_ms`, never the whole snapshot; one with a wrong SHA-256 counts as lost. Chunks on disk
+from before a crash are found by the name of the snapshot, which survives restarts. So the load continues where it was as long as
+the source still has the snapshot.
 
-Invariants: never more than `window` chunks are in flight or waiting for the disk; a chunk is written once; `open` is decided
-once everything is written. The old copy is not touched by anything here.
+Invariants: never more than `window` chunks are in flight or waiting for the disk; a chunk is written once; `open` is decided once
+all are written. Nothing here touches the old copy.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from brokerha.model.wire.messages import Chunk, ChunksWanted, Outgoing, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class LoadConfig:
-    """Windows and waits of a load."""
+    """Windows and timeouts of a load."""
 
     window: int = 8
-    """Chunks in flight or waiting for the disk."""
+    """Limit of chunks in flight or waiting for the disk."""
     ask_ms: int = 2000
-    """A source that has not answered is asked again."""
+    """A source that has not answered is asked again after this long."""
     chunk_wait_ms: int = 5000
-    """A chunk that has not come is asked for again."""
+    """A chunk that has not come is requested again after this long."""
     patience_ms: int = 20_000
-    """A source that said nothing for so long is given up."""
+    """A source that was silent for so long is given up."""
     bad_chunks: int = 20
-    """Wrong chunks after which a source is given up."""
+    """Number of wrong chunks after which a source is given up."""
 
 
 class Phase(StrEnum):
-    """How far a load is."""
+    """The phase of a load."""
 
     ASKING = "asking"
     MAKING_ROOM = "making room"
@@ -59,7 +59,7 @@ class Phase(StrEnum):
 
 
 class Loading:
-    """One load. `sources` are tried in order, one before ``least_lsn`` is of no use; `request` names the snapshot."""
+    """One load. `sources` are tried in order, a snapshot before ``least_lsn`` is of no use; `request` names the snapshot."""
 
     def __init__(self, config: LoadConfig, sources: tuple[NodeId, ...], request: str, now: Instant, least_lsn: Lsn = 0) -> None:
         self.config = config
@@ -68,7 +68,7 @@ class Loading:
         self.request = request
         self.phase = Phase.ASKING if sources else Phase.FAILED
         self.failures: list[str] = []
-        """What each source that was given up said, or did."""
+        """Reasons why sources were given up."""
         self.offer: SnapshotOffered | None = None
         self.done_bytes = 0
         self.total_bytes = 0
@@ -78,7 +78,7 @@ class Loading:
         self._sizes: list[int] = []
         self._todo: deque[int] = deque()
         self._in_flight: dict[int, int] = {}
-        """Chunk number: when it was asked for; oldest first."""
+        """Chunk number: time of its request; oldest first."""
         self._at_disk: set[int] = set()
         self._kept: set[int] = set()
         self._bad = 0
@@ -89,25 +89,25 @@ class Loading:
 
     @property
     def source(self) -> NodeId:
-        """Who is asked now."""
+        """Return the source that is asked now."""
         return self.sources[self._place] if self._place < len(self.sources) else ""
 
     @property
     def lsn(self) -> Lsn:
-        """LSN of the snapshot; 0 before there is an offer."""
+        """Return the LSN of the snapshot; 0 before there is an offer."""
         return self.offer.lsn if self.offer is not None else 0
 
     # ---- inputs
 
     def on_offered(self, sender: NodeId, offer: SnapshotOffered, now: Instant) -> None:
-        """A source made the snapshot, is still making it, or refuses."""
+        """Take in a source's offer, its refusal, or the message that it is still making the snapshot."""
         if self.phase is not Phase.ASKING or sender != self.source or offer.request != self.request:
             return
         self._heard_ms = now.mono_ms
         if offer.reason:
             self._give_up(offer.reason, now)
         elif offer.snapshot and offer.lsn < self.least_lsn:
-            # One that it made for this follower before, when less was wanted.
+            # An earlier snapshot for this follower, from when a lower LSN was enough.
             self._give_up(too_early(offer.lsn, self.least_lsn), now)
         elif offer.snapshot:
             self.offer = offer
@@ -118,7 +118,7 @@ class Loading:
             self._decisions.append(BeginLoad(offer))
 
     def on_answer(self, answer: LoadBegun | ChunkKept | LoadFailed, now: Instant) -> None:
-        """The disk answers."""
+        """Take in an answer of the disk."""
         match answer:
             case LoadBegun():
                 self.on_begun(answer, now)
@@ -128,7 +128,7 @@ class Loading:
                 self.on_failed(answer.reason, now)
 
     def on_begun(self, begun: LoadBegun, now: Instant) -> None:
-        """There is room."""
+        """Begin to fetch: there is room."""
         if self.phase is not Phase.MAKING_ROOM or self.offer is None or begun.snapshot != self.offer.snapshot:
             return
         self.phase = Phase.FETCHING
@@ -139,7 +139,7 @@ class Loading:
         self._open_when_whole()
 
     def on_chunk(self, sender: NodeId, chunk: Chunk, now: Instant) -> None:
-        """A chunk came, or the source has the snapshot no more."""
+        """Take in a chunk, or the message that the source no longer has the snapshot."""
         if self.phase is not Phase.FETCHING or self.offer is None or chunk.snapshot != self.offer.snapshot:
             return
         if sender != self.source:
@@ -156,7 +156,7 @@ class Loading:
             self._decisions.append(KeepChunk(chunk.number, chunk.data))
 
     def on_kept(self, kept: ChunkKept, now: Instant) -> None:
-        """A chunk is on disk, or was wrong."""
+        """Note that a chunk is on disk, or was wrong."""
         if self.phase is not Phase.FETCHING or kept.number not in self._at_disk:
             return
         self._at_disk.discard(kept.number)
@@ -173,7 +173,7 @@ class Loading:
             self._give_up(f"{self._bad} chunks were not what their SHA-256 says", now)
 
     def on_failed(self, reason: str, now: Instant) -> None:
-        """There is no room, or what was loaded could not be opened."""
+        """Give up the source: there is no room, or the loaded copy could not be opened."""
         if self.phase in (Phase.MAKING_ROOM, Phase.FETCHING, Phase.OPENING):
             # Each chunk that waited for the disk fails by itself; only the first failure counts.
             self._give_up(reason, now)
@@ -202,7 +202,7 @@ class Loading:
             self._begin_anew(now)
 
     def _begin_anew(self, now: Instant) -> None:
-        """Ask for a new snapshot; the moment makes its name one that was never used."""
+        """Request a new snapshot; the time makes its name unique."""
         self.request = new_request(self.request.rpartition("-")[0], now)
         self.phase = Phase.ASKING
         self.offer = None
@@ -218,11 +218,11 @@ class Loading:
     # ---- output
 
     def farewell(self) -> list[Outgoing]:
-        """The copy is open: the source may delete its snapshot."""
+        """Return the message that the source can delete its snapshot, because the copy is open."""
         return [Outgoing(self.source, SnapshotDone(self.offer.snapshot))] if self.offer is not None else []
 
     def take(self, now: Instant) -> tuple[list[Outgoing], list[CopyDecision]]:
-        """What is to be sent and done now."""
+        """Return the messages and decisions that are due."""
         if self._is_waiting_for_source() and now.mono_ms - self._heard_ms >= self.config.patience_ms:
             self._give_up(f"silent for {self.config.patience_ms / 1000:.0f} s", now)
         if self.phase is Phase.ASKING and self._ask_at_ms is not None and now.mono_ms >= self._ask_at_ms:
@@ -235,7 +235,7 @@ class Loading:
         return messages, decisions
 
     def _fetch(self, now: Instant) -> None:
-        """Fill the window, what was lost first."""
+        """Fill the window, lost chunks first."""
         for number, asked_ms in list(self._in_flight.items()):
             if now.mono_ms - asked_ms < self.config.chunk_wait_ms:
                 break
@@ -255,7 +255,7 @@ class Loading:
             self._messages.append(Outgoing(self.source, ChunksWanted(self.offer.snapshot, tuple(wanted))))
 
     def deadline_ms(self) -> int | None:
-        """When something has to be asked again."""
+        """Return when a request is to be repeated."""
         if self.phase is Phase.ASKING:
             return min(self._ask_at_ms or self._heard_ms, self._heard_ms + self.config.patience_ms)
         if self.phase is Phase.FETCHING:
@@ -267,17 +267,17 @@ class Loading:
 
 
 def new_request(follower: NodeId, now: Instant) -> str:
-    """A name for a snapshot that this follower asks for."""
+    """Return a name for a snapshot that this follower requests."""
     return f"{follower}-{now.wall_us}"
 
 
 def too_early(lsn: Lsn, least_lsn: Lsn) -> str:
-    """Why a snapshot at an LSN is of no use."""
+    """Return why a snapshot at an LSN is of no use."""
     return f"it is at LSN {lsn}, the log goes on after {least_lsn}"
 
 
 def chunk_sizes(offer: SnapshotOffered) -> list[int]:
-    """Size in bytes of each chunk of a snapshot, by its number."""
+    """Return the size in bytes of each chunk of a snapshot, by its number."""
     sizes: list[int] = []
     for _, size, _ in offer.files:
         whole, rest = divmod(size, offer.chunk_bytes)
@@ -286,34 +286,34 @@ def chunk_sizes(offer: SnapshotOffered) -> list[int]:
 
 
 class Loads:
-    """The loads of one follower, one at a time. The name of a snapshot outlives a restart, so that its chunks are not fetched twice."""
+    """The loads of one follower, one at a time. A snapshot's name survives a restart, so that chunks are not fetched twice."""
 
     def __init__(self, config: LoadConfig, name: NodeId, pending: str) -> None:
-        """``pending`` names the snapshot whose load was under way when the process ended; empty for none."""
+        """Take ``pending``, the snapshot whose load was under way when the process ended; empty for none."""
         self.current: Loading | None = None
         self.is_opening = False
-        """Whether the loaded copy takes the place of the present one at the moment: nothing else may change it."""
+        """Whether the loaded copy is replacing the present one: nothing else can change it."""
         self._config = config
         self._name = name
         self._pending = pending
 
     @property
     def is_under_way(self) -> bool:
-        """Whether one goes on."""
+        """Tell whether a load is under way."""
         return self.current is not None and self.current.phase is not Phase.FAILED
 
     def begin(self, sources: tuple[NodeId, ...], now: Instant, least_lsn: Lsn = 0) -> None:
-        """Load from the first of these that gives a snapshot of ``least_lsn`` or later; one under way is given up for it."""
+        """Load from the first of these that gives a snapshot of ``least_lsn`` or later; this replaces a load under way."""
         request = self._pending or new_request(self._name, now)
         self._pending = ""
         self.current = Loading(self._config, sources, request, now, least_lsn)
 
     def stop(self) -> None:
-        """It is over, one way or the other."""
+        """End the load, whatever its result."""
         self.current = None
 
     def on_message(self, sender: NodeId, message: SnapshotOffered | Chunk, now: Instant) -> None:
-        """A source says something."""
+        """Take in a message of a source."""
         if self.current is None:
             return
         if isinstance(message, Chunk):
@@ -322,18 +322,18 @@ class Loads:
             self.current.on_offered(sender, message, now)
 
     def on_answer(self, answer: LoadBegun | ChunkKept | LoadFailed, now: Instant) -> None:
-        """The disk answers; that the copy is open is told by `on_opened`."""
+        """Take in an answer of the disk; `on_opened` tells that the copy is open."""
         self.is_opening = self.is_opening and not isinstance(answer, LoadFailed)
         if self.current is not None:
             self.current.on_answer(answer, now)
 
     def on_opened(self) -> list[Outgoing]:
-        """There is another copy, whatever was decided meanwhile; returns what its source has to know."""
+        """Note that there is another copy, whatever was decided meanwhile; return the messages to its source."""
         self.is_opening, self._pending = False, ""
         return self.current.farewell() if self.current is not None else []
 
     def take(self, now: Instant) -> tuple[list[Outgoing], list[CopyDecision], str]:
-        """What is to be sent and done now, and what each source said if none gave a snapshot; empty as long as one may."""
+        """Return (messages, decisions, each source's reason if none gave a snapshot); the reason is empty as long as one may."""
         if self.current is None:
             return [], [], ""
         messages, decisions = self.current.take(now)
@@ -345,5 +345,5 @@ class Loads:
         return messages, decisions, failures
 
     def deadline_ms(self) -> int | None:
-        """When something has to be asked again."""
+        """Return when a request is to be repeated."""
         return self.current.deadline_ms() if self.current is not None else None

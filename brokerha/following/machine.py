@@ -1,14 +1,14 @@
-"""The follower's machine: four states, and what makes a follower change from one to another (PROTOCOL.md, section 4).
+"""The follower's machine: four states, and the events that change them (PROTOCOL.md, section 4).
 
 | state | does |
 |---|---|
-| IDLE | refuses everything but questions about its state and orders of its primary; the state of a new process |
+| IDLE | only answers questions about its state and takes orders of its primary; the state of a new process |
 | BASIC | takes the next record, confirms it, sends heartbeats |
-| REQUEST | asks for exactly the range that it lacks, takes it in LSN order, then the record that showed the gap |
+| REQUEST | requests exactly the missing range, takes it in LSN order, then the record that showed the gap |
 | LOAD | replaces its copy by a snapshot; the old files stay until the new ones are open |
 
-`TRANSITIONS` is the machine: the diagram in PROTOCOL.md and the test of all pairs are made from it. A pair that is not in
-it changes nothing. Workers follow the log of their site with it, backups follow a journal.
+`TRANSITIONS` is the machine: the diagram in PROTOCOL.md and the test of all pairs are made from it. A pair that is not in it
+changes nothing. Workers follow the log of their site with it, backups follow a journal.
 
 >>> TRANSITIONS[State.BASIC, Event.GAP]
 <State.REQUEST: 'request'>
@@ -20,7 +20,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Where a follower stands."""
+    """The state of a follower."""
 
     IDLE = "idle"
     BASIC = "basic"
@@ -29,7 +29,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """What may change that."""
+    """Events that change the state."""
 
     COINED = "coined"
     """A primary says: obey me."""
@@ -38,11 +38,11 @@ class Event(StrEnum):
     GAP = "gap"
     """A record came that is not the next one."""
     FILLED = "filled"
-    """Everything up to the record that showed the gap is there."""
+    """All records up to the one that showed the gap are there."""
     MISSING = "missing"
-    """Nobody has the range that is lacking."""
+    """No node has the missing range."""
     DAMAGED = "damaged"
-    """The copy, or a record, is not what it should be."""
+    """The copy, or a record, is damaged."""
     TOLD = "told"
     """The primary says: take a snapshot of one of these."""
     LOADED = "loaded"
@@ -68,12 +68,12 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.LOAD, Event.FAILED): State.IDLE,
     (State.LOAD, Event.PAUSED): State.IDLE,
 }
-"""Every change there is. A new primary that coins a follower in REQUEST begins anew: its records show the gap again."""
+"""All transitions. A new primary that coins a follower in REQUEST begins anew: its records show the gap again."""
 
 FOLLOWING = frozenset({State.BASIC, State.REQUEST})
 """States in which records are taken and reads are served."""
 
 
 def after(state: State, event: Event) -> State:
-    """The state after an event; the same one when the event means nothing there."""
+    """Return the state after an event; the same one when the event has no effect there."""
     return TRANSITIONS.get((state, event), state)

@@ -1,12 +1,12 @@
-"""Offering: the source's half of LOAD: snapshots that others asked for, and the chunks that they want of them.
+"""Offering: the source's half of LOAD: requested snapshots, and their chunks.
 
     SnapshotWanted -> MakeSnapshot ... SnapshotMade -> SnapshotOffered
     ChunksWanted   -> ReadChunks   ... ChunksRead   -> Chunk, Chunk, ...
     Request        -> ReadRange    ... RangeRead    -> Apply
-    SnapshotDone, or nobody asked for long -> DropSnapshot
+    SnapshotDone, or no request for long -> DropSnapshot
 
-The source keeps writing and answering reads meanwhile. Invariants: at most `snapshots` at once, at most `reading` chunks
-wait for the disk; what is over that is refused or dropped, and asked for again by the follower.
+The source keeps writing and answering reads meanwhile. Invariants: at most `snapshots` at once, at most `reading` chunks wait for
+the disk; further requests are refused or dropped, and the follower repeats them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MESSAGE_BYTES = 1024 * 1024
 
 
 def cut(items: tuple[Any, ...], size_of: Callable[[Any], int]) -> list[tuple[Any, ...]]:
-    """Parts of about `MESSAGE_BYTES`, in order; none for no items."""
+    """Split items into parts of about `MESSAGE_BYTES`, in order; none for no items."""
     parts: list[tuple[Any, ...]] = []
     start, size = 0, 0
     for place, item in enumerate(items):
@@ -57,7 +57,7 @@ def cut(items: tuple[Any, ...], size_of: Callable[[Any], int]) -> list[tuple[Any
 
 
 def result_bytes(row: tuple[Any, ...]) -> int:
-    """About how large a `ResultRow` or `LoggedRow` is: its effect stands before its fingerprint."""
+    """Return the approximate size of a `ResultRow` or `LoggedRow`: its effect is before its fingerprint."""
     return len(row[-2]) + len(row[-3])
 
 
@@ -67,11 +67,11 @@ class OfferConfig:
 
     snapshots: int = 2
     reading: int = 64
-    """Chunks that may wait for the disk."""
+    """Limit of chunks that wait for the disk."""
     lines: int = 1000
-    """Lines of the log in one answer; for more a reader asks again."""
+    """Limit of lines of the log in one answer; a reader asks again for more."""
     keep_ms: int = 60_000
-    """A snapshot that nobody asked about for so long is deleted."""
+    """A snapshot without a request for so long is deleted."""
 
 
 @dataclass(slots=True)
@@ -93,13 +93,13 @@ class Offering:
 
     @property
     def followers(self) -> list[NodeId]:
-        """Who is loading from here."""
+        """Return the followers that load from here."""
         return [offer.follower for offer in self._offers.values()]
 
     def on_message(
         self, sender: NodeId, message: Request | SnapshotWanted | ChunksWanted | SnapshotDone, refusal: str, now: Instant
     ) -> None:
-        """Somebody wants something of this copy; ``refusal`` says why it gives no snapshot, or is empty."""
+        """Take in a request to this copy; ``refusal`` says why it gives no snapshot, or is empty."""
         match message:
             case Request():
                 self.on_request(sender, message, refusal)
@@ -111,7 +111,7 @@ class Offering:
                 self.on_done(message.snapshot)
 
     def on_answer(self, answer: OfferAnswer, view: int, now: Instant, lineage: int = 0) -> None:
-        """The disk answers."""
+        """Take in an answer of the disk."""
         match answer:
             case RangeRead():
                 self.on_range(answer, view, lineage)
@@ -121,13 +121,13 @@ class Offering:
                 self.on_read(answer)
 
     def on_wanted(self, sender: NodeId, wanted: SnapshotWanted, refusal: str, now: Instant) -> None:
-        """Somebody wants a snapshot; ``refusal`` says why this copy gives none, or is empty."""
+        """Take in a request for a snapshot; ``refusal`` says why this copy gives none, or is empty."""
         offer = self._offers.get(wanted.request)
         if offer is not None:
             offer.touched_ms = now.mono_ms
             self._answer(wanted.request, offer)
             return
-        # A follower loads one snapshot at a time: one that it asked for before is of no use to it any more.
+        # A follower loads one snapshot at a time: it no longer needs an earlier one.
         for old in [name for name, other in self._offers.items() if other.follower == sender]:
             self.on_done(old)
         if not refusal and len(self._offers) >= self.config.snapshots:
@@ -140,7 +140,7 @@ class Offering:
         self._answer(wanted.request, offer)
 
     def on_made(self, made: SnapshotMade, now: Instant) -> None:
-        """The snapshot is there, or could not be made."""
+        """Take in a snapshot that was made, or could not be made."""
         offer = self._offers.get(made.snapshot)
         if offer is None:
             self._decisions.append(DropSnapshot(made.snapshot))
@@ -163,7 +163,7 @@ class Offering:
         self._messages.append(Outgoing(offer.follower, answer))
 
     def on_chunks_wanted(self, sender: NodeId, wanted: ChunksWanted, now: Instant) -> None:
-        """A follower wants chunks."""
+        """Take in a follower's request for chunks."""
         offer = self._offers.get(wanted.snapshot)
         if offer is None or offer.made is None:
             number = wanted.numbers[0] if wanted.numbers else 0
@@ -176,9 +176,9 @@ class Offering:
             self._decisions.append(ReadChunks(sender, wanted.snapshot, numbers))
 
     def on_read(self, read: ChunksRead) -> None:
-        """Chunks came from the disk."""
+        """Send chunks that came from the disk."""
         self._reading -= len(read.chunks)
-        # A snapshot of a copy that was found to be damaged meanwhile is given to nobody.
+        # A snapshot of a copy that was found damaged meanwhile is not given away.
         is_offered = read.snapshot in self._offers
         for number, data in read.chunks:
             given = data if is_offered else None
@@ -186,7 +186,7 @@ class Offering:
             self._messages.append(Outgoing(read.to, chunk))
 
     def on_request(self, sender: NodeId, request: Request, refusal: str) -> None:
-        """Another follower, or a master, asks for a part of the log that this copy may still have."""
+        """Take in a request of another follower, or a master, for a part of the log that this copy may still have."""
         if refusal or request.first_lsn > request.last_lsn:
             self._messages.append(Outgoing(sender, RangeMissing(request.first_lsn, request.last_lsn, 0)))
             return
@@ -194,7 +194,7 @@ class Offering:
         self._decisions.append(ReadRange(sender, request.first_lsn, last))
 
     def on_range(self, read: RangeRead, view: int, lineage: int = 0) -> None:
-        """Lines of the log came from the disk."""
+        """Send lines of the log that came from the disk."""
         if not read.items:
             missing = RangeMissing(read.first_lsn, read.last_lsn, read.kept_from)
             self._messages.append(Outgoing(read.to, missing))
@@ -204,17 +204,17 @@ class Offering:
             first += len(part)
 
     def on_done(self, snapshot: str) -> None:
-        """A follower needs its snapshot no more."""
+        """Drop a snapshot that its follower no longer needs."""
         if self._offers.pop(snapshot, None) is not None:
             self._decisions.append(DropSnapshot(snapshot))
 
     def forget_all(self) -> None:
-        """The copy is not to be trusted any more: nobody gets it."""
+        """Drop all snapshots: the copy is not to be trusted any more."""
         for snapshot in list(self._offers):
             self.on_done(snapshot)
 
     def take(self, now: Instant) -> tuple[list[Outgoing], list[CopyDecision]]:
-        """What is to be sent and done now."""
+        """Return the messages and decisions that are due."""
         for snapshot, offer in list(self._offers.items()):
             if now.mono_ms - offer.touched_ms >= self.config.keep_ms:
                 self.on_done(snapshot)
@@ -223,5 +223,5 @@ class Offering:
         return messages, decisions
 
     def deadline_ms(self) -> int | None:
-        """When the next snapshot is to be deleted."""
+        """Return when the next snapshot is to be deleted."""
         return min((offer.touched_ms + self.config.keep_ms for offer in self._offers.values()), default=None)

@@ -1,10 +1,10 @@
-"""Admission: which writes are let in, and who waits for which level until when (architecture, section 3, step 2).
+"""Admission of writes, and the clients that wait for their levels (architecture, section 3, step 2).
 
-A write that is known already, by its transaction id, is attached to, never taken in twice (R1): a client that did not get
-its answer sends the write again, to any master, and gets the outcome of the first. The same id with other operations is
-refused. When more is waiting than the limit, new writes are refused with a clear word instead of growing a queue.
+A write with a known transaction id is attached to that transaction, never taken in twice (R1): a client without an answer sends the
+write again, to any master, and gets the outcome of the first. The same id with other operations is refused. When more transactions
+wait than the limit, new writes are refused with a clear word instead of growing a queue.
 
-Each ticket gets exactly one reply: the level it asked for, a refusal, a rejection, or *unknown* when its time is over.
+Each ticket gets exactly one reply: the level that it asked for, a refusal, a rejection, or *unknown* when its time is over.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from brokerha.model.requests import (
 
 @dataclass(slots=True)
 class Waiting:
-    """One ticket that has no reply yet."""
+    """A ticket without a reply."""
 
     ticket: int
     txid: TxId
@@ -43,10 +43,10 @@ class Waiting:
 
 
 class Waiters:
-    """Everybody who waits for an answer."""
+    """All tickets that wait for an answer."""
 
     def __init__(self, node: NodeId) -> None:
-        """Of this master: what came in through it is what was asked for."""
+        """Take the own node: transactions that came in through it are the requested ones."""
         self._node = node
         self._open: dict[int, Waiting] = {}
         self._by_txid: dict[TxId, list[Waiting]] = {}
@@ -54,33 +54,33 @@ class Waiters:
         self._to_apply: dict[int, list[tuple[Lsn, int]]] = {}
         """By number of copies: a heap of (LSN, ticket)."""
         self.awaited_lsn: Lsn = 0
-        """Highest LSN whose application anybody waited for."""
+        """Highest LSN whose application a client waited for."""
         self._deadlines: list[tuple[int, int]] = []
         self.replies: list[Reply] = []
-        """Answers that hold once this turn's records are durable."""
+        """Replies that hold once this turn's records are durable."""
         self.ready_replies: list[Reply] = []
-        """Answers that hold now: refusals, what is applied and durable elsewhere, time-outs."""
+        """Replies that hold now: refusals, applied and elsewhere durable transactions, timeouts."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     def refuse(self, submit: Submit, error: str, reason: str) -> None:
-        """Answer that the write was not taken in."""
+        """Reply that the write was not taken in."""
         if submit.ticket:
             self.ready_replies.append(Reply(submit.ticket, submit.txid, REFUSED, 0, error, reason))
 
     def unknown(self, submit: Submit, reason: str) -> None:
-        """Answer that nothing will be heard of the write here."""
+        """Reply that this master will learn nothing more about the write."""
         if submit.ticket:
             self.ready_replies.append(Reply(submit.ticket, submit.txid, UNKNOWN, 0, "OutcomeUnknown", reason))
 
     def give_up(self, reason: Callable[[TxId], str]) -> None:
-        """Answer *unknown* to everybody whose transaction has no LSN here: none will come."""
+        """Reply *unknown* to all tickets whose transaction has no LSN here: none will come."""
         for waiting in [each for each in self._open.values() if not each.lsn]:
             self._answer(waiting, UNKNOWN, reason(waiting.txid))
 
     def add(self, submit: Submit, mono_ms: int, lsn: Lsn, result: ResultRow | None) -> None:
-        """Let a ticket wait; ``lsn`` and ``result`` of a transaction that is synchronised already, else 0 and None."""
+        """Let a ticket wait; ``lsn`` and ``result`` are those of a synchronised transaction, else 0 and None."""
         if not submit.ticket:
             return
         if submit.level == ACCEPTED or (lsn and submit.level == SYNCHRONISED):
@@ -103,7 +103,7 @@ class Waiters:
         self.awaited_lsn = max(self.awaited_lsn, waiting.lsn)
 
     def on_added(self, first_lsn: Lsn, added: tuple[Ordered, ...], is_other: Callable[[NodeId, TxId], bool]) -> None:
-        """Transactions got their LSNs. ``is_other`` tells whether the one added is another one with the same id."""
+        """Note that transactions got their LSNs. ``is_other`` tells whether an added one is another one with the same id."""
         if not self._by_txid:
             return
         for lsn, (_, txid, origin) in enumerate(added, first_lsn):
@@ -119,7 +119,7 @@ class Waiters:
                     self._await_application(waiting)
 
     def on_results(self, first_lsn: Lsn, results: tuple[ResultRow, ...]) -> None:
-        """Outcomes became known."""
+        """Note that outcomes became known."""
         if not self._by_lsn:
             return
         for lsn, (outcome, reason, *_) in enumerate(results, first_lsn):
@@ -128,7 +128,7 @@ class Waiters:
                     waiting.rejection = reason
 
     def on_state(self, lsn: Lsn, known: Mapping[TxId, Lsn], rejection: Callable[[Lsn], str | None]) -> None:
-        """The state of another master was taken over: these got their LSNs with it, and everything up to ``lsn`` its result."""
+        """Note that another master's state was taken over: these got their LSNs with it, and every LSN up to ``lsn`` its result."""
         for txid, at in known.items():
             self.on_added(at, ((0, txid, ""),), lambda _origin, _txid: False)
         for at in [at for at in self._by_lsn if at <= lsn]:
@@ -136,7 +136,7 @@ class Waiters:
                 waiting.rejection = rejection(at)
 
     def on_applied(self, copies: int, lsn: Lsn) -> None:
-        """``copies`` workers have applied everything up to ``lsn``."""
+        """Note that ``copies`` workers have applied all transactions up to ``lsn``."""
         heap = self._to_apply.get(copies)
         while heap and heap[0][0] <= lsn:
             waiting = self._open.get(heapq.heappop(heap)[1])
@@ -144,7 +144,7 @@ class Waiters:
                 self._answer(waiting, REJECTED_STATUS if waiting.rejection is not None else APPLIED_LEVEL)
 
     def go_back(self, lsn: Lsn) -> None:
-        """What got an LSN above this one has none any more: a client that waits for it waits for the next one."""
+        """Forget LSNs above this one: they are void, and clients wait for the next ones."""
         for heap in self._to_apply.values():
             heap[:] = [item for item in heap if item[0] <= lsn]
             heapq.heapify(heap)
@@ -155,13 +155,13 @@ class Waiters:
                 self._by_txid.setdefault(waiting.txid, []).append(waiting)
 
     def settle(self, applied_by: Callable[[int], Lsn]) -> None:
-        """Answer the clients that wait for as many copies as have applied it."""
+        """Reply to the clients whose transactions enough copies have applied."""
         for copies, heap in self._to_apply.items():
             if heap:
                 self.on_applied(copies, applied_by(copies))
 
     def expire(self, mono_ms: int) -> None:
-        """Answer *unknown* to everybody whose time is over."""
+        """Reply *unknown* to all tickets whose time is over."""
         while self._deadlines and self._deadlines[0][0] <= mono_ms:
             waiting = self._open.get(heapq.heappop(self._deadlines)[1])
             if waiting is not None:
@@ -189,7 +189,7 @@ class Waiters:
             _drop(self._by_txid, waiting.txid, waiting)
 
     def deadline_ms(self) -> int | None:
-        """When the next ticket's time is over; None when nobody waits."""
+        """Return when the next ticket's time is over; None when none waits."""
         while self._deadlines and self._deadlines[0][1] not in self._open:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
@@ -204,9 +204,9 @@ def _drop(index: dict[Any, list[Waiting]], name: Lsn | TxId, waiting: Waiting) -
 
 
 def is_other_body(bodies: Mapping[str, bytes], history: History, node: NodeId, submit: Submit, lsn: Lsn) -> bool:
-    """Whether the id is known with other operations; what was trimmed can no longer be compared. LSN 0: it has none yet.
+    """Tell whether the id is known with other operations; a trimmed body cannot be compared. LSN 0: it has none yet.
 
-    ``bodies``: those that were accepted at this ``node`` and that its journal does not hold yet.
+    ``bodies``: those accepted at this ``node`` that its journal does not hold yet.
     """
     if not lsn:
         body = bodies.get(submit.txid) or history.body(node, submit.txid)
@@ -217,7 +217,7 @@ def is_other_body(bodies: Mapping[str, bytes], history: History, node: NodeId, s
 
 
 def is_other_origin(history: History, node: NodeId, origin: NodeId, txid: TxId) -> bool:
-    """Whether what came in through another master under this id is not what came in here."""
+    """Tell whether the transaction of another master under this id differs from the one that came in here."""
     if origin == node:
         return False
     theirs, own = history.body(origin, txid), history.body(node, txid)

@@ -1,9 +1,9 @@
 """Whether a master belongs to the cluster, for writers and for the status.
 
-    retired                it was taken out, for good: takes no writes; what it holds can still be read, and says how old it is
-    leaving                it is about to be taken out, and has said what it holds
-    joining                it takes over what the others have, and is a master then
-    waiting-to-be-added    the others go on without it, and nobody has told one of them to add it
+    retired                it was taken out, for good: takes no writes; its content can still be read, and tells its age
+    leaving                it is about to be taken out, and has reported its entries
+    joining                it takes over the entries of the others, and then becomes a master
+    waiting-to-be-added    the others go on without it, and none of them was told to add it
 
 Must never: change anything. It is asked each turn.
 """
@@ -19,7 +19,7 @@ State = tuple[str, str]
 
 
 def belonging_state(sync: SyncCore, mono_ms: int) -> State | None:
-    """State word and reason of one that is no master, any more or yet; None of a master."""
+    """Return state word and reason of a node that is not, or not yet, a master; None for a master."""
     if sync.retired:
         return states.RETIRED, sync.retired
     if not sync.is_joiner():
@@ -35,12 +35,12 @@ def belonging_state(sync: SyncCore, mono_ms: int) -> State | None:
 
 
 def is_outside(sync: SyncCore) -> bool:
-    """Whether this is no master of the cluster, any more or yet: nobody should be sent here."""
+    """Tell whether this node is not, or not yet, a master of the cluster: no client should be sent here."""
     return bool(sync.retired) or sync.is_joiner()
 
 
 def refusal(sync: SyncCore) -> str:
-    """Why no write is taken in here although another master may take it; empty when this speaks against none."""
+    """Return why this node takes no write although another master may; empty when it does."""
     if sync.retired:
         return f"{sync.retired}: write to another master"
     if sync.epochs.membership.is_leaving:
@@ -51,7 +51,7 @@ def refusal(sync: SyncCore) -> str:
 
 
 def no_command(sync: SyncCore) -> str:
-    """Why this master cannot be asked to change the masters; empty when it can."""
+    """Return why this master cannot be asked to change the masters; empty when it can."""
     if sync.lost or sync.retired:
         return f"{sync.lost or sync.retired}: ask another master"
     if sync.is_joiner():
@@ -60,5 +60,5 @@ def no_command(sync: SyncCore) -> str:
 
 
 def unknown(sync: SyncCore, txid: TxId) -> str:
-    """What to say of a transaction that was taken in here and that this master hears nothing of any more."""
+    """Return the answer about a transaction that was accepted here and of which this master will hear nothing more."""
     return f"{sync.retired}; transaction {txid} was taken in before: ask another master, or write it there under the same key"

@@ -1,4 +1,4 @@
-"""What each operator's command takes. It is looked at before anything is done, wherever a command comes in."""
+"""The arguments of each operator's command. They are checked before anything is done, wherever a command comes in."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from brokerha.model.outside.shapes import (
 )
 
 NAME_LIMIT: Final = 200
-"""Characters of the name of a node, a task or a backup; those who know it look closer."""
+"""Characters of the name of a node, a task or a backup; the parts that know the name check it further."""
 SOURCES_LIMIT: Final = 1000
-"""Workers that one repair names."""
+"""Workers that one repair can name."""
 _NAMED: Final = needed(Shape("a name", lambda value: is_text(value) and 1 <= len(value) <= NAME_LIMIT))
 _NODE: Final = needed(Shape("a node id: 1 to 32 of a-z, 0-9 and -", lambda value: isinstance(value, str) and is_node_id(value)))
 NAMED_BY_DOORS: Final = frozenset({"setting-set", "setting-unset"})
-"""Commands with who wants it: a door that knows says so, and what an app says itself does not count."""
+"""Commands with the name of their user: a door that knows it adds it, and does not trust the client's own word."""
 AT_NODES: Final = NAMED_BY_DOORS | {"settings"}
-"""Commands that the node carries out, and not its core: the core knows no cluster file."""
+"""Commands that the node carries out, not its core: the core knows no cluster file."""
 _PIN: Final = needed(
     Shape("1 to 64 letters, digits, '.', '_' and '-'", lambda value: isinstance(value, str) and bool(PIN.match(value)))
 )
 _WORKER: Final[Shapes] = {"worker": _NAMED, "force": FLAG}
 _OF_NODE: Final[Shapes] = {"node": _NAMED, "force": FLAG}
 _ASKED: Final[Shapes] = {"by": text(NAME_LIMIT), "from": text(NAME_LIMIT)}
-"""Who wants it, and from where, as the door says."""
+"""The user and the address, as the door says."""
 _NUMBER: Final = number(0, LSN_LIMIT)
 COMMANDS: Final[dict[str, Shapes]] = {
     "worker-add": {"worker": _NAMED, "readable": FLAG},
@@ -77,12 +77,12 @@ _LOOKS: Final = frozenset({"workers", "task", "tasks", "pins", "peers", "splits"
 
 
 def is_change(name: str, arguments: Mapping[str, Any]) -> bool:
-    """Whether a command does more than to look."""
+    """Tell whether a command changes anything."""
     return name not in _LOOKS and (name != "split-recovery" or "mode" in arguments)
 
 
 def check_command(name: str, arguments: Mapping[str, Any]) -> None:
-    """Raise InvalidRequest for an unknown command, and for an argument that it does not take, lacks, or that is of another shape."""
+    """Raise InvalidRequest for an unknown command, and for an argument that is unknown, missing, or of another shape."""
     shapes = COMMANDS.get(name)
     if shapes is None:
         raise InvalidRequest(f"unknown command {shown(name)}; known are {', '.join(sorted(COMMANDS))}")

@@ -4,11 +4,11 @@
     Post, Bodies, Fetch ------->                                   ^
     Executed, Progress --------------------------------------------+--> replies
 
-`step` takes note of an input, `wake` serves deadlines, `take_ready` runs one round and returns its consequences. The
-runner carries a Ready out completely before it asks for the next one, so at the start of `take_ready` everything that was
-returned before is durable, or can be worked out again (deferring.py); only then do workers get it (rule R7).
+`step` takes note of an input, `wake` serves deadlines, `take_ready` runs one round and returns its results. The runner carries a
+Ready out completely before it asks for the next one. So at the start of `take_ready` all results returned before are durable, or
+can be worked out again (deferring.py); only then do workers get them (rule R7).
 
-The core never blocks and never asks the world anything except what its own journal holds (`History`).
+The core never blocks. It reads only its own journal (`History`).
 """
 
 from __future__ import annotations
@@ -63,22 +63,22 @@ NOTHING = Ready()
 class TakingOver:
     """Follows the rounds of one master.
 
-    What a master does when it has taken over the state of another one (R16): its site begins anew after it.
+    Steps of a master that has taken over the state of another one (R16): its site begins anew after it.
 
-        in that turn              results known so far are void, what was to become of them is given up; the record is written
-        once it is durable        who waits for what is known now is answered; copies that are below it are condemned, and healed
+        in that turn              results known so far are void, and plans for them are given up; the record is written
+        once it is durable        clients that wait for known transactions get answers; copies below it are condemned, and healed
 
-    The site's own copies all lack entries that the log no longer has, so no copy of it can heal another one: they load from the workers of other sites.
+    All copies of the site lack entries that are no longer in the log, so none heals another one: they load from other sites.
 
-    Must never: answer anybody, or judge a copy, by a state that is not durable yet.
+    Must never: answer a client, or judge a copy, by a state that is not durable yet.
     """
 
     def __init__(self) -> None:
         self._round: RoundResult | None = None
-        """That brought a state which is not known to be durable yet."""
+        """The round that brought a state which is not known to be durable yet."""
 
     def on_round(self, core: MasterCore, result: RoundResult) -> None:
-        """A round is about to be written."""
+        """Take note of a round that is about to be written."""
         if result.state is not None:
             self._round = result
             site = core.site
@@ -87,7 +87,7 @@ class TakingOver:
             core.go_on_after(result.state.lsn)
 
     def settle(self, core: MasterCore, now: Instant) -> None:
-        """What was returned before is durable."""
+        """Use the state once it is durable."""
         result, self._round = self._round, None
         if result is None or result.state is None:
             return
@@ -98,7 +98,7 @@ class TakingOver:
 
 
 def _condemn_below(site: Site, lsn: Lsn, mono_ms: int) -> None:
-    """None of these copies can follow any more, and none of them may heal another one."""
+    """Condemn copies below an LSN: none can follow any more, and none can heal another one."""
     behind = [worker for worker in site.workers.values() if worker.progress is not None and worker.applied < lsn]
     for worker in behind:
         worker.condemned = worker.condemned or f"it is at LSN {worker.applied}, the log begins after {lsn}"
@@ -109,19 +109,19 @@ def _condemn_below(site: Site, lsn: Lsn, mono_ms: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MasterConfig:
-    """How one master takes part."""
+    """Settings of one master."""
 
     sync: SyncConfig
     feed: FeedConfig = field(default_factory=FeedConfig)
     accept_limit: int = 100_000
-    """Accepted transactions that may wait to be synchronised; more are refused until there is room."""
+    """Limit of accepted transactions that wait to be synchronised; more are refused until there is room."""
     apply_limit: int = 1_000_000
-    """Synchronised transactions that may wait for the workers of this site; while there are more, writes of its clients are refused."""
+    """Limit of synchronised transactions that wait for the workers of this site; beyond it, writes of its clients are refused."""
     retention: RetentionConfig = field(default_factory=RetentionConfig)
     tx: TxConfig = field(default_factory=TxConfig)
     defer: DeferConfig = field(default_factory=DeferConfig)
     outcomes_wait_ms: int = 20
-    """Results that no other worker waits for are written with the next records, at the latest after this long."""
+    """Results that no other worker waits for are written with the next records, after this long at the latest."""
 
 
 class MasterCore:
@@ -136,7 +136,7 @@ class MasterCore:
         named = tuple((node, node not in config.feed.unreadable, True) for node in config.feed.workers)
         workers = state.workers if state.workers is not None else named
         self.view = state.views[-1][0] if state.views else 1
-        """Of this primary; workers obey the highest one that they know."""
+        """View of this primary; workers obey the highest one that they know."""
         self.site = Site(config.feed, history, workers, self.view, rewinds_of(history.splits()))
         self.site.lsn, self.site.executed, self.site.reach = state.lsn, state.executed_lsn, self.deferring.reach()
         self.sync.content = self._posted_fingerprint
@@ -145,35 +145,35 @@ class MasterCore:
         self.retention = Retention(config.retention)
         self.pins = DurablePins(state.pins)
         self.dropped_pins: tuple[str, ...] = ()
-        """Who needs more of the log than is kept, and has to begin anew from a snapshot."""
+        """Pins that need more of the log than is kept; their owners have to begin anew from a snapshot."""
         self.needs_of_backups: dict[NodeId, Lsn] = {}
-        """Lowest LSN whose records each backup of this master still needs; its holder says it before it asks for `forgetting`."""
+        """Lowest LSN whose records each backup of this master still needs; set before `forgetting` is called."""
         self.sites = SiteComparison()
         self.waiters = Waiters(self.sync.node)
         self._taking_over = TakingOver()
         self.parting = Parting(self, state.taken_splits)
         self.ignored: Counter[str] = Counter()
         self.withheld = ""
-        """Why nothing can be told now, and so no write is taken in: too few backups confirm. Empty when all is well."""
+        """Why no reply can be sent now, and so no write is taken: too few backups confirm. Empty otherwise."""
         self._carried_lsn: Lsn = state.lsn
-        """Up to where the order may be told: what the last batch brought is durable, or can be worked out again (R18)."""
+        """End of the order that can be told: the last batch is durable, or can be worked out again (R18)."""
         self._written_executed: Lsn = state.executed_lsn
-        """Up to where results are in the journal once the last batch is written."""
+        """Last LSN with its result in the journal once the last batch is written."""
         self._added: tuple[Lsn, tuple[Ordered, ...]] = (0, ())
-        """What the last batch added: told to those who wait once it, and the bodies that came with it, are durable."""
+        """Entries that the last batch added; clients learn of them once they and their bodies are durable."""
         self.to_write: list[Record] = [Started(state.incarnation)]
         """Records that wait for the next batch, whatever else it has."""
         self._outcomes: list[Outcomes] = []
         """Results that are durable at a worker and not yet in the journal here."""
         self._outcomes_due_ms: int | None = None
         self._settled_at: Instant | None = None
-        """When all was said: asking again in the same instant, with nothing new, need not look."""
+        """When there was nothing left to do: another call in the same instant, without new input, returns at once."""
         self._room = 0
-        """So many more writes that come one after the other may be taken in without asking again."""
+        """Number of further writes in a row that can be taken in without a new check."""
         self._agreed_at: Instant | None = None
-        """When a round left sync nothing to do, but for what its records release once they are durable."""
+        """When a round left sync nothing to do, except what its records release once they are durable."""
         self.bodies: dict[str, bytes] = {}
-        """Bodies accepted in this turn, which the journal does not hold yet."""
+        """Bodies accepted in this turn, which are not in the journal yet."""
         self.transacting = Transacting(self, state)
         self._handlers = {
             Post: self._on_post,
@@ -193,7 +193,7 @@ class MasterCore:
     # ---- inputs
 
     def step(self, item: Envelope | Submit | TxCommand | Absence, now: Instant) -> None:
-        """Take in one message of another node, one write of a client, one step of its transaction, or what the broker says of a node."""
+        """Take in a message of a node, a write of a client, a step of its transaction, or the broker's answer about a node."""
         self._settled_at = self._agreed_at = None
         if isinstance(item, Submit):
             self._on_submit(item, now)
@@ -287,13 +287,13 @@ class MasterCore:
         self.waiters.add(submit, now.mono_ms, 0, None)
 
     def admit(self, txid: TxId, body: bytes) -> None:
-        """Take in what is not known here."""
+        """Take in a transaction that is not known here."""
         self._room -= 1
         self.sync.accept(txid, body)
         self.bodies[txid] = body
 
     def attend(self, submit: Submit, now: Instant, *, is_compared: bool) -> None:
-        """Let somebody wait for what is known here; what has other operations is refused if they are to be compared."""
+        """Let a client wait for a known transaction; if ``is_compared``, other operations under its id are refused."""
         lsn = self.history.lsn_of(submit.txid) or 0
         if is_compared and is_other_body(self.bodies, self.history, self.sync.node, submit, lsn):
             self.waiters.refuse(submit, "KeyReused", f"transaction id {submit.txid} belongs to other operations: use a new key")
@@ -301,18 +301,18 @@ class MasterCore:
             self.waiters.add(submit, now.mono_ms, lsn, self.result_of(lsn))
 
     def wake(self, now: Instant) -> None:
-        """Serve what is due."""
+        """Act on expired deadlines."""
         self._settled_at = self._agreed_at = None
         self._room = 0
         self.waiters.expire(now.mono_ms)
         self.transacting.wake(now)
 
     def deadline_ms(self, now: Instant) -> int | None:
-        """When the core wants to be woken."""
+        """Return when the core needs to be woken."""
         is_silent = self.sync.lost or self.sync.is_joiner()
         due = (
             self.sync.deadline_ms(),
-            # Workers that are told nothing are nothing to wake up for.
+            # A master that sends nothing to workers need not wake up for them.
             *(() if is_silent else (self.feed.deadline_ms(now.mono_ms), self.tasks.deadline_ms())),
             self.retention.deadline_ms(),
             self.waiters.deadline_ms(),
@@ -326,10 +326,10 @@ class MasterCore:
     # ---- output
 
     def take_ready(self, now: Instant) -> Ready:
-        """Run one round and return one batch of consequences; the runner asks again until there is none.
+        """Run one round and return one batch of results; the runner asks again until there is none.
 
-        What a worker has applied is answered first: it is durable there, and its place in the order is durable here. Then
-        come records with what they allow to be said. What may only be sent after them comes with the next batch.
+        Answers about applied transactions come first: the worker has them durably, and their places are durable here. Then come
+        records with the messages that they allow. Messages that need these records to be durable come with the next batch.
         """
         if self._settled_at == now:
             return NOTHING
@@ -371,7 +371,7 @@ class MasterCore:
         messages, queues, tx_replies = self.transacting.outgoing() if is_transacting else ([], (), ())
         messages += round_.messages
         if not records and not self.sync.lost and not self.sync.is_joiner():
-            # A master without its own disk, or with an empty one, knows nothing: it must not tell good workers to take other copies.
+            # A master without its own disk, or with an empty one, must not tell good workers to take other copies.
             self.feed.expect(self.waiters.awaited_lsn)
             messages += self.feed.messages(now.mono_ms)
             messages += self.tasks.messages(now)
@@ -392,9 +392,9 @@ class MasterCore:
         )
 
     def _due_outcomes(self, is_written_anyway: bool, now: Instant) -> list[Outcomes]:
-        """Results to write now: with other records, when another worker needs them, or after a while.
+        """Return results to write now: with other records, when another worker needs them, or after a timeout.
 
-        Until then the executing worker has them durably and would be asked again after a crash.
+        Until then the executing worker has them durably; after a crash it would be asked again.
         """
         if self._outcomes_due_ms is None:
             return []
@@ -406,18 +406,18 @@ class MasterCore:
         return outcomes
 
     def _posted_fingerprint(self) -> tuple[Lsn, str]:
-        """What the own posts say of this site's content."""
+        """Return the content that own posts tell of this site: an LSN, and the fingerprint there."""
         return self._written_executed, text_of(self.history.fingerprint_at(self._written_executed))
 
     def _rebase(self) -> None:
-        """Let the results of this site begin anew: from a copy that was chosen, or before a line that copies overruled."""
+        """Begin the results of this site anew: from a chosen copy, or before a line that copies overruled."""
         votes = self.site.settle_overruled()
         if votes is not None and votes.lsn <= self._written_executed:
             before = votes.lsn - 1
             reason = f"a majority of the copies came to another content at LSN {votes.lsn}"
             self._begin_anew(Rebased(before, self.history.fingerprint_at(before), 0, reason))
         adopted, written = self.site.adopted, self._written_executed
-        # One that is ahead of the results here is adopted only where they cannot be had; those that are here are written before.
+        # A copy ahead of the results here is adopted only where they cannot be had; known results are written before.
         if adopted is not None and (adopted[0] <= written or written == self.feed.executed):
             self.site.adopted = None
             self._begin_anew(Rebased(*adopted))
@@ -427,11 +427,11 @@ class MasterCore:
         self.go_on_after(rebased.lsn)
 
     def forget_results(self, lsn: Lsn) -> None:
-        """Results after an LSN become void with the records of this turn; older results are written before them."""
+        """Make results after an LSN void with the records of this turn; older results are written before them."""
         self._written_executed = min(self._written_executed, lsn)
 
     def go_on_after(self, lsn: Lsn) -> None:
-        """The results of this site begin anew there, with the records of this turn."""
+        """Begin the results of this site anew at an LSN, with the records of this turn."""
         self.feed.rebase(lsn)
         self._outcomes, self._outcomes_due_ms = [], None
         self._written_executed = lsn
@@ -442,18 +442,18 @@ class MasterCore:
 
     @property
     def disposable(self) -> Lsn:
-        """Up to here the site needs nothing of the journal as it stands; where nothing is ever executed nobody needs it for that."""
+        """Return the LSN up to which the site needs nothing of the journal; all of it where nothing is ever executed."""
         return self._written_executed if self._is_executing or self._written_executed else self._carried_lsn
 
     def forgetting(self, now: Instant) -> Step | None:
-        """How much of the log the journal may forget in this turn; None for nothing. The caller then calls `retention.done`."""
+        """Return how much of the log the journal can forget in this turn, or None. The caller then calls `retention.done`."""
         if not self.retention.is_due(now):
             return None
         executed = self.disposable
-        # A site that lost its last worker may get it back, and keeps what it needs for that up to the limit.
+        # A site that lost its last worker may get it back, and keeps the entries for that up to the limit.
         if not self._is_executing:
             executed = max(executed, self._carried_lsn - self.config.retention.most)
-        # Who is left behind takes over a state; a site that never executed has none to give.
+        # A master that is left behind takes over a state; a site that never executed has none to give.
         gives_way = self._is_executing or self._written_executed > 0
         step = self.retention.step(self.history, now, Facts(self._carried_lsn, executed, *pins_of(self, now), gives_way))
         if step is not None:
@@ -461,7 +461,7 @@ class MasterCore:
         return step
 
     def result_of(self, lsn: Lsn) -> ResultRow | None:
-        """Result of a transaction by its LSN, without its effect where it was trimmed; None when it is not executed yet."""
+        """Return the result of a transaction by its LSN, without a trimmed effect; None when it is not executed yet."""
         if not lsn or lsn > self.feed.executed:
             return None
         for outcomes in self._outcomes:
@@ -471,20 +471,20 @@ class MasterCore:
         found = self.history.results(lsn, 1)
         if found:
             return found[0]
-        # What was trimmed was applied, unless it is remembered as rejected.
+        # A trimmed result was applied, unless it is remembered as rejected.
         rejection = self.history.rejection(lsn)
         return (APPLIED, "", b"", b"") if rejection is None else (REJECTED, rejection, b"", b"")
 
     def unwritten_results(self) -> dict[Lsn, ResultRow]:
-        """Results by LSN that answers have told, but that the log does not have yet (see `_due_outcomes`)."""
+        """Return results by LSN that answers have told and the log does not have yet (see `_due_outcomes`)."""
         return {lsn: result for outcomes in self._outcomes for lsn, result in enumerate(outcomes.results, outcomes.first_lsn)}
 
     # ---- questions
 
     def refusal(self, now: Instant) -> str:
-        """Why new writes are refused; empty when they are taken."""
+        """Return why new writes are refused; empty when they are taken."""
         return self.sync.lost or belonging.refusal(self.sync) or self.withheld or self.site.read_only_reason(now.mono_ms)
 
     def state(self, now: Instant) -> tuple[str, str]:
-        """State word and reason, without what the runner knows of broker and disk."""
+        """Return state word and reason, without the runner's knowledge of broker and disk."""
         return state_of(self.sync, self.feed, self.sites, now)

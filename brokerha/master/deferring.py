@@ -1,12 +1,12 @@
 """Deferring: which turns need no flush of their own (rule R18 of sync).
 
-    Added, Outcomes alone     nothing waits for them: they are read from memory, and durable with the next turn that is written
-    anything else             written at once, in one commit with what waited before it
+    Added, Outcomes alone     no flush: they are read from memory, and durable with the next turn that is written
+    other records             written at once, in one commit with the deferred ones before them
 
-What waits is bounded in number, in bytes and in time, so that a quiet master soon has everything durable and a restart has little to
-work out again. Where a majority is not needed nothing waits (R13, R14): a place in the order that is lost could come back elsewhere.
+Deferred records are bounded in number, in bytes and in time, so that a quiet master soon has all records durable and a restart has
+little to work out again. Where no majority is needed nothing is deferred (R13, R14): a lost place could come back elsewhere.
 
-Must never: let a record wait that a message of this master rests on, other than those to its own workers and clients.
+Must never: defer a record on which a message of this master rests, except messages to its own workers and clients.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from brokerha.sync.round import is_derived
 from brokerha.sync.waiting import reach_of
 
 ENTRY_BYTES = 100
-"""What a line of the order takes, about."""
+"""Approximate size of a line of the order."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeferConfig:
-    """How much may wait."""
+    """Limits of deferred records."""
 
     lsns: int = 1_000
-    """Places in the order, and results. Workers have to keep the results of so many transactions beyond a window."""
+    """Places in the order, and results. Workers must keep the results of so many transactions beyond a window."""
     size_bytes: int = 1024 * 1024
     age_ms: int = 100
-    """What waits is written after this long when nothing else is."""
+    """Deferred records are written after this long even when no other records are."""
 
 
 class Deferring:
-    """What waits at one master; knows the time only as it is told."""
+    """The deferred records of one master; callers tell it the time."""
 
     def __init__(self, config: DeferConfig, sync: SyncCore) -> None:
         self.config = config
@@ -45,7 +45,7 @@ class Deferring:
         self._due_ms: int | None = None
 
     def begin(self) -> None:
-        """A turn begins; all that was decided in the ones before is carried out."""
+        """Begin a turn; all actions of the turns before are carried out."""
         if self._due_ms is None:
             self._sync.durable_lsn = self._sync.lsn if self._is_on() else None
 
@@ -53,7 +53,7 @@ class Deferring:
         return not self._sync.keeps_sides and self.config.age_ms > 0
 
     def decide(self, records: Sequence[Record], now: Instant) -> tuple[bool, bool]:
-        """Whether these wait; whether all that waits is to be written now although there is no record."""
+        """Return (whether to defer these records, whether to write the deferred ones now although there are no others)."""
         is_due = self._due_ms is not None and now.mono_ms >= self._due_ms
         if not records and not is_due:
             return False, False
@@ -77,9 +77,9 @@ class Deferring:
         return self._lsns <= self.config.lsns and self._bytes <= self.config.size_bytes
 
     def reach(self) -> Lsn:
-        """How far the order may come by itself: a copy of this site may be there already, and waits for it."""
+        """Return how far the order can come by itself: a copy of this site may be there already, and waits for it."""
         return reach_of(self._sync) if self._sync.needs_majority else self._sync.lsn
 
     def deadline_ms(self) -> int | None:
-        """When what waits is to be written; None when nothing does."""
+        """Return when deferred records are to be written; None when there are none."""
         return self._due_ms

@@ -1,12 +1,12 @@
-"""What a master does around a split in the strategies none, simple and smart (rules R13, R14): the glue of sync, site and waiters.
+"""The steps of a master around a split in the strategies none, simple and smart (rules R13, R14).
 
     first silence of a master     simple, smart: one worker keeps a copy of its content, for the time when sides come together
-    a side goes on without it     not before that copy is kept, if one can be had
-    sides come together           a lineage begins (`Rewound`): what is after its LSN has no result here any more, and who waited
-                                  for its LSN waits for the next one
-      none                        content stays: first the site executes all it has, then the log says that this is the content there
-      simple, smart               workers beyond that LSN restore what they kept, the others are healed from them (replication)
-    all are together              and every live worker is in sync: nothing is kept any more
+    a side goes on without it     only when that copy is kept, if one can be had
+    sides come together           a lineage begins (`Rewound`): LSNs after its LSN have no result here any more, and clients that
+                                  wait for one of them wait for the next one
+      none                        content stays: first the site executes its backlog, then the log takes it as the content there
+      simple, smart               workers beyond that LSN restore their kept copies, the others are healed from them (replication)
+    all are together              and every live worker is in sync: no copy is kept any more
 
 Must never: have a copy dropped while a worker may still have to restore it.
 """
@@ -61,24 +61,24 @@ class Parting:
         self._now_ms = 0
         self._began_ms: int | None = None
         self._may_keep = True
-        """Whether some worker may keep a copy: with quorum only one that comes from a split before."""
+        """Whether a worker may keep a copy: with quorum only one from an earlier split."""
         self._held: tuple[EpochId, int] | None = None
-        """Since when workers are held in which epoch."""
+        """The epoch in which workers are held, and the time since when."""
         self._is_book_new = True
         self._taken_splits = taken_splits
         """Number of the last split before the content of another site was taken over."""
         core.sync.is_ready_to_part = self._is_ready_to_part
         core.sync.is_ready_to_go_back = self._is_ready_to_go_back
 
-    # ---- what sync asks
+    # ---- questions of sync
 
     def _is_ready_to_part(self) -> bool:
-        """Whether a copy is kept, or none can be had."""
+        """Tell whether a copy is kept, or none can be had."""
         site = self._core.site
         return bool(site.kept()) or not site.in_sync(self._now_ms)
 
     def _is_ready_to_go_back(self) -> bool:
-        """Whether the site has executed all that it has, where its content is to stay."""
+        """Tell whether the site has executed its backlog, where its content is to stay."""
         core = self._core
         if core.sync.mode != NONE:
             return True
@@ -86,14 +86,14 @@ class Parting:
         return not workers or (core.feed.executed == core.sync.lsn and len(self._at_the_end(workers)) == len(workers))
 
     def _at_the_end(self, workers: list[WorkerFeed]) -> list[WorkerFeed]:
-        """Those that hold all that has a result here, and nothing else: who was sent more may have executed that meanwhile."""
+        """Return the workers that hold all results here and nothing else: one that was sent more may have executed it meanwhile."""
         executed = self._core.feed.executed
         return [w for w in workers if w.progress is not None and w.progress.applied_lsn == executed >= w.sent]
 
     # ---- each round
 
     def look(self, now: Instant) -> None:
-        """Take note of a turn, with all before it durable: is anybody missing, is everybody back?"""
+        """Check, with all records of earlier turns durable, whether a master is missing or all are back."""
         core, self._now_ms = self._core, now.mono_ms
         core.site.has_own_content = core.sync.mode == NONE
         if core.site.took_elsewhere:
@@ -105,7 +105,7 @@ class Parting:
                 core.to_write.append(ContentTaken(last))
         if self._is_book_new:
             self._is_book_new = False
-            # What the content holds it goes on to hold. Of all splits: what had a result again may have lost it by going back.
+            # The content keeps what it holds. Look at all splits: a result that was known again may be lost by going back.
             found = executed_before(core.history, core.feed.executed, self._taken_splits)
             core.feed.executed_before = found.union(core.feed.executed_before)
         self._may_keep |= core.sync.keeps_sides
@@ -123,9 +123,9 @@ class Parting:
             self._may_keep = core.sync.keeps_sides or bool(core.site.kept())
 
     def _held_after(self, mono_ms: int) -> Lsn | None:
-        """LSN after which workers execute nothing yet, while one could still keep what is common to all sides (R14); None when nothing is held.
+        """Return the LSN after which workers must not execute while one can still keep the common content (R14); None for no limit.
 
-        Whoever restarts in a split may find its workers before that place, and nothing kept. Held for `max-peer-lag` at most in an epoch.
+        After a restart in a split, workers may be before that LSN without a kept copy. They wait for `max-peer-lag` at most.
         """
         sync, site = self._core.sync, self._core.site
         base = sync.epoch.base_lsn
@@ -143,7 +143,7 @@ class Parting:
         return any(peer.known_ms is not None and mono_ms - peer.known_ms > patience_ms for peer in sync.peers.peers.values())
 
     def _unsettled(self, mono_ms: int) -> list[NodeId]:
-        """Live workers that may have to restore what they keep, and everybody while the masters are not all back."""
+        """Return live workers that may have to restore a kept copy; this node while the masters are not all back."""
         core = self._core
         if not core.sync.is_whole() or core.sync.is_frozen():
             return [core.sync.node]
@@ -151,13 +151,13 @@ class Parting:
         return [worker.node for worker in alive if not worker.is_on]
 
     def on_round(self, result: RoundResult, now: Instant) -> list[Record]:
-        """A round is about to be written, with all results that are known here before it; returns records to write after its own."""
+        """Take note of a round that is about to be written after all known results; return records to write after its own."""
         if result.rewound is None:
             return []
         core, lsn = self._core, result.rewound.lsn
         rebased = self._content_stays(lsn) if result.rewound.keeps_content and lsn < core.feed.executed else None
         if rebased is None and result.rewound.keeps_content:
-            # Nobody here holds all of it: what takes its place comes from elsewhere.
+            # No worker here holds all of it: the content after it comes from elsewhere.
             place = result.records.index(result.rewound)
             result.rewound = result.records[place] = replace(result.rewound, keeps_content=False)
         content = text_of(rebased.fingerprint) if rebased is not None else ""
@@ -166,12 +166,12 @@ class Parting:
         core.forget_results(lsn)
         core.waiters.go_back(lsn)
         core.transacting.go_back(lsn)
-        # What was said of contents by then is of another order.
+        # Fingerprints of contents from before are of another order.
         core.sites = SiteComparison()
         return [record for record in (rebased, core.pins.go_back(lsn)) if record is not None]
 
     def _content_stays(self, lsn: Lsn) -> Rebased | None:
-        """The record by which the log says that what the site holds now is its content at an LSN; None when nobody holds all of it."""
+        """Return the record that makes the site's content that of an LSN of the log; None when no worker holds all of it."""
         executed = self._core.feed.executed
         for worker in self._at_the_end(self._core.site.in_sync(self._now_ms)):
             if worker.progress is not None and not worker.condemned:
@@ -180,7 +180,7 @@ class Parting:
         return None
 
     def deadline_ms(self) -> int | None:
-        """When `look` may have something new to say though nothing happened."""
+        """Return when `look` may have work though nothing happened."""
         sync = self._core.sync
         if sync.lost or not keeps_copies(sync.mode):
             return None
@@ -190,5 +190,5 @@ class Parting:
         due_ms = min(known, default=None)
         if due_ms is None:
             return None
-        # Once somebody is missing all is ordered, and orders have their own time.
+        # Once a master is missing the orders are given, and orders have their own time.
         return due_ms + sync.config.heard_ms + 1 if due_ms + sync.config.heard_ms >= self._now_ms else None

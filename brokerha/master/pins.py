@@ -1,17 +1,17 @@
-"""Pins: who still needs which part of the log of a master, asked for in the moment in which it matters (retention.py).
+"""The parts of the log that are still needed, and their owners, computed when retention needs them (retention.py).
 
-A live worker, a backup of this master and a peer need what they have not got yet; who loads a snapshot needs what comes after it. Who is
-no part of the cluster, such as an archive, sets a pin by a command: a name, the lowest LSN that it still needs, and a time after which it
-is taken for gone. These pins are durable at the master that was asked (the record `PinsChanged`), and with its backups; other masters know
-nothing of them.
+A live worker, a backup of this master and a peer need the entries that they have not got yet; a worker that loads a snapshot needs
+those after it. An archive or another reader outside the cluster sets a pin by a command: a name, the lowest LSN that it still
+needs, and a time after which it counts as gone. These pins are durable at the master that was asked (the record `PinsChanged`), and
+with its backups; other masters do not know them.
 
     pin archive 4711 ---> [4711 ... newest LSN] is held ---> pin archive 5200 ---> ... ---> unpin, or its time is over
 
-While the masters are not all in one epoch, where any side of a split may go on, a master may have to go back to where its way parted from
-that of who is missing: that is a pin as well (`SPLIT`), and so is what a worker keeps for it. After a going back nobody needs less than
-what comes after it, so pins after it are lowered.
+While the masters are not all in one epoch, and any side of a split can go on, a master may have to go back to where its way parted
+from that of a missing one. That place is a pin as well (`SPLIT`), and so is a copy that a worker keeps for it. After going back,
+pins after that place are lowered: their owners need all entries after it.
 
-Must never: count a pin whose time is over; it is taken out with the next change, and nothing has to be written before that.
+Must never: count an expired pin; the next change removes it, and no record is written before that.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from brokerha.replication.site.site import Site
 from brokerha.sync.core import SyncCore
 
 PINS_LIMIT: Final = 32
-"""Pins of one master: all of them stand in the state that each turn writes."""
+"""Pins of one master; each turn writes the state that has all of them."""
 LONGEST_S: Final = 366 * 86_400
 NAMED: Final = "pin "
-"""Stands before the name of a pin where it is told beside workers."""
+"""Prefix of the name of a pin where it is listed beside workers."""
 BACKUP: Final = "backup "
-"""Stands there before the id of a backup of this master."""
+"""Prefix of the id of a backup of this master there."""
 PEER: Final = "master "
-"""Stands there before the id of a master."""
+"""Prefix of the id of a master there."""
 SPLIT: Final = "a split"
 """The pin for going back; no node has such an id."""
 PIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
-"""The name of a pin."""
+"""The pattern of a pin's name."""
 _SECOND_US: Final = 1_000_000
 
 
 class Settings(Protocol):
-    """Settings of a master that say how much of its log is held."""
+    """Settings of a master that limit how much of its log is held."""
 
     @property
     def retention(self) -> RetentionConfig:
@@ -51,7 +51,7 @@ class Settings(Protocol):
 
 
 class Holder(Protocol):
-    """Who holds a log: what is in it, and who may need it."""
+    """A holder of a log, with the log and its possible readers."""
 
     history: History
     sync: SyncCore
@@ -67,9 +67,9 @@ class Holder(Protocol):
 
 
 def pins_of(core: Holder, now: Instant) -> tuple[dict[str, Lsn], dict[str, Lsn]]:
-    """Lowest LSN that each live worker, each backup and each durable pin still needs, and each peer."""
+    """Return the lowest LSN that each live worker, each backup and each durable pin still needs, and the same of each peer."""
     pins = {f"{NAMED}{name}": lsn for name, lsn, _ in core.pins.live(now.wall_us)}
-    # One of which nothing is known yet may need all that is held.
+    # A backup without a known position may need all held entries.
     first_lsn = core.history.first_lsn()
     pins |= {f"{BACKUP}{node}": lsn or first_lsn for node, lsn in core.needs_of_backups.items()}
     for worker in core.site.workers.values():
@@ -90,13 +90,13 @@ def pins_of(core: Holder, now: Instant) -> tuple[dict[str, Lsn], dict[str, Lsn]]
     if (back := lowest_back(core)) is not None:
         pins[SPLIT] = max(1, back)
     masters = core.sync.peers
-    # Also of one that is excluded: it needs all of it when it comes back.
+    # Also of an excluded peer: it needs all of it when it comes back.
     peers = {f"{PEER}{node}": masters.lsn_of(node) + 1 for node in (*masters.peers, *masters.outside)}
     return pins, peers
 
 
 def needed_entries(core: Holder, now: Instant) -> int:
-    """Transactions of the log that the reader furthest behind needs, of those for whom any are held; 0 when nobody is."""
+    """Return how many transactions of the log the reader furthest back needs, counting held ones only; 0 when none needs any."""
     pins, peers = pins_of(core, now)
     held = [lsn for name, lsn in (pins | peers).items() if name not in core.dropped_pins]
     lowest = max(core.history.first_lsn(), min(held, default=core.sync.lsn + 1))
@@ -104,10 +104,10 @@ def needed_entries(core: Holder, now: Instant) -> int:
 
 
 def lowest_back(core: Holder) -> Lsn | None:
-    """The lowest LSN to which this master may have to go back; None while all masters are in one epoch, or only a majority goes on.
+    """Return the lowest LSN to which this master may have to go back; None while all masters are in one epoch, or with quorum.
 
-    Who is missing left the way of this master with one of the epochs on it, at the end of that epoch here or earlier; what of it was heard
-    from the missing one is its own pin.
+    A missing master left the way of this master in one of its epochs, at the end of that epoch here or earlier. The LSN last heard
+    from the missing master is its own pin.
     """
     sync = core.sync
     if not sync.keeps_sides or sync.is_whole():
@@ -116,17 +116,17 @@ def lowest_back(core: Holder) -> Lsn | None:
 
 
 class DurablePins:
-    """The pins that commands have set, in memory; the caller that changes them writes the record that it gets."""
+    """The pins that commands have set, in memory; the caller that changes them writes the returned record."""
 
     def __init__(self, pins: tuple[Pin, ...]) -> None:
         self._pins = {pin[0]: pin for pin in pins}
 
     def live(self, wall_us: int) -> list[Pin]:
-        """Those whose time is not over."""
+        """Return the pins whose time is not over."""
         return [pin for pin in self._pins.values() if pin[2] > wall_us]
 
     def set(self, name: str, lsn: Lsn, until_us: int, wall_us: int) -> PinsChanged:
-        """Set one, or move it. Raises NotReady when there are too many."""
+        """Set a pin, or move it. Raises NotReady when there are too many."""
         others = {pin[0]: pin for pin in self.live(wall_us) if pin[0] != name}
         if len(others) >= PINS_LIMIT:
             raise NotReady(f"{len(others)} pins are set already ({', '.join(sorted(others))}): take one back with unpin")
@@ -134,13 +134,13 @@ class DurablePins:
         return self._record()
 
     def remove(self, name: str, wall_us: int) -> PinsChanged | None:
-        """Take one back; None when there is none, or its time is over."""
+        """Remove a pin; return None when there is none, or its time is over."""
         live = self.live(wall_us)
         self._pins = {pin[0]: pin for pin in live if pin[0] != name}
         return None if len(self._pins) == len(live) else self._record()
 
     def go_back(self, lsn: Lsn) -> PinsChanged | None:
-        """The log went back to an LSN: who needed nothing up to a place after it needs what comes there now. None when nobody did."""
+        """Lower pins after the LSN to which the log went back: their owners need the new entries. Return None without a change."""
         lowered = {name: (name, min(needed, lsn + 1), until) for name, needed, until in self._pins.values()}
         if lowered == self._pins:
             return None
@@ -152,7 +152,7 @@ class DurablePins:
 
 
 class PinCommands:
-    """The commands ``pin``, ``unpin`` and ``pins``; see site_commands.py for what is common to all."""
+    """The commands ``pin``, ``unpin`` and ``pins``; site_commands.py has the common rules."""
 
     def __init__(self, core: Holder) -> None:
         self._core = core
@@ -170,7 +170,7 @@ class PinCommands:
         return next(row for row in self.pins({}, now)["pins"] if row["name"] == name)
 
     def unpin(self, arguments: dict[str, Any], now: Instant) -> dict[str, Any]:
-        """Let the log go. Raises InvalidRequest."""
+        """Remove a pin. Raises InvalidRequest."""
         name = arguments["name"]
         record = self._core.pins.remove(name, now.wall_us)
         if record is not None:
@@ -178,7 +178,7 @@ class PinCommands:
         return {"name": name, "changed": record is not None}
 
     def pins(self, _arguments: dict[str, Any], now: Instant) -> dict[str, Any]:
-        """All pins, with what each holds."""
+        """Return all pins, with the number of entries that each holds."""
         core = self._core
         rows = [
             {
@@ -201,7 +201,7 @@ class PinCommands:
         }
 
     def _split(self) -> dict[str, Any] | None:
-        """What is held because a split may lead back; None when none may."""
+        """Return the part of the log that is held because a split may lead back; None when none may."""
         lsn = lowest_back(self._core)
         if lsn is None:
             return None

@@ -1,11 +1,11 @@
-"""Primary: what the acting process of a master is to its backups (replication, sections 1 to 4).
+"""Primary: the acting process of a master and its backups (replication, sections 1 to 4).
 
-    note ------> JournalFeed ---- Replicate ----> backups            what was written goes to them
-    hold ------> Gate <---------- Confirmed ----- backups            nothing is told before enough of them hold it
-                 Role <---- Candidate, Vote ----> backups            who is primary, and whether this one still is
+    note ------> JournalFeed ---- Replicate ----> backups            written records go to them
+    hold ------> Gate <---------- Confirmed ----- backups            messages wait until enough of them hold the records
+                 Role <---- Candidate, Vote ----> backups            which process is primary
                  Offering <-- SnapshotWanted ---- backups            the whole journal for one that begins anew
 
-It stands beside the MasterCore of the same process and knows nothing of it but what the runner carries from one to the other.
+It stands beside the MasterCore of the same process; the runner carries all data from one to the other.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from brokerha.replication.role.role import Role
 from brokerha.replication.role.table import RoleState
 
 IDLE_AFTER = 2
-"""With ``goes_idle``, after so many times the time-out without enough backups the primary steps down."""
+"""With ``goes_idle``, the primary steps down after so many timeouts without enough backups."""
 
 SNAPSHOTS = 3
-"""Backups that load at once, as many as a journal gives: at the very first start all of them do."""
+"""Backups that can load at once, as many as a journal gives: at the very first start all of them do."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrimaryReady:
-    """What a primary wants of the world, in this order."""
+    """The actions that a primary asks for, in this order."""
 
     promise: int = 0
-    """View to promise durably before anything else is done; 0 for none."""
+    """View to promise durably before all other actions; 0 for none."""
     messages: tuple[Outgoing, ...] = ()
     """To the other processes."""
     decisions: tuple[CopyDecision, ...] = ()
     released: tuple[Outgoing, ...] = ()
-    """To everybody: enough backups hold what they reveal."""
+    """To all receivers: enough backups hold the records behind them."""
     replies: tuple[Reply, ...] = ()
     tx_replies: tuple[TxReply, ...] = ()
 
 
 class Primary:
-    """Role, feed, gate and offers of the acting process, for as long as its view lasts."""
+    """Role, feed, gate and offers of the acting process, while its view lasts."""
 
     MESSAGES = (
         Confirmed,
@@ -72,7 +72,7 @@ class Primary:
         self.role = role
         self.goes_idle = goes_idle
         self.change: RoleChange | None = None
-        """Set once the role is another one: then this object is over."""
+        """Set once the role has changed: then this object is over."""
         self._open: frozenset[TxId] = frozenset(state.prepared)
         self._prepared: set[TxId] = set(state.prepared)
         self._successor: NodeId = ""
@@ -100,7 +100,7 @@ class Primary:
     # ---- inputs
 
     def takes(self, envelope: Envelope) -> bool:
-        """Whether a message is for it: it comes from another process of the same master."""
+        """Tell whether a message is for this object: it comes from another process of the same master."""
         return envelope.sender in self._processes and isinstance(envelope.message, self.MESSAGES)
 
     def step(self, envelope: Envelope, now: Instant) -> None:
@@ -132,38 +132,38 @@ class Primary:
             self.gate.forget(sender)
 
     def answer(self, answer: CopyAnswer, now: Instant) -> None:
-        """The disk answers."""
+        """Take in an answer of the disk."""
         if isinstance(answer, SnapshotMade | ChunksRead):
             self.offering.on_answer(answer, 0, now)
 
     def note(self, first_number: int, records: Sequence[Record]) -> None:
-        """A turn is in the own journal."""
+        """Note that a turn is in the own journal."""
         self.feed.note(first_number, records)
         self._prepared.update(record.txid for record in records if isinstance(record, TxPrepared))
         self.role.moved((self.role.view, self.feed.last_number))
 
     def hold(self, number: int, ready: Ready, messages: Sequence[Outgoing], now: Instant) -> None:
-        """Hold back what a turn tells until enough backups have its last record."""
+        """Hold back the messages of a turn until enough backups have its last record."""
         self.gate.hold(number, messages, ready.replies, ready.tx_replies, now)
 
     def on_transactions(self, txids: Iterable[TxId]) -> None:
-        """Which transactions are open or prepared now."""
+        """Set the transactions that are open or prepared now."""
         now_open = frozenset(txids)
         for txid in self._open - now_open:
-            # Of one that was prepared a backup has to get the record; the feed sees that by itself.
+            # A backup must get the record of a prepared one; the feed sees that by itself.
             if txid not in self._prepared:
                 self.feed.on_tx_settled(txid)
         self._prepared &= now_open
         self._open = now_open
 
     def keep(self, below: Lsn, ids_below: Lsn) -> None:
-        """What the journal may forget, here and at the backups."""
+        """Set what the journal can forget, here and at the backups."""
         self.feed.floor = (below, ids_below)
 
     def hand_over(self, successor: NodeId, now: Instant) -> str:
-        """An operator wants another process to be primary. Returns why it cannot be; empty when it will be tried.
+        """Begin to hand over to another process for an operator. Return why it cannot be primary; empty when it will be tried.
 
-        No writes are taken until it holds everything; then this process steps down and tells it to stand.
+        No writes are taken until it holds all records; then this process steps down and tells it to stand.
         """
         row = next((row for row in self.feed.rows() if row.node == successor), None)
         if row is None or row.state != READY:
@@ -182,7 +182,7 @@ class Primary:
             self._successor = ""
 
     def wake(self, now: Instant) -> None:
-        """Time has passed."""
+        """Act on expired deadlines."""
         self.role.wake(now)
         if self._successor:
             self._go_on_handing_over(now)
@@ -192,7 +192,7 @@ class Primary:
     # ---- output
 
     def take(self, now: Instant, *, is_silent: bool = False) -> PrimaryReady:
-        """What is to be done now; nothing is told any more once the role is another one.
+        """Return the actions that are due; once the role has changed no message is released.
 
         ``is_silent``: the backups hear nothing, and nothing is released; another process may take over.
         """
@@ -216,34 +216,34 @@ class Primary:
         )
 
     def deadline_ms(self) -> int | None:
-        """When `take` has something to do."""
+        """Return when `take` has work."""
         due = (self.role.deadline_ms(), self.feed.deadline_ms(), self.gate.deadline_ms())
         return min((at for at in due if at is not None), default=None)
 
     def lose(self, silent: Mapping[NodeId, str]) -> None:
-        """Backups were lost in a transaction, each for a reason: they are not ready before they join anew, and then have its record."""
+        """Exclude backups that a transaction lost, with reasons: they must join anew to be ready, and then have its record."""
         for backup, reason in silent.items():
             self.feed.part(backup, reason)
 
     def take_part(self) -> tuple[NodeId, ...]:
-        """Backups that take part in transactions from now on. Asked between two turns: whatever is closed has its record in the feed."""
+        """Return the backups that take part in transactions from now on. Call it between turns, when the feed has all records."""
         return self.feed.take_part()
 
     # ---- questions
 
     @property
     def is_over(self) -> bool:
-        """Whether this process is primary no longer."""
+        """Tell whether this process is no longer primary."""
         return self.role.state is not RoleState.PRIMARY
 
     def withheld(self, now: Instant) -> str:
-        """Why no write is taken now; empty when enough backups confirm."""
+        """Return why no write is taken now; empty when enough backups confirm."""
         if self._successor:
             return f"{self._successor} is about to become primary"
         return self.gate.reason(now)
 
     def metrics(self, now: Instant) -> Numbers:
-        """Numbers for /metrics."""
+        """Return numbers for /metrics."""
         messages, replies = self.gate.held
         numbers: Numbers = {
             "view": self.role.view,

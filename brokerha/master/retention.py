@@ -1,11 +1,11 @@
-"""Retention: how much of the log a master keeps, and from which LSN on it may forget the rest.
+"""Retention: how much of the log a master keeps, and from which LSN on.
 
-The newest ``max_size`` transactions are kept, but none that is older than ``max_depth_us``, whichever bound is reached
-first. Nothing goes that somebody still needs, who says so by a **pin**: the lowest LSN that a live worker, a load under
-way, an archive (pins.py) or a peer has not got yet. A pin may make the log grow up to ``hard_limit`` transactions; then it is dropped
-and named, for an alarm, and its owner has to begin anew from a snapshot. So are the pins of peers, which then take over a state
-(R16), where the split recovery has epochs; where it has none a master cannot be brought back so, and its pin is never dropped. What
-is not executed yet is never forgotten at a site that has workers (`MasterCore.forgetting` for one that has none).
+The newest ``max_size`` transactions are kept, but none older than ``max_depth_us``, whichever bound is reached first. A **pin**
+keeps entries that are still needed: the lowest LSN that a live worker, a load under way, an archive (pins.py) or a peer has not got
+yet. A pin can make the log grow up to ``hard_limit`` transactions. Then it is dropped and named, for an alarm, and its owner has to
+begin anew from a snapshot. The pins of peers are dropped, too, where the split recovery has epochs: these peers take over a state
+(R16). Where it has none such a peer could not be brought back, and its pin is never dropped. A site that has workers keeps all
+entries that it has not executed (`MasterCore.forgetting` for a site without).
 
     first            wanted        pin w3      executed          lsn
       |---- may go ----|- pinned ----|------------|----------------|
@@ -17,10 +17,10 @@ It only decides; the journal forgets, in steps that leave the loop its time:
     if step is not None:
         retention.done(more=journal.keep(step.below, step.ids_below))
 
-Invariants: ``below`` is never above what is executed, nor above a pin within the hard limit; ids stay known for ``max_depth_us``
-at least, whether their entries are held or not, and as long as any peer may hold transactions that were synchronised without it.
+Invariants: ``below`` is never above the executed LSN, nor above a pin within the hard limit. Ids stay known for ``max_depth_us`` at
+least, whether their entries are held or not, and as long as a peer may hold transactions that were synchronised without it.
 
-Must never: decide by what it remembers of a pin. Every step asks for the pins of that moment.
+Must never: decide by remembered pins. Every step takes the pins of that moment.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from brokerha.model.records import History
 
 HOUR_US = 3_600_000_000
 LOOK_MS = 1_000
-"""Time between two looks whether there is anything to forget."""
+"""Time between two checks whether anything can be forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class RetentionConfig:
     max_size: int = 100_000
     max_depth_us: int = 168 * HOUR_US
     hard_limit: int = 0
-    """Most that pins may hold; 0 stands for four times `max_size`."""
+    """Limit of transactions that pins can hold; 0 stands for four times `max_size`."""
     slack: int = 0
-    """Forgetting begins when at least so many may go; 0 stands for a twentieth of `max_size`."""
+    """Forgetting begins when at least so many can go; 0 stands for a twentieth of `max_size`."""
 
     def __post_init__(self) -> None:
         invariant(self.max_size >= 1 and self.max_depth_us >= 1, "something is kept", max_size=self.max_size)
@@ -55,18 +55,18 @@ class RetentionConfig:
 
     @property
     def most(self) -> int:
-        """Most transactions that pins may hold."""
+        """Return the limit of transactions that pins can hold."""
         return self.hard_limit or 4 * self.max_size
 
     @property
     def least(self) -> int:
-        """Fewest transactions for which forgetting begins."""
+        """Return the number of transactions from which forgetting begins."""
         return self.slack or max(1, self.max_size // 20)
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the decision rests on besides the journal itself."""
+    """Other inputs of the decision beside the journal."""
 
     lsn: Lsn
     """Length of the synchronised queue."""
@@ -74,20 +74,20 @@ class Facts:
     pins: Mapping[str, Lsn] = field(default_factory=dict)
     """Name -> lowest LSN still needed: live workers, loads under way, archives."""
     peers: Mapping[str, Lsn] = field(default_factory=dict)
-    """The same of peers."""
+    """The same for peers."""
     peers_give_way: bool = False
-    """Whether their pins may be dropped, too: they can take over a state instead."""
+    """Whether their pins can be dropped, too: they can take over a state instead."""
 
 
 class Step(NamedTuple):
-    """What may be forgotten now."""
+    """The parts of the log that can be forgotten now."""
 
     below: Lsn
-    """Bodies, entries and results below this LSN; the first LSN held when nothing may go."""
+    """Bodies, entries and results below this LSN; the first held LSN when nothing can go."""
     ids_below: Lsn
     """Transaction ids below this LSN."""
     dropped: tuple[str, ...]
-    """Names of pins that hold too much, and hold nothing any more."""
+    """Names of pins that hold too much, and no longer count."""
 
 
 class Retention:
@@ -98,16 +98,16 @@ class Retention:
         self._look_at_ms: int | None = None
         self._is_busy = False
         self._target: Lsn = 1
-        """Forgetting goes on up to here, in as many steps as it takes, and then waits until it is worth it again."""
+        """Forgetting goes on up to here, in as many steps as needed, and then waits until it is worth it again."""
         self.old_below: Lsn = 1
-        """Everything below this LSN was too old at the last look: ids there may have been forgotten."""
+        """All entries below this LSN were too old at the last look: their ids may have been forgotten."""
 
     def is_due(self, now: Instant) -> bool:
-        """Whether it is time to look, or the last step left more to do."""
+        """Tell whether it is time to look, or the last step left more to do."""
         return self._is_busy or self._look_at_ms is None or now.mono_ms >= self._look_at_ms
 
     def step(self, history: History, now: Instant, facts: Facts) -> Step | None:
-        """What to forget in this turn; None when it is not time to look. Asks ``history`` for the age of entries."""
+        """Return what to forget in this turn; None when it is not time to look. Asks ``history`` for the age of entries."""
         if not self.is_due(now):
             return None
         is_due = self._look_at_ms is None or now.mono_ms >= self._look_at_ms
@@ -119,7 +119,7 @@ class Retention:
         below, dropped = self._below(facts, first_lsn)
         if is_due and below - first_lsn >= self._config.least:
             self._target = below
-        # A peer that is behind may hold transactions that were synchronised without it: their ids have to be found.
+        # A lagging peer may hold transactions that were synchronised without it: their ids must be found.
         ids_below = min([self.old_below, *facts.peers.values()])
         return Step(max(first_lsn, min(below, self._target)), ids_below, dropped)
 
@@ -128,13 +128,13 @@ class Retention:
         self._is_busy = more
 
     def _below(self, facts: Facts, first_lsn: Lsn) -> tuple[Lsn, tuple[str, ...]]:
-        """The LSN below which everything may go, and the pins that do not count for it."""
+        """Return the LSN below which all can go, and the pins that do not count for it."""
         end = facts.lsn + 1
         wanted = max(end - self._config.max_size, self.old_below)
         firm = min(wanted, facts.executed_lsn + 1)
         pins = dict(facts.pins)
         if facts.peers_give_way:
-            # One that was not heard of yet, or reads a state now, may need all that is held.
+            # A peer that was not heard yet, or reads a state now, may need all held entries.
             pins.update({node: max(lsn, first_lsn) for node, lsn in facts.peers.items()})
         else:
             firm = min([firm, *facts.peers.values()])
@@ -144,5 +144,5 @@ class Retention:
         return min([firm, *kept]), tuple(dropped)
 
     def deadline_ms(self) -> int | None:
-        """When to look again, by the monotonic clock; None for at once."""
+        """Return when to look again, by the monotonic clock; None for at once."""
         return None if self._is_busy else self._look_at_ms

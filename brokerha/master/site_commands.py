@@ -1,9 +1,8 @@
-"""Operators' commands about the workers of a master: add, remove, on, off, readable, trust, copy, repair, tasks; and about its masters.
-pins.py and split_report.py have more.
+"""Operators' commands about the workers of a master, and about its masters. pins.py and split_report.py have more.
 
-Each returns plain data, or raises InvalidRequest or NotReady with what is wrong and what to do. What has to be remembered
-becomes a record that the next batch writes; until it is durable nothing of it is answered (the caller waits for a turn).
-Doing one twice is the same as doing it once.
+Each returns plain data, or raises InvalidRequest or NotReady with the problem and what to do. A lasting change becomes a record
+that the next batch writes; no answer tells of it before it is durable (the caller waits for a turn). A repeated command has the
+same effect as one.
 """
 
 from __future__ import annotations
@@ -26,37 +25,35 @@ from brokerha.sync.membership import DONE, Wish
 from brokerha.sync.peers import NEVER
 
 MEMBER, EXCLUDED, INVITED, JOINER, RETIRED = "member", "excluded", "invited", "joiner", "retired"
-"""What a row is to the epoch of the master that is asked."""
+"""The standing of a master in the epoch of the master that is asked."""
 Arguments = dict[str, Any]
 Answer = dict[str, Any]
 
 
 class PeerCommands:
-    """The commands of one master; see the head of the module.
-
-    Commands about the masters of the cluster: add one, take one out, and who there is (rule R15).
+    """Commands about the masters of the cluster: add one, take one out, list them (rule R15).
 
         peer-add    {node}           wish that a node becomes a master
-        peer-remove {node, force}    wish that it is none any more; force: although the majority may be gone for good
-        peers       {}               all masters as this one sees them, and what became of its last wish
+        peer-remove {node, force}    wish that a master leaves; force: although the majority may be gone for good
+        peers       {}               all masters as this one sees them, and the state of its last wish
 
-    The first two are answered at once with the state of the wish (`sync/membership.py`); a client that wants to know its end asks `peers`
-    again. A wish is forgotten when its master is restarted: until the epoch is decided nothing has happened, and saying it
-    again does no harm.
+    The first two are answered at once with the state of the wish (`sync/membership.py`); a client that wants to know its end asks
+    `peers` again. A restart of its master forgets a wish: until the epoch is decided nothing has happened, and repeating it does no
+    harm.
     """
 
     def __init__(self, core: MasterCore) -> None:
         self._core = core
 
     def add(self, arguments: dict[str, Any], now: Instant) -> Answer:
-        """Wish for a master more. Raises InvalidRequest, NotReady."""
+        """Wish for one more master. Raises InvalidRequest, NotReady."""
         node = self._node(arguments)
         if node in self._core.site.workers or node in self._core.config.feed.others:
             raise InvalidRequest(f"{node} is a worker: a master has an id of its own")
         return self._answer(self._core.sync.epochs.membership.add(self._core.sync, node, now))
 
     def remove(self, arguments: dict[str, Any], now: Instant) -> Answer:
-        """Wish for a master less. Raises InvalidRequest, NotReady."""
+        """Wish for one master less. Raises InvalidRequest, NotReady."""
         node, is_forced = self._node(arguments), arguments.get("force") is True
         return self._answer(self._core.sync.epochs.membership.remove(self._core.sync, node, now, is_forced=is_forced))
 
@@ -73,7 +70,7 @@ class PeerCommands:
         return {"master": sync.node, **self._told(wish), "changed": is_new, "masters": masters}
 
     def peers(self, _arguments: dict[str, Any], now: Instant) -> Answer:
-        """All masters, and what is under way."""
+        """Return all masters, and the change under way."""
         sync = self._core.sync
         configuration, wish = sync.epoch.configuration, sync.epochs.membership.wish
         peers = [self._own(), *(self._row(node, now.mono_ms) for node in (*sync.peers.peers, *sync.peers.outside))]
@@ -128,7 +125,7 @@ class PeerCommands:
         return EXCLUDED if node in epoch.configuration.masters else INVITED
 
     def _told(self, wish: Wish) -> Answer:
-        """A wish as plain data."""
+        """Return a wish as plain data."""
         sync, stage = self._core.sync, wish.stage
         is_retired = any(node == wish.node for node, _ in sync.epoch.configuration.retired)
         if wish.kind == ADD and wish.state != DONE and is_retired and sync.peers.last_row(wish.node) is None:
@@ -170,7 +167,7 @@ class SiteCommands:
         }
 
     def run(self, name: str, arguments: Arguments, now: Instant) -> Answer:
-        """Carry one out. Raises InvalidRequest, NotReady."""
+        """Carry out a command. Raises InvalidRequest, NotReady."""
         check_command(name, arguments)
         if name == "promote":
             raise InvalidRequest(
@@ -231,7 +228,7 @@ class SiteCommands:
         return self._state_of(arguments, self._on(self._of_node(arguments), now))
 
     def _of_node(self, arguments: Arguments) -> Arguments:
-        """The same for a worker, which is paused by being switched off. Raises InvalidRequest for a master."""
+        """Return the arguments for a worker, which pauses by being switched off. Raises InvalidRequest for a master."""
         node = arguments["node"]
         if node == self._core.sync.node:
             raise InvalidRequest(f"{node} is a master: its backups and its workers can be paused")
@@ -246,7 +243,7 @@ class SiteCommands:
             return {"worker": worker.node, "changed": False}
         worker.is_switched_on = is_on
         worker.order = ""
-        # By what it said lately; else by what it says next, as the log may have moved past what it said before.
+        # Judge by a recent report; else by the next one, because the log may have moved past the last report.
         progress = worker.progress
         is_recent = progress is not None and progress.applied_lsn >= worker.applied
         if not is_on or (is_recent and self._site.is_alive(worker, now.mono_ms)):
@@ -261,13 +258,13 @@ class SiteCommands:
     # ---- content
 
     def _trust(self, arguments: Arguments, now: Instant) -> Answer:
-        """Take what a worker holds as the content of this site; the others are healed from it."""
+        """Take the content of a worker as the content of this site; the others are healed from it."""
         worker = self._worker(arguments)
         progress = worker.progress
         if progress is None or not self._site.is_alive(worker, now.mono_ms):
             raise NotReady(f"{worker.node} is not heard: start it first")
         others = [other for other in self._site.in_sync(now.mono_ms) if other is not worker]
-        # Also of two that are ahead of results that nobody has any more only one can be where they begin anew.
+        # A worker ahead of lost results does not count: only one copy can be where results begin anew.
         good = [other.node for other in others if not self._site.lacks_results_of(other)]
         if good and arguments.get("force") is not True:
             raise InvalidRequest(
@@ -282,7 +279,7 @@ class SiteCommands:
             raise InvalidRequest(f"{worker.node} is damaged ({progress.trouble}): choose another one, or restore from a backup")
         worker.trust, worker.condemned, worker.order = Trust.CHOSEN, "", ""
         if progress.differs_lsn:
-            # It stopped before a line that it came to something else at: the results begin anew from there.
+            # It stopped before a line where its content differed: the results begin anew from there.
             worker.trust = Trust.NONE
             self._site.adopt(worker, f"the copy of {worker.node} was chosen")
         for other in self._site.workers.values():

@@ -1,9 +1,9 @@
-"""Commands about splits, and what became of the transactions that lost their place when the queue went back.
+"""Commands about splits, and a report on transactions that lost their place when the queue went back.
 
-    split-recovery {}          what is in force, and where it comes from; what the files of the masters say; what became of the last wish
+    split-recovery {}          the strategy in force, and its source; the strategies in the files of the masters; the last wish
     split-recovery {mode}      wish for another strategy (`sync/splits/choosing.py`); answered at once with the state of the wish
-    splits         {}          the split book of this master, joined with the log of now
-    split          {number, from, limit}       one of them, with a page of what was given up
+    splits         {}          the split book of this master, joined with the present log
+    split          {number, from, limit}       one of them, with a page of the given-up transactions
 
 | effect               | before                | now                                                        |
 |----------------------|-----------------------|------------------------------------------------------------|
@@ -12,14 +12,14 @@
 | `applied now`        | rejected              | applied                                                    |
 | `not executed again` | applied               | applied; the site kept its content, which had it already   |
 | `same place`         | the same, or not known | the same LSN                                              |
-| `executed again`     | applied               | applied after others, with what it finds there             |
+| `executed again`     | applied               | applied after others, to the content there                 |
 | `re-ordered`         | rejected, or not known | another LSN, and nothing else: it had changed nothing     |
 
-Each master has its own book: a side that stayed has nothing in it. All is read from what is durable and may be told: a result that backups
-do not hold yet is none.
+Each master has its own book; on a side that stayed it is empty. All comes from records that are durable and can be told: a result
+that backups do not hold yet does not count.
 
-Must never: run in the loop of a master over more than a page. A book may have a million transactions, and each is looked up in the journal.
-Nor change anything of the protocol: a wish is carried out by an epoch of all masters.
+Must never: run in the loop of a master over more than a page, because a book may have a million transactions, and each is looked up
+in the journal; change anything of the protocol, because an epoch of all masters carries out a wish.
 """
 
 from __future__ import annotations
@@ -45,36 +45,36 @@ if TYPE_CHECKING:
 Answer = dict[str, Any]
 
 FILE, EPOCH = "file", "epoch"
-"""Where the strategy in force comes from; an epoch has it by command, or because files differed when it was decided."""
+"""Source of the strategy in force; an epoch has it by command, or because files differed when it was decided."""
 
 WAITS, SAME_PLACE, RE_ORDERED, EXECUTED_AGAIN = "waits", "same place", "re-ordered", "executed again"
 NOT_EXECUTED_AGAIN, REJECTED_NOW, APPLIED_NOW = "not executed again", "rejected now", "applied now"
 EFFECTS = (SAME_PLACE, RE_ORDERED, EXECUTED_AGAIN, NOT_EXECUTED_AGAIN, REJECTED_NOW, APPLIED_NOW, WAITS)
-"""In the order in which they are told."""
+"""Effects in the order of the report."""
 
 PAGE_ENTRIES = 1_000
-"""Most transactions of one answer."""
+"""Limit of the transactions of one answer."""
 COUNTED_ENTRIES = 100_000
-"""Most transactions of which one answer counts the effects: they take a second."""
+"""Limit of the transactions whose effects one answer counts: they take a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What else is known of a master."""
+    """Other facts about a master."""
 
     master: NodeId
     shown: Lsn
-    """The order up to here may be told."""
+    """Last LSN of the order that can be told."""
     executed: Lsn
-    """Results up to here may be told."""
+    """Last LSN whose result can be told."""
     is_executing: bool = True
-    """Whether there is a site that executes; without one a place is all there is to know."""
+    """Whether there is a site that executes; without one only places are known."""
 
 
 def listed(history: History, facts: Facts) -> Answer:
-    """All splits, the newest first: {"master", "splits": [{head, "effects": {effect: number}, "counted"}]}.
+    """Return all splits, the newest first: {"master", "splits": [{head, "effects": {effect: number}, "counted"}]}.
 
-    ``counted`` says how many transactions, from the first on, the effects are of: for old splits it may be 0.
+    ``counted`` is the number of transactions, from the first on, that the effects cover: for old splits it may be 0.
     """
     rows: list[Answer] = []
     left = COUNTED_ENTRIES
@@ -85,10 +85,10 @@ def listed(history: History, facts: Facts) -> Answer:
 
 
 def shown(history: History, facts: Facts, arguments: Answer) -> Answer:
-    """One split with a page of its transactions, by {"number", "from", "limit"}: {"master", head, "effects", "counted", "entries", "next"}.
+    """Return one split with a page of its transactions: {"master", head, "effects", "counted", "entries", "next"}.
 
-    ``from`` is an old LSN; ``next`` is the one with which the next page begins, null on the last one. How many there are of each effect is
-    counted for the first page only, of `COUNTED_ENTRIES` at most, and null on others. Raises NotFound, InvalidRequest.
+    By {"number", "from", "limit"}: ``from`` is an old LSN; ``next`` begins the next page, null on the last one. Effects are counted
+    on the first page only, of `COUNTED_ENTRIES` at most, and null on others. Raises NotFound, InvalidRequest.
     """
     number, first = arguments["number"], arguments.get("from") or 0
     limit = min(PAGE_ENTRIES, arguments.get("limit") or PAGE_ENTRIES)
@@ -107,7 +107,7 @@ def shown(history: History, facts: Facts, arguments: Answer) -> Answer:
 
 
 def _effects(history: History, split: Split, facts: Facts, limit: int) -> Answer:
-    """How many of the first transactions that are listed had which effect, each effect named."""
+    """Count the effects of the first listed transactions; each effect is named."""
     entries = islice(_entries(history, split), limit)
     found = Counter(_row(history, split, entry, facts)["effect"] for entry in entries)
     return {"effects": {effect: found[effect] for effect in EFFECTS}, "counted": found.total()}
@@ -151,19 +151,19 @@ def _row(history: History, split: Split, entry: GivenUp, facts: Facts) -> Answer
 
 
 def _outcome(history: History, lsn: Lsn | None, facts: Facts) -> tuple[str | None, str]:
-    """(outcome at an LSN, why it was rejected); None while it may not be told."""
+    """Return (outcome at an LSN, why it was rejected); None while it cannot be told."""
     if lsn is None or lsn > facts.executed:
         return None, ""
     found = history.results(lsn, 1)
     if found:
         return found[0].outcome, found[0].reason
-    # What was trimmed was applied, unless it is remembered as rejected.
+    # A trimmed result was applied, unless it is remembered as rejected.
     rejection = history.rejection(lsn)
     return (APPLIED, "") if rejection is None else (REJECTED, rejection)
 
 
 def effect_of(entry: GivenUp, lsn: Lsn | None, outcome: str | None, split: Split, facts: Facts) -> str:
-    """One of `EFFECTS`; the table above."""
+    """Return one of `EFFECTS`; see the table above."""
     if lsn is None or (outcome is None and facts.is_executing):
         return WAITS
     before = entry.outcome if outcome is not None else UNKNOWN_OUTCOME
@@ -182,7 +182,7 @@ def effect_of(entry: GivenUp, lsn: Lsn | None, outcome: str | None, split: Split
 
 
 def split_recovery(core: MasterCore, arguments: Answer, now: Instant) -> Answer:
-    """What is in force, or a wish for something else. Raises InvalidRequest, NotReady."""
+    """Return the strategy in force, or wish for another one. Raises InvalidRequest, NotReady."""
     sync = core.sync
     if "mode" not in arguments:
         choice = sync.epochs.choosing.choice
@@ -197,12 +197,12 @@ def split_recovery(core: MasterCore, arguments: Answer, now: Instant) -> Answer:
 
 
 def facts_of(core: MasterCore) -> Facts:
-    """What a report has to know of this master; may be asked from any thread."""
+    """Return what a report has to know of this master; callable from any thread."""
     return Facts(core.sync.node, core.site.lsn, core.site.executed, bool(core.site.workers or core.site.executed))
 
 
 def source_of(sync: SyncCore) -> str:
-    """Where the strategy in force comes from."""
+    """Return the source of the strategy in force."""
     return EPOCH if sync.epoch.mode else FILE
 
 
@@ -218,5 +218,5 @@ def _in_force(sync: SyncCore) -> Answer:
 
 
 def _told(choice: Choice) -> Answer:
-    """A wish as plain data."""
+    """Return a wish as plain data."""
     return {"mode": choice.mode, "state": choice.state, "stage": choice.stage}

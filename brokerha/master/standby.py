@@ -4,9 +4,9 @@
     TxJoin, TxEvents ------> Participant     ----> bodies for records that came without; prepared, refused
     Candidate, Vote -------> Role            ----> promises, votes; at last: primary
 
-A prepare record goes from the follower to the journal, and only then does the participant say *prepared*. What a promise to a new
-view forbids (following an older one) is told to the other two at once. While an operator has paused the process (`Resting`) it votes and
-says where it stands, and nothing else.
+The participant says *prepared* only after the prepare record has gone from the follower to the journal. A promise to a new view
+forbids following an older one; the follower learns of it at once. While an operator has paused the process (`Resting`) it only
+votes and tells its position.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ from brokerha.transactions.participant import Participant
 
 @dataclass(frozen=True, slots=True)
 class StandbyReady:
-    """What a standby wants of the world, in this order."""
+    """The actions that a standby asks for, in this order."""
 
     promise: int = 0
-    """View to promise durably before anything else is done; 0 for none."""
+    """View to promise durably before all other actions; 0 for none."""
     rest: Rest | None = None
-    """For `Journal.rest`, before anything of the following; None for nothing new."""
+    """For `Journal.rest`, before the following actions; None for no change."""
     records: tuple[tuple[int, Record], ...] = ()
     """For `Journal.follow`, in one commit; answered by `followed`."""
     floor: tuple[Lsn, Lsn] | None = None
-    """What the journal may forget, for `Journal.keep`; None for nothing new."""
+    """For `Journal.keep`: what the journal can forget; None for no change."""
     tx_queues: tuple[TxQueueDecision, ...] = ()
     messages: tuple[Outgoing, ...] = ()
     look: NodeId = ""
-    """A primary of which the broker is to be asked whether its process is there."""
+    """A primary about whose process the broker is to be asked."""
     decisions: tuple[CopyDecision, ...] = ()
     change: RoleChange | None = None
 
     def __bool__(self) -> bool:
-        """Whether there is anything to do."""
+        """Tell whether there is any action."""
         return bool(
             self.promise
             or self.rest
@@ -101,7 +101,7 @@ class Standby:
     # ---- inputs
 
     def step(self, envelope: Envelope, now: Instant) -> None:
-        """Take in one message; what is not of another process of this master is ignored and counted."""
+        """Take in one message; messages from outside this master's processes are ignored and counted."""
         sender, message = envelope.sender, envelope.message
         if sender not in self._processes:
             self.ignored += 1
@@ -157,7 +157,7 @@ class Standby:
             self.participant.on_new_view(message.view)
 
     def answer(self, answer: CopyAnswer, log: NumberedLog, state: MasterState | None, now: Instant) -> None:
-        """The disk answers; ``log`` and ``state`` are those of the journal that a `LoadOpened` opened."""
+        """Take in an answer of the disk; ``log`` and ``state`` are those of the journal that a `LoadOpened` opened."""
         if isinstance(answer, LoadOpened) and state is not None:
             self.follower.on_loaded(log, state)
             for txid in state.prepared:
@@ -167,7 +167,7 @@ class Standby:
             self.follower.on_copy_answer(answer, now)  # type: ignore[arg-type]
 
     def followed(self, records: Sequence[tuple[int, Record]]) -> None:
-        """These records are durable here."""
+        """Note that these records are durable here."""
         self.follower.followed(records[-1][0])
         self.role.moved(self.follower.last)
         for _, record in records:
@@ -178,18 +178,18 @@ class Standby:
                 self._given.discard(record.txid)
 
     def order(self, command: str, now: Instant, *, is_forced: bool = False) -> str:
-        """An operator says `pause`, `coin` or `continue`. Returns why it is refused; else it holds once the next `take` is carried out."""
+        """Take an operator's `pause`, `coin` or `continue`, in force after the next `take`. Return why it is refused, or empty."""
         refusal = self.resting.order(command, now, is_forced=is_forced)
         if self.resting.rest.is_on:
             self.participant.leave_off()
         return refusal
 
     def on_absence(self, process: NodeId, now: Instant) -> None:
-        """The broker says that a process has ended."""
+        """Note that a process has ended, as the broker says."""
         self.role.on_absence(process, now)
 
     def wake(self, now: Instant) -> None:
-        """Time has passed."""
+        """Act on expired deadlines."""
         self.role.may_vote = self.follower.state is not State.LOAD
         self.role.wake(now)
         self.participant.wake(now)
@@ -197,7 +197,7 @@ class Standby:
     # ---- output
 
     def take(self, now: Instant) -> StandbyReady:
-        """What is to be done now."""
+        """Return the actions that are due."""
         self._give_bodies()
         role = self.role.take(now)
         rest = self.resting.take(now)
@@ -224,7 +224,7 @@ class Standby:
         )
 
     def _give_bodies(self) -> None:
-        """Hand bodies that came through queues to the follower, which fills records with them."""
+        """Give bodies that came through queues to the follower, which fills records with them."""
         for txid in self.participant.joined:
             if txid not in self._given and (body := self.participant.bodies(txid)) is not None:
                 self._given.add(txid)
@@ -239,14 +239,14 @@ class Standby:
         return floor
 
     def deadline_ms(self) -> int | None:
-        """When `take` has something to do."""
+        """Return when `take` has work."""
         due = (self.role.deadline_ms(), self.follower.deadline_ms(), self.participant.deadline_ms())
         return min((at for at in due if at is not None), default=None)
 
     # ---- questions
 
     def state(self, now: Instant) -> tuple[str, str]:
-        """State word and reason."""
+        """Return state word and reason."""
         follower = self.follower
         if self.resting.rest.is_on:
             return states.PAUSED, self.resting.reason

@@ -1,21 +1,21 @@
-"""The state word and the reason of a master, from what its core knows: who is heard, its epoch, its workers, other sites.
+"""The state word and the reason of a master, from its core; whether it is apart from the others.
 
-The first that is true counts: what stops this master alone, then what its epoch says, then its site. The caller knows broker and disk,
-which go before all of it (nodes/observing/master_view.py).
+The first condition that is true counts: first what stops this master alone, then its epoch, then its site. The caller knows broker
+and disk, which come before all of them (nodes/observing/master_view.py).
 
     lost-state         its disk is not the one that it had
     retired, waiting-to-be-added, joining      it is no master any more, or not yet (belonging.py)
-    left-behind        it lacks a part of the synchronised queue that no other master holds any more, and none has given its state yet
-    no-majority        it hears too few masters to agree on anything
-    catching-up        it takes over what others have synchronised, before its next epoch begins
+    left-behind        it lacks a part of the synchronised queue that no other master holds, and none has given its state yet
+    no-majority        it hears too few masters to agree
+    catching-up        it takes over transactions that others have synchronised, before its next epoch begins
     excluded           the others are in a later epoch, and take it back
     waiting-for-peers  a member is not heard; or an epoch is being agreed on
 
-A master is **apart** while anything of its own or its epoch's keeps it from agreeing with the others now: it takes writes in and adds nothing
-to the order, and what it reads may be behind. Members that are heard of through others keep it from nothing. It is alone where the others may
-well go on without it; while it only waits for a member all of them wait.
+A master is **apart** while its own condition or its epoch keeps it from agreeing with the others now: it takes writes in and adds
+none to the order, and its reads may lag. Members with news through others do not keep it from agreeing. It is alone where the
+others may go on without it; while it only waits for a member all of them wait.
 
-Must never: change anything, or remember anything. It is asked each turn.
+Must never: change or remember anything. It is asked each turn.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from brokerha.sync.modes import JOINT, QUORUM
 from brokerha.sync.splits.choosing import differing
 
 SMALLEST = 2
-"""Of so few masters none can be left out."""
+"""So few masters cannot leave one out."""
 _NOT_HEARD = (states.WAITING_FOR_PEERS, states.NO_MAJORITY)
-"""Words for masters that are not heard directly; what others pass on may do."""
+"""Words for masters that are not heard directly; news through others may be enough."""
 
 
 def state_of(sync: SyncCore, feed: Feed, sites: SiteComparison, now: Instant) -> State:
-    """What is to be said of a master, without what the runner knows of broker and disk."""
+    """Return the state of a master, without the runner's knowledge of broker and disk."""
     site = feed.site
     if sync.lost:
         return states.LOST_STATE, sync.lost
@@ -67,7 +67,7 @@ def state_of(sync: SyncCore, feed: Feed, sites: SiteComparison, now: Instant) ->
 
 
 def epoch_state(sync: SyncCore, mono_ms: int) -> State | None:
-    """What keeps this master from agreeing with the others now; None when nothing does."""
+    """Return what keeps this master from agreeing with the others now; None when nothing does."""
     if (found := belonging_state(sync, mono_ms)) is not None:
         return found
     peers = sync.peers
@@ -101,14 +101,14 @@ def epoch_state(sync: SyncCore, mono_ms: int) -> State | None:
 
 
 def _never_heard(sync: SyncCore) -> list[NodeId]:
-    """Founders without whom nothing is agreed on, or left out: this master was never told that they know it (R15)."""
+    """Return founders that are needed to agree and were never heard to know this master (R15)."""
     if sync.epoch.id != FIRST:
         return []
     return sorted(node for node in sync.epoch.configuration.masters if node != sync.node and node not in sync.peers.journals)
 
 
 def _without_others(sync: SyncCore, mono_ms: int) -> State | None:
-    """Too few are heard, or none of them has what is needed."""
+    """Return the state of a master that hears too few others, or needs entries that none of them has."""
     tail, peers, configuration = sync.tail, sync.peers, sync.epoch.configuration
     if tail.kept_from and _tail_length(sync):
         if sync.epochs.transfer.ids:
@@ -127,7 +127,7 @@ def _without_others(sync: SyncCore, mono_ms: int) -> State | None:
 
 
 def _parted(sync: SyncCore, mono_ms: int) -> State | None:
-    """Both sides of a split go on, each for itself."""
+    """Return the state of a master on one side of a split, where both sides go on."""
     epoch = sync.epoch
     missing = sorted({*epoch.configuration.masters}.difference(epoch.members))
     if not missing:
@@ -140,7 +140,7 @@ def _parted(sync: SyncCore, mono_ms: int) -> State | None:
 
 
 def _coming_back(sync: SyncCore, mono_ms: int) -> State | None:
-    """Others are ahead, and this master joins them."""
+    """Return the state of a master that lags and joins the others."""
     peers, count = sync.peers, _tail_length(sync)
     tail = f"{count:,} transactions to take over from {', '.join(sorted(sync.tail.sources))}"
     if count and sync.is_frozen():
@@ -155,19 +155,19 @@ def _coming_back(sync: SyncCore, mono_ms: int) -> State | None:
 
 
 def _transfer(sync: SyncCore) -> str:
-    """How far the state of another master is taken over."""
+    """Return how far the state of another master is taken over."""
     transfer = sync.epochs.transfer
     what = f"the state of {transfer.source} at LSN {transfer.lsn:,} is taken over, as nobody holds LSN {sync.lsn + 1:,} any more"
     return f"{what}: {transfer.ids:,} transactions are known"
 
 
 def _tail_length(sync: SyncCore) -> int:
-    """How many transactions others have synchronised that are to be taken over; 0 while none is asked for."""
+    """Return how many synchronised transactions are to be taken over from others; 0 while none is requested."""
     return max(0, sync.tail.target - sync.lsn) if sync.is_standing_still() else 0
 
 
 def _named(sync: SyncCore, node: NodeId, mono_ms: int, *, is_left_out: bool = True) -> str:
-    """A master that is not heard, with what is known of it."""
+    """Return a master that is not heard, with remarks on what is known of it."""
     remarks = []
     if node in sync.peers.impostors:
         remarks.append("its data directory is not the one it had")
@@ -200,7 +200,7 @@ def _self_or(sync: SyncCore, node: NodeId) -> str:
 
 
 def apart_state(sync: SyncCore, mono_ms: int) -> State | None:
-    """State word and reason of what keeps this master from agreeing; None when nothing does."""
+    """Return state word and reason of the condition that keeps this master from agreeing; None when none does."""
     if sync.lost:
         return states.LOST_STATE, sync.lost
     found = epoch_state(sync, mono_ms)
@@ -210,9 +210,9 @@ def apart_state(sync: SyncCore, mono_ms: int) -> State | None:
 
 
 def news_ms(sync: SyncCore, mono_ms: int) -> int | None:
-    """When all other members had been heard of last, directly or through others; None when one of them is not any more."""
+    """Return the time up to which all other members have been heard, directly or through others; None when one is not any more."""
     config, least_ms = sync.config, mono_ms
-    # What others pass on is as much as one heartbeat older. Nobody passes anything on where none is heard.
+    # News through others is up to one heartbeat older. There is none when no member is heard.
     passed_on_ms = config.heard_ms + config.idle_round_ms if sync.peers.heard(mono_ms) else 0
     for node, peer in sync.peers.peers.items():
         if sync.peers.is_heard(node, mono_ms):
@@ -225,12 +225,12 @@ def news_ms(sync: SyncCore, mono_ms: int) -> int | None:
 
 
 def is_alone(found: State | None) -> bool:
-    """Whether others may go on without a master in this state: what any of them may take is left to them."""
+    """Tell whether others may go on without a master in this state: then it leaves shared work to them."""
     return found is not None and found[0] != states.WAITING_FOR_PEERS
 
 
 def apart_reason(sync: SyncCore, mono_ms: int) -> str:
-    """Why a write is refused that does not want to wait until this master agrees with the others; empty while it does."""
+    """Return why a write is refused that does not wait until this master agrees with the others; empty while it does."""
     found = apart_state(sync, mono_ms)
     if found is None:
         return ""

@@ -5,8 +5,8 @@
                               accept, wait     v  |     added, results, replies to tickets below zero
                                         sync and Waiters
 
-A commit is accepted by sync in the turn in which it is decided; from there on it is an ordinary write, and its client waits
-among the other writers, with the ticket below zero so that the reply is turned into an answer here.
+Sync accepts a commit in the turn in which it is decided. From there on it is an ordinary write. Its client waits among the other
+writers, with a ticket below zero so that the reply is turned into an answer here.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from brokerha.transactions.transaction import Ask
 
 
 class Limits(Protocol):
-    """Settings of a master that hold for transactions, too."""
+    """Settings of a master that also limit transactions."""
 
     @property
     def accept_limit(self) -> int:
-        """Accepted transactions that may wait to be synchronised."""
+        """Limit of accepted transactions that wait to be synchronised."""
 
     @property
     def apply_limit(self) -> int:
-        """Synchronised transactions that may wait for the workers of this site."""
+        """Limit of synchronised transactions that wait for the workers of this site."""
 
     @property
     def retention(self) -> RetentionConfig:
-        """How long ids are known."""
+        """For how long ids are known."""
 
     @property
     def tx(self) -> TxConfig:
-        """Limits and waits of transactions."""
+        """Limits and timeouts of transactions."""
 
 
 class Committer(Protocol):
-    """The log that transactions are committed to, and what its master knows of it."""
+    """The log to which transactions are committed, and its master's knowledge of it."""
 
     history: History
     sync: SyncCore
@@ -71,16 +71,16 @@ class Committer(Protocol):
         """Settings of the master."""
 
     def admit(self, txid: TxId, body: bytes) -> None:
-        """Take in what is not known here."""
+        """Take in a transaction that is not known here."""
 
     def attend(self, submit: Submit, now: Instant, *, is_compared: bool) -> None:
-        """Let somebody wait for what is known here."""
+        """Let a client wait for a transaction that is known here."""
 
     def result_of(self, lsn: Lsn) -> ResultRow | None:
-        """Result of a transaction; None when it is not executed yet."""
+        """Return the result of a transaction; None when it is not executed yet."""
 
     def refusal(self, now: Instant) -> str:
-        """Why new writes are refused; empty when they are taken."""
+        """Return why new writes are refused; empty when they are taken."""
 
 
 class Transacting:
@@ -90,10 +90,10 @@ class Transacting:
         self._core = core
         self.coordinator = Coordinator(core.config.tx, core.sync.node, state, self)
         self._backups: tuple[NodeId, ...] | None = None
-        """Ready backups that the coordinator was not told of yet."""
+        """Ready backups that the coordinator does not know yet."""
         self._view = self.coordinator.book.view
         self._may_be_judged = True
-        """Whether something happened since it was last looked whether prepares were judged."""
+        """Whether a prepare may have been judged since the last look."""
 
     # ---- inputs
 
@@ -104,21 +104,21 @@ class Transacting:
         self.coordinator.step(command, now)
 
     def on_answer(self, envelope: Envelope, now: Instant) -> None:
-        """A backup says how far it is with a transaction."""
+        """Take in a backup's answer about a transaction."""
         if isinstance(envelope.message, TxAnswer):
             self._tell_backups(now)
             self._may_be_judged = True
             self.coordinator.on_answer(envelope.process or envelope.sender, envelope.message, now)
 
     def set_backups(self, ready: Iterable[NodeId], view: int = 0) -> None:
-        """These backups are ready, in this view (0: as before): only they take part. May be said each turn."""
+        """Set the ready backups, in this view (0: as before); only they take part. Callers can repeat it each turn."""
         book, backups = self.coordinator.book, tuple(ready)
         self._view = view or self._view
         if backups != book.backups or self._view != book.view or self._backups is not None:
             self._backups = backups
 
     def take_silent(self) -> dict[NodeId, str]:
-        """Backups that did not answer a prepare in time since the last call, with the reason: they are not ready before they join anew."""
+        """Return backups that missed a prepare's timeout since the last call, with reasons; they must join anew to be ready."""
         book = self.coordinator.book
         silent, book.silent_backups = book.silent_backups, {}
         return silent
@@ -129,48 +129,48 @@ class Transacting:
             self.coordinator.set_backups(backups, self._view, now)
 
     def wake(self, now: Instant) -> None:
-        """Serve what is due."""
+        """Act on expired deadlines."""
         self._tell_backups(now)
         self._may_be_judged = True
         self.coordinator.wake(now)
 
     @property
     def is_look_due(self) -> bool:
-        """Whether a prepare may have been judged; next to nothing to ask when none is waited for."""
+        """Tell whether a prepare may have been judged; cheap when none is waited for."""
         return bool(self.coordinator.book.placed) and self._may_be_judged
 
     def look(self, now: Instant) -> None:
-        """Go on with those whose prepare was judged. Before the records of a turn: a decision is written with what it accepts."""
+        """Continue transactions whose prepare was judged; before the records of a turn, which have a decision and its accept."""
         self._may_be_judged = False
         if not self._is_over():
             self.coordinator.look(now)
 
     def on_added(self, first_lsn: Lsn, added: tuple[Ordered, ...]) -> None:
-        """Transactions got their LSNs."""
+        """Note that transactions got their LSNs."""
         self._may_be_judged = True
         self.coordinator.on_added(first_lsn, added)
         if not self._core.site.workers:
-            # Nobody here ever says how they were executed: what they had locked is decided by the order alone.
+            # No worker here ever reports results: the order alone decides what happens to locks.
             self.coordinator.on_results(first_lsn, ((APPLIED, "", b"", b""),) * len(added))
 
     def on_results(self, first_lsn: Lsn, results: tuple[ResultRow, ...]) -> None:
-        """Transactions were executed."""
+        """Note that transactions were executed."""
         self._may_be_judged = True
         self.coordinator.on_results(first_lsn, results)
 
     def go_back(self, lsn: Lsn) -> None:
-        """What got an LSN above this one has none any more."""
+        """Note that LSNs above this one are void."""
         self._may_be_judged = True
         self.coordinator.go_back(lsn)
 
     def on_state(self, lsn: Lsn, known: Mapping[TxId, Lsn]) -> None:
-        """The state of another master was taken over, with LSNs of these; everything up to ``lsn`` has a result now."""
+        """Note that another master's state was taken over, with the LSNs of these; every LSN up to ``lsn`` has a result now."""
         for txid, at in known.items():
             self.on_added(at, ((0, txid, ""),))
         self.coordinator.on_state(lsn, lambda at: self._core.result_of(at) or (APPLIED, "", b"", b""))
 
     def refusal_of(self, submit: Submit) -> tuple[str, str] | None:
-        """What speaks against a plain write by itself, or beside the open transactions: (name of an error, reason), or None."""
+        """Return (name of an error, reason) if a plain write is wrong by itself or collides with an open transaction, or None."""
         book = self.coordinator.book
         if submit.copies > len(self._core.site.workers) and (wrong := self.wrong_terms(submit.level, submit.copies)):
             return "InvalidRequest", wrong
@@ -185,7 +185,7 @@ class Transacting:
     # ---- output
 
     def split(self, replies: list[Reply]) -> tuple[tuple[Reply, ...], tuple[TxReply, ...]]:
-        """Replies to writes, and those that answer commits."""
+        """Split replies into those to writes and those that answer commits."""
         if not replies or min([reply.ticket for reply in replies]) >= 0:
             return tuple(replies), ()
         answers: list[TxReply] = []
@@ -198,7 +198,7 @@ class Transacting:
         ticket, txid, book = -reply.ticket, reply.txid, self.coordinator.book
         kept = book.table.get(txid)
         if reply.status == REJECTED_STATUS and kept is not None:
-            # Told with the record that remembers it.
+            # The answer goes out with the record that remembers it.
             book.refuse(ticket, txid, type(aborted(kept.reason)).__name__, kept.reason)
         elif reply.status in (REJECTED_STATUS, REFUSED):
             answers.append(TxReply(ticket, txid, type(aborted(reply.reason)).__name__, reply.reason))
@@ -210,22 +210,22 @@ class Transacting:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether there is nothing that `records` or `outgoing` could give."""
+        """Tell whether `records` and `outgoing` would return nothing."""
         book = self.coordinator.book
         return not (book.dirty or book.records or book.messages or book.queues or book.replies)
 
     def records(self, now: Instant) -> list[Record]:
-        """Records of this turn. To be asked for first: it finds out what `outgoing` gives."""
+        """Return the records of this turn. Call it first: it also prepares the result of `outgoing`."""
         book = self.coordinator.book
         self.coordinator.collect(now)
         if self._is_over():
-            # Sync writes nothing any more, so no decision may be written either: both or none.
+            # Sync writes nothing any more, so no decision must be written either: both or none.
             return []
         records, book.records = book.records, []
         return records
 
     def outgoing(self) -> tuple[list[Outgoing], tuple[TxQueueDecision, ...], tuple[TxReply, ...]]:
-        """Messages, queues and replies that go with these records."""
+        """Return messages, queues and replies that go with these records."""
         book = self.coordinator.book
         messages, book.messages = book.messages, []
         queues, book.queues = tuple(book.queues), []
@@ -237,17 +237,17 @@ class Transacting:
         return bool(self._core.sync.lost or self._core.sync.retired)
 
     def deadline_ms(self) -> int | None:
-        """When it wants to be woken."""
+        """Return when it needs to be woken."""
         return self.coordinator.deadline_ms()
 
     # ---- Log
 
     def room(self) -> int:
-        """How many transactions may be taken in before `refusal` may say something else."""
+        """Return how many transactions can be taken in before `refusal` may change its answer."""
         return self._core.config.accept_limit - self._core.sync.backlog()
 
     def refusal(self, now: Instant) -> tuple[str, str] | None:
-        """Why nothing can be taken in now."""
+        """Return why no transaction can be taken in now, or None."""
         core = self._core
         if reason := core.refusal(now):
             return "ReadOnly", reason
@@ -258,39 +258,39 @@ class Transacting:
         return None
 
     def wrong_terms(self, level: str, copies: int) -> str:
-        """What is wrong with a wish for a level."""
+        """Return the problem with a wish for a level, or an empty string."""
         workers = len(self._core.site.workers)
         if level == APPLIED_LEVEL and copies > workers:
             return f"applied={copies} asks for more workers than this site has ({workers})"
         return ""
 
     def is_known(self, txid: TxId) -> bool:
-        """Whether a transaction is accepted or synchronised."""
+        """Tell whether a transaction is accepted or synchronised."""
         return txid in self._core.sync.pending or self._core.history.lsn_of(txid) is not None
 
     def is_other(self, txid: TxId, body: bytes) -> bool:
-        """Whether a transaction that is known has another body than this one."""
+        """Tell whether a known transaction has another body than this one."""
         core = self._core
         lsn = core.history.lsn_of(txid) or 0
         return is_other_body(core.bodies, core.history, core.sync.node, Submit(0, txid, body), lsn)
 
     def ids_from(self, now: Instant) -> Lsn:
-        """LSN from which on every id is known: nothing was forgotten that is younger, or whose body is held."""
+        """Return the LSN from which on every id is known: ids of younger transactions, and of held bodies, are never forgotten."""
         core = self._core
         old_lsn = core.history.lsn_before(now.wall_us - core.config.retention.max_depth_us)
         return min(core.history.first_lsn(), max(core.retention.old_below, old_lsn + 1))
 
     def can_judge(self) -> bool:
-        """Whether there is a worker that says how transactions were executed."""
+        """Tell whether there is a worker that reports results."""
         return bool(self._core.site.workers)
 
     def result_of(self, txid: TxId) -> ResultRow | None:
-        """How a transaction was executed; None as long as it is not, or not known."""
+        """Return the result of a transaction; None while it is not executed, or not known."""
         lsn = self._core.history.lsn_of(txid)
         return self._core.result_of(lsn) if lsn is not None else None
 
     def ends_here(self, txid: TxId) -> str:
-        """Why what another master has prepared is not ended by hand here; empty when it is."""
+        """Return why a transaction that another master has prepared cannot be ended by hand here; empty when it can."""
         maker, core = maker_of(txid), self._core
         if not maker:
             return f"no transaction {txid} is open here: it was never begun, or is long over"
@@ -303,7 +303,7 @@ class Transacting:
         self._core.admit(txid, body)
 
     def wait(self, ask: Ask, txid: TxId, body: bytes | None, now: Instant) -> None:
-        """Let the client that committed wait for its level; another body under the same id is refused."""
+        """Let the client of a commit wait for its level; refuse another body under the same id."""
         if ask.ticket:
             left_ms = max(0, ask.deadline_ms - now.mono_ms)
             self._core.attend(
@@ -315,10 +315,10 @@ class Transacting:
     # ---- questions
 
     def counts(self, now: Instant) -> dict[str, int]:
-        """Transactions by what they wait for, and for how many seconds the oldest prepared one has.
+        """Count transactions by what they wait for; also return for how many seconds the oldest prepared one has waited.
 
-        ``open`` takes operations, ``prepared`` waits for its coordinator or its backups, ``heuristic`` was decided by hand and
-        waits to be forgotten; ``in_doubt`` is what a person may have to decide: prepared ones with an xid, and heuristic ones.
+        ``open`` takes operations. ``prepared`` waits for its coordinator or its backups. ``heuristic`` was decided by hand and
+        waits to be forgotten. ``in_doubt`` may need a person's decision: prepared ones with an xid, and heuristic ones.
         """
         book = self.coordinator.book
         counts = {"open": 0, "prepared": 0, "heuristic": 0, "in_doubt": 0, "oldest_prepared_s": 0}
@@ -331,16 +331,16 @@ class Transacting:
         return counts
 
     def taken(self, txid: TxId, first: int) -> Sequence[str]:
-        """The messages that an operation of a transaction took, by its number; none where it is not known."""
+        """Return the messages that an operation of a transaction took, by its number; none where it is not known."""
         kept = self.coordinator.book.table.get(txid)
         return kept.takes.get(first, ()) if kept is not None else ()
 
     def open_transactions(self) -> list[TxId]:
-        """Transactions that are not decided."""
+        """Return transactions that are not decided."""
         return [txid for txid, each in self.coordinator.book.table.items() if each.phase is not Phase.HEURISTIC]
 
     def outcome(self, txid: TxId, now: Instant) -> dict[str, Any] | None:
-        """What became of a transaction, as ``Front.outcome`` tells it; None when it is unknown here."""
+        """Return the outcome of a transaction, as ``Front.outcome`` tells it; None when it is unknown here."""
         core, coordinator = self._core, self.coordinator
         answer = {"txid": txid, "state": "accepted", "lsn": None, "outcome": None, "reason": ""}
         lsn = core.history.lsn_of(txid)

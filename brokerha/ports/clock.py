@@ -11,4 +11,4 @@ class Clock(Protocol):
     """Both clocks of an instant; never fails."""
 
     def now(self) -> Instant:
-        """The present instant."""
+        """Return the present instant."""

@@ -30,7 +30,7 @@ CHUNK_BYTES = 1024 * 1024
 
 
 class Snapshot(NamedTuple):
-    """What a snapshot is made of."""
+    """The contents of a snapshot."""
 
     lsn: Lsn
     fingerprint: str
@@ -44,48 +44,48 @@ class Kept(NamedTuple):
     """A copy that is kept beside the present one."""
 
     number: int
-    """Of the order by which it is kept."""
+    """Number of the order to keep it."""
     lsn: Lsn
     lineage: int
     fingerprint: str
     items: int
     size_bytes: int = 0
-    """On disk, if nothing else shared its files."""
+    """Size on disk, if no other copy shared its files."""
 
 
 class Snapshots(Protocol):
-    """What can be given away as a snapshot, and replaced by one; `WorkerCopy` and `JournalCopy` say what it holds."""
+    """A copy that can be given away as a snapshot, and replaced by one; see `WorkerCopy` and `JournalCopy`."""
 
     def make_snapshot(self, name: str) -> Snapshot:
-        """Make a snapshot; writers wait for a moment only. Any thread.
+        """Make a snapshot; writers only wait for a moment. Any thread.
 
-        The same name again answers the same snapshot. Snapshots do not survive the process.
+        The same name again returns the same snapshot. Snapshots do not survive the process.
         """
 
     def read_chunk(self, name: str, number: int) -> bytes | None:
-        """One chunk; None when there is no such snapshot (any more) or number. Any thread."""
+        """Return one chunk; None when there is no such snapshot (any more) or number. Any thread."""
 
     def drop_snapshot(self, name: str) -> None:
         """Delete a snapshot. Idempotent."""
 
     def begin_load(self, name: str, snapshot: Snapshot) -> set[int]:
-        """Make room beside what is there; returns numbers of chunks that are there already and are right.
+        """Make room beside the present copy; return numbers of right chunks that are there already.
 
-        Another load that was begun before is deleted. Fails for want of space for all of it, and for paths that lead out of
-        the directory.
+        Another load that was begun before is deleted. Fails for want of space for all of it, and for paths that lead out of the
+        directory.
         """
 
     def keep_chunk(self, number: int, data: bytes) -> bool:
-        """Write a chunk to its place; False when it is not what its SHA-256 says."""
+        """Write a chunk to its place; return False when its SHA-256 is wrong."""
 
     def open_load(self) -> None:
-        """Check that everything is there, make it durable, open it in place of the present one, delete the old one.
+        """Check that all chunks are there, make them durable, open them in place of the present copy, delete the old one.
 
         When it fails the old one is open as before.
         """
 
     def abandon_load(self) -> None:
-        """Delete what was loaded so far. Idempotent."""
+        """Delete the chunks loaded so far. Idempotent."""
 
 
 class WorkerCopy(Store, Snapshots, Protocol):
@@ -93,64 +93,64 @@ class WorkerCopy(Store, Snapshots, Protocol):
 
     @property
     def journal(self) -> str:
-        """Random name of the present copy; a loaded one has another."""
+        """Return the random name of the present copy; a loaded one has another."""
 
     @property
     def trouble(self) -> str:
-        """Why the copy found at the start could not be used (it was moved aside, the present one is empty); else empty."""
+        """Return why the copy found at the start could not be used (it was moved aside, the present one is empty); else empty."""
 
     @property
     def condemned(self) -> str:
-        """Why the present copy is not to be trusted, as `condemn` was told; else empty. A loaded copy begins without."""
+        """Return why the present copy must not be trusted, as passed to `condemn`; else empty. A loaded copy begins without."""
 
     @property
     def pending_load(self) -> str:
-        """Name of the snapshot whose load has begun and is not open yet; empty when there is none."""
+        """Return the name of the snapshot whose load has begun and is not open yet; empty when there is none."""
 
     @property
     def kept(self) -> Kept | None:
-        """The copy that is kept; None when there is none. Any thread."""
+        """Return the kept copy; None when there is none. Any thread."""
 
     def keep(self, number: int, frozen: Callable[[], None] = ...) -> Kept:
-        """Keep the content of now under a number; durable on return, over restarts. Writers wait for a moment only: until ``frozen`` is called.
+        """Keep the present content under a number; durable on return, over restarts. Writers only wait until ``frozen`` is called.
 
-        What has the number already stays as it is. Another one goes when the new one is whole. Raises StoreError: no space, damage.
+        A copy with that number stays as it is. Another one goes when the new one is whole. Raises StoreError: no space, damage.
         """
 
     def drop_kept(self) -> None:
-        """Delete the copy that is kept. Idempotent. Raises StoreError."""
+        """Delete the kept copy. Idempotent. Raises StoreError."""
 
     def restore_kept(self) -> None:
-        """Put the kept copy in the place of the present one, under a new name; it stays kept. A load that was begun is given up.
+        """Replace the present copy by the kept one, under a new name; it stays kept. A load that was begun is given up.
 
-        Reads under way end on the content that they began with. Raises StoreError: there is none, no space, or it is damaged, and then it
-        is kept no longer; the old copy is the present one then, as before.
+        Reads under way end on their first content. Raises StoreError: there is none, no space, or it is damaged and then no longer
+        kept; the old copy is the present one then, as before.
         """
 
     def free_bytes(self) -> int:
-        """Space for a snapshot beside the present copy; 0 when nobody can say. Any thread, and quick."""
+        """Return the space for a snapshot beside the present copy; 0 when it is unknown. Any thread, and quick."""
 
     def condemn(self, reason: str) -> None:
-        """Remember over restarts that the present copy is not to be trusted. Raises StoreError."""
+        """Remember over restarts that the present copy must not be trusted. Raises StoreError."""
 
 
 class JournalCopy(Snapshots, Protocol):
     """The journal of one process of a master with the place where it lives: given away as a snapshot, replaced by one.
 
-    A snapshot of a journal is one at a record's number, which stands where a worker's has its LSN; fingerprint and items are
-    empty and 0. All methods raise JournalError. The loaded journal keeps the name of its source, and the promise of this process.
+    A snapshot of a journal is one at a record's number, in the place of a worker's LSN; fingerprint and items are empty and 0. All
+    methods raise JournalError. The loaded journal keeps the name of its source, and the promise of this process.
     """
 
     @property
     def journal(self) -> Journal:
-        """The present journal; another object after `open_load`."""
+        """Return the present journal; another object after `open_load`."""
 
     @property
     def pending_load(self) -> str:
-        """Name of the snapshot whose load has begun and is not open yet; empty when there is none."""
+        """Return the name of the snapshot whose load has begun and is not open yet; empty when there is none."""
 
     def free_bytes(self) -> int:
-        """Space beside the present journal; 0 when nobody can say. Any thread, and quick."""
+        """Return the space beside the present journal; 0 when it is unknown. Any thread, and quick."""
 
     def close(self) -> None:
         """Release the directory. Idempotent."""

@@ -15,37 +15,36 @@ class Journal(History, Protocol):
     def append(self, records: Sequence[Record]) -> None:
         """Write all records of a turn in one commit and fsync it before returning.
 
-        Raises JournalFull or JournalError; then nothing of it was written, and the journal stays usable for reading.
+        Raises JournalFull or JournalError; then none of them was written, and the journal stays usable for reading.
         """
 
     def defer(self, records: Sequence[Record]) -> None:
-        """Take records that can be worked out again: read like any others from now on, durable with the next `append` or `settle`.
+        """Take records that can be worked out again: read like others from now on, durable with the next `append` or `settle`.
 
-        What forgets or closes writes them first; a crash before loses them. Raises as `append` does; then all that waited is lost.
+        Forgetting and closing write them first; an earlier crash loses them. Raises like `append`; then all deferred ones are lost.
         """
 
     def settle(self) -> None:
-        """Make durable what was deferred; costs nothing when nothing was. Raises as `append` does; then it is lost."""
+        """Make deferred records durable; costs nothing when there are none. Raises like `append`; then they are lost."""
 
     def state(self) -> MasterState:
-        """What a restart begins from. Costs the un-synchronised tail, not the length of the log."""
+        """Return the state from which a restart begins. Costs the unsynchronised tail, not the length of the log."""
 
     def records(self, start: int = 0) -> Iterator[tuple[int, Record]]:
-        """All held records with their numbers, from number ``start`` on, each verified. Raises JournalDamaged."""
+        """Return all held records with their numbers, from number ``start`` on, each verified. Raises JournalDamaged."""
 
     @property
     def last_number(self) -> int:
-        """Number of the last record, deferred ones included; 0 when there is none."""
+        """Return the number of the last record, deferred ones included; 0 when there is none."""
 
     def numbered(self, first: int, last: int, limit_bytes: int) -> list[tuple[int, bytes]] | None:
-        """Encoded records ``first`` to ``last`` with their numbers: as many as ``limit_bytes`` allow, at least one.
+        """Return encoded records ``first`` to ``last`` with their numbers: as many as ``limit_bytes`` allow, at least one.
 
-        Records of results that a `Rebased` after them made void are left out. None when ``first`` lies before
-        `numbered_from`.
+        Records of results that a later `Rebased` made void are left out. None when ``first`` is before `numbered_from`.
         """
 
     def numbered_from(self) -> int:
-        """Lowest number from which on nothing was trimmed: a follower that has all below may follow from here."""
+        """Return the lowest number from which on no record was trimmed: a follower with all lower ones can follow from here."""
 
     def follow(self, records: Sequence[tuple[int, Record]]) -> None:
         """Write records of another process under its numbers, which grow, in one commit, and fsync it.
@@ -68,8 +67,8 @@ class Journal(History, Protocol):
     def keep(self, below: Lsn, ids_below: Lsn) -> bool:
         """Take one bounded step of forgetting: trim below an LSN, or forget ids below another, or give back disk space.
 
-        Returns whether there is more to do at once; costs next to nothing when there is nothing. An id below
-        ``ids_below`` may stay known for longer. Raises JournalFull or JournalError; then nothing was forgotten.
+        Returns whether there is more to do at once; costs almost nothing when there is nothing. An id below ``ids_below`` may stay
+        known for longer. Raises JournalFull or JournalError; then nothing was forgotten.
         """
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
-"""What a master tells followers outside of its log, as both sides of that door see it.
+"""The log as it is published to followers outside of it, for both sides of that door.
 
     journal ── CommittedLog ──> batches, in LSN order ──> LogPublisher ──> stream, topic exchange
 
-Followers are a convenience: the journal is the place of record, and what is published can be made from it again. So a
-publisher may be slow, be away, or begin anew; the loop of the master never waits for it.
+Followers are a convenience: the journal is the place of record, and published data can be made from it again. So a publisher can be
+slow, be away, or begin anew; the loop of the master never waits for it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class PublishedChange:
     key: str
     """``<store>.<name>.<kind>``, for topic bindings."""
     body: bytes
-    """The packed change; empty when it is too large for a message (it stands in the stream)."""
+    """The packed change; empty when it is too large for a message (it is in the stream)."""
     user: str = ""
-    """Who wrote the transaction; empty where the door did not know."""
+    """The writer of the transaction; empty where the door did not know it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,42 +36,42 @@ class LogBatch:
     first_lsn: Lsn
     last_lsn: Lsn
     parts: tuple[bytes, ...]
-    """One body; several when a single transaction is too large for one message. Joined they are the body."""
+    """One body; several parts when a single transaction is too large for one message. Joined they are the body."""
     changes: tuple[PublishedChange, ...] = ()
     is_full: bool = False
-    """Whether more is likely to follow."""
+    """Whether more batches are likely to follow."""
     rewinds: Rewinds = ()
-    """How often the log had gone back when these were its lines."""
+    """Rewinds of the log when these were its lines."""
 
 
 class CommittedLog(Protocol):
-    """What is in the journal and may be told; callable from any thread."""
+    """The publishable part of the journal; callable from any thread."""
 
     @property
     def journal(self) -> str:
-        """Name of the journal: another one is another history."""
+        """Return the name of the journal: another name means another history."""
 
     def rewinds(self) -> Rewinds:
-        """How often the log has gone back after splits: what was published after such a place is void."""
+        """Return the rewinds of the log after splits: lines published after such an LSN are void."""
 
     def first_lsn(self) -> Lsn:
-        """Lowest LSN that is held; one more than the last when the log is empty."""
+        """Return the lowest held LSN; one more than the last when the log is empty."""
 
     def batch(self, first_lsn: Lsn, last_lsn: Lsn) -> LogBatch | None:
-        """What follows from ``first_lsn`` on, as much as one message takes and nothing after ``last_lsn``; None when there is nothing yet."""
+        """Return results from ``first_lsn`` up to ``last_lsn``, as many as one message takes; None when there are none yet."""
 
 
 class LogPublisher(Protocol):
-    """Publishes a CommittedLog, with threads and connections of its own."""
+    """Publishes a CommittedLog, with its own threads and connections."""
 
     def start(self) -> None:
-        """Begin; waits for no broker."""
+        """Begin; do not wait for a broker."""
 
     def note(self, shown_lsn: Lsn) -> None:
-        """Results up to here may be published: they are known, and enough backups hold them. Costs next to nothing; called after each turn."""
+        """Allow to publish results up to here: they are known, and enough backups hold them. Cheap; called after each turn."""
 
     def published_lsn(self) -> Lsn:
-        """Up to where the broker has confirmed everything; 0 when that is not known."""
+        """Return the LSN up to which the broker has confirmed all results; 0 when that is not known."""
 
     def close(self, timeout_s: float) -> None:
-        """End; what is not published is published after the next start. Idempotent."""
+        """End; unpublished results are published after the next start. Idempotent."""

@@ -1,7 +1,7 @@
 """The data of one worker: repositories (RDF), key-value tables and queues behind one door.
 
-One thread writes (`execute`, `apply`), any number of threads read. Every write moves the applied LSN in the same commit
-as the data it belongs to, so a restart knows exactly where it stands, and nothing is applied twice or left out.
+One thread writes (`execute`, `apply`), any number of threads read. Every write moves the applied LSN in the same commit as its
+data. So a restart knows the exact position, and no write is applied twice or left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from brokerha.model.operations import Logged, LoggedRow, Result
 
 
 class Applied(NamedTuple):
-    """Where a store stands."""
+    """The position of a store."""
 
     lsn: Lsn
     fingerprint: str
@@ -28,7 +28,7 @@ class ReadAnswer(NamedTuple):
 
     content_type: str
     lsn: Lsn
-    """The state that was read is that of this LSN or a later one."""
+    """The answer has the state of this LSN or a later one."""
     pieces: Iterator[bytes]
 
 
@@ -38,45 +38,45 @@ class Store(Protocol):
     def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
         """Execute transactions in order, from ``first_lsn`` = applied + 1 on; durable together when this returns.
 
-        A transaction that fails is REJECTED with a reason and leaves no trace; the others go on. What was executed before
-        is answered again, not executed again. Raises StoreError (disk full, damage): then a part of the batch, from its
-        beginning, may be kept; the same batch may be given again.
+        A transaction that fails is REJECTED with a reason and leaves no trace; the others continue. Transactions executed before
+        are answered again, not executed again. Raises StoreError (disk full, damage): then a part of the batch, from its beginning,
+        may be kept; the same batch can be given again.
         """
 
     def apply(self, first_lsn: Lsn, items: Sequence[LoggedRow]) -> None:
         """Apply lines of the log in order; those at or below the applied LSN are skipped; a gap is a fault.
 
-        Durable on return. The fingerprint after each line is compared with the one in it, unless that is unknown (empty).
-        Raises StoreDiffers at the first that is another: nothing from that line on is kept then.
+        Durable on return. The fingerprint after each line is compared with the one in it, unless that is unknown (empty). Raises
+        StoreDiffers at the first different one: nothing from that line on is kept then.
         """
 
     @property
     def lineage(self) -> int:
-        """Number of the log that it followed, as it was told last; 0 if never. A part of the copy. Any thread."""
+        """Return the number of the lineage that it follows, as set last; 0 if never. A part of the copy. Any thread."""
 
     def begin_lineage(self, lineage: int, lsn: Lsn = -1) -> None:
-        """What is executed and applied from now on is of this lineage; durable on return. Raises StoreError.
+        """Execute and apply in this lineage from now on; durable on return. Raises StoreError.
 
-        Where ``lsn`` is lower than where the store stands it stands there from then on, with all of its content, and has no lines.
+        An ``lsn`` below the store's position becomes its position, with all of its content; the store then has no lines.
         """
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
-        """Lines of the log that the store keeps, for sending them again. Shorter where it ends, none where it was trimmed."""
+        """Return the kept lines of the log, for sending them again. Shorter where it ends, none where it was trimmed."""
 
     def logged_from(self) -> Lsn:
-        """Lowest LSN that `logged` has; one more than the applied one when it has none."""
+        """Return the lowest LSN that `logged` has; one more than the applied one when it has none."""
 
     def applied(self) -> Applied:
-        """Where the store stands. Any thread."""
+        """Return the position of the store. Any thread."""
 
     def read(self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True) -> ReadAnswer:
         """Answer a read of messages.Read. Raises InvalidRequest, UnknownRepository, NotAcceptable, TimedOut."""
 
     def recompute(self, paced: Callable[[int], None] = lambda _items: None) -> Applied:
-        """Fingerprint and count computed from the data itself, not from what was added up. Any thread; slow.
+        """Return fingerprint and count computed from the data itself, not from running totals. Any thread; slow.
 
-        ``paced`` is called now and then with the number of items looked at so far; it may wait, or raise to end it.
-        Raises StoreDamaged when something cannot be read.
+        ``paced`` is called now and then with the number of items checked so far; it can wait, or raise to end it. Raises
+        StoreDamaged when data cannot be read.
         """
 
     def close(self) -> None:

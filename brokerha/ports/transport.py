@@ -1,8 +1,8 @@
 """Messages between nodes, and writes from apps, as a node's loop sees them.
 
-The transport may lose, repeat, delay and reorder messages, and everything above copes with that. What it must never do
-is block the loop, grow without bound, or drop a client's write silently: a `ClientMessage` stays with the broker until
-it was settled, and comes again after a crash.
+The transport may lose, repeat, delay and reorder messages, and all layers above cope with that. It must never block the loop, grow
+without bound, or drop a client's write silently: a `ClientMessage` stays with the broker until it was settled, and comes again
+after a crash.
 
     loop                         transport                                 world
     receive(limit, timeout) <--- bounded inbox <--- the same call reads <--- queues brokerha.<node>.{sync,data,writes}
@@ -38,7 +38,7 @@ class ClientMessage:
     headers: dict[str, Any] = field(default_factory=dict)
     routing_key: str = ""
     user: str = ""
-    """Who published it, by the word of the broker; empty when he did not say so."""
+    """The publisher, as the broker says; empty when the broker did not say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class Problem(NamedTuple):
 
     reason: str
     remedy: str
-    """What the person does about it."""
+    """The remedy for that person."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransportStatus:
-    """What status, metrics and the page show about the wire."""
+    """The part of the transport that status, metrics and the page show."""
 
     state: str
     """``connected``, ``waiting-for-broker`` or ``blocked``."""
@@ -72,9 +72,9 @@ class TransportStatus:
     counters: dict[str, int]
     """Monotone counts: sent, received, returned, dropped, undecodable, foreign_cluster, reconnects, nacked …"""
     set_aside: dict[NodeId, Problem] = field(default_factory=dict)
-    """Nodes whose messages are of no use: another user of the broker published the last one, or it is of another version."""
+    """Nodes whose messages are ignored: another user of the broker published the last one, or the node runs another version."""
     remedy: str = ""
-    """What a person does about the reason; empty for the usual of the state."""
+    """Remedy for the reason; empty for the usual one of the state."""
 
 
 Inbound = Envelope | ClientMessage | Absence
@@ -84,39 +84,39 @@ class Transport(Protocol):
     """One node's connection to the others; used by one loop thread, except `wake` and `status`."""
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
-        """Queue messages for publishing; never blocks; drops the oldest (counted) when the outbox is full."""
+        """Queue messages for publishing; never block; drop the oldest (counted) when the outbox is full."""
 
     def receive(self, limit: int, timeout_ms: int) -> list[Inbound]:
-        """Up to ``limit`` messages, waiting at most ``timeout_ms`` for the first one or for `wake`.
+        """Return up to ``limit`` messages, waiting at most ``timeout_ms`` for the first one or for `wake`.
 
-        Envelopes of another cluster or version, and undecodable bytes, are counted, acknowledged and left out.
-        Envelopes are acknowledged by the transport itself (the protocol repeats what matters); client messages are
-        acknowledged by `settle` only. Raises ConfigurationError when the broker turns out to be another cluster's before the node was ever
-        connected; one that was waits until that has changed.
+        Envelopes of another cluster or version, and undecodable bytes, are counted, acknowledged and left out. The transport itself
+        acknowledges envelopes (the protocol repeats important ones); only `settle` acknowledges client messages. Raises
+        ConfigurationError when the broker turns out to be another cluster's before the node was ever connected; a node that was
+        connected waits for a change.
         """
 
     def wake(self) -> None:
         """Make a waiting `receive` return at once. Callable from any thread."""
 
     def look(self, masters: Sequence[NodeId]) -> None:
-        """Ask the broker whether the inboxes of masters are there; never blocks.
+        """Ask the broker whether the inboxes of masters are there; never block.
 
-        An `Absence` is received for each that was seen and is gone. Nothing comes where that is not sure: an inbox never seen at this broker,
-        a connection of our own that is so young that others may still be on their way, a master with several processes.
+        An `Absence` is received for each inbox that was seen and is gone. None comes where that is not sure: for an inbox never
+        seen at this broker, on a new own connection while others may still be on their way, for a master with several processes.
         """
 
     @property
     def has_other_nodes(self) -> bool:
-        """Whether the broker has a node to go to beside the one of a connection."""
+        """Tell whether the broker has another node beside that of a connection."""
 
     def leave_broker_node(self, directions: Sequence[str]) -> None:
-        """Connect ``in`` or ``out`` anew, at another node of the broker: for a way that leads nowhere although its connection lives.
+        """Connect ``in`` or ``out`` anew, at another node of the broker: for a live connection through which no message passes.
 
-        Does nothing where there is no other one.
+        Does nothing where there is no other node.
         """
 
     def reply(self, replies: Sequence[ClientReply]) -> None:
-        """Queue answers to apps; never blocks."""
+        """Queue answers to apps; never block."""
 
     def settle(self, messages: Sequence[ClientMessage]) -> None:
         """Acknowledge client messages: they are durable here, or were answered with a refusal."""
@@ -125,23 +125,23 @@ class Transport(Protocol):
         """Move a poison client message to ``brokerha.rejected`` with the reason as header, and settle it."""
 
     def serve_shared(self, is_open: bool) -> None:
-        """Whether writes that any master may take are taken here from now on; those of this master alone always are.
+        """Set whether shared writes, which any master can take, are taken here; those for this master always are.
 
         A master that takes no writes leaves them to the others. Those that came already are still received.
         """
 
     def serve_clients(self, is_open: bool) -> None:
-        """Whether writes and reads of apps are taken here at all; a backup begins with no, a master with yes."""
+        """Set whether writes and reads of apps are taken here at all; a backup begins with no, a master with yes."""
 
     def tx_queue(self, decision: TxQueueDecision) -> None:
-        """Open, follow or leave the queue of a transaction; never blocks, in order with what is sent.
+        """Open, follow or leave the queue of a transaction; never block, in order with sent messages.
 
-        What arrives through a followed queue is received like everything else. A queue goes when its reader leaves it, or is gone. One
-        that is gone, or whose broker restarts, is not waited for: the protocol opens another one.
+        Messages of a followed queue are received like all others. A queue goes when its reader leaves it, or is gone. A queue that
+        is gone, or whose broker restarts, is not awaited: the protocol opens another one.
         """
 
     def status(self) -> TransportStatus:
-        """What is known about the wire. Callable from any thread."""
+        """Return the state of the transport. Callable from any thread."""
 
     def close(self, timeout_ms: int = 5000) -> None:
-        """Publish what is waiting as far as the time allows, then disconnect. Idempotent."""
+        """Publish waiting messages as far as the time allows, then disconnect. Idempotent."""

@@ -22,21 +22,21 @@ class Wire(Protocol):
     ) -> list[Future[Reply]]:
         """Send writes (transaction id, body) together, in order; each future gets its reply, or Unreachable/OutcomeUnknown.
 
-        The wire sends again what was not answered, with the same ids, until the deadline.
+        The wire repeats unanswered writes, with the same ids, until the deadline.
         """
 
     def read(self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int) -> Future[ReadOutcome]:
-        """Ask for a read (see Front.read). The argument ``node`` names the master that has the transaction of ``tx``."""
+        """Request a read (see Front.read). The argument ``node`` names the master that has the transaction of ``tx``."""
 
     def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
-        """Cluster questions: ``status``, ``log``, ``logged``, ``entries``, ``outcome``, ``wait``; the answer as plain data. Raises Unreachable.
+        """Ask for ``status``, ``log``, ``logged``, ``entries``, ``outcome``, ``wait``; return plain data. Raises Unreachable.
 
         ``outcome`` with a ``node`` asks the master that has the transaction; without one any master, which may not know it.
 
-        ``command`` with {"name", "arguments"} is one of an operator (see Front.command). ``transact`` with {"node", "action", "txid",
-        "arguments"} is a step of a transaction at that master (any, when it is empty; see Front.transact), and ``transactions`` lists
+        ``command`` with {"name", "arguments"} is an operator's (see Front.command). ``transact`` with {"node", "action", "txid",
+        "arguments"} is a step of a transaction at that master (any, when it is empty; see Front.transact). ``transactions`` lists
         those that are not over, of all masters that answer.
         """
 
     def close(self) -> None:
-        """Settle what is under way as far as possible and disconnect. Idempotent."""
+        """Settle writes under way as far as possible and disconnect. Idempotent."""

@@ -1,9 +1,9 @@
-"""Transaction exchange: bodies travel apart from the protocol (the paper's *Transaction exchange* and *Acquired only*).
+"""Bodies of transactions, which travel apart from the protocol (the paper's *Transaction exchange* and *Acquired only*).
 
-The origin pushes each body once to each peer. A peer that was told of an entry without having its body after a while asks for
-it: first the origin, then, ever less often, masters that say that they hold it. A whole backlog is asked for part by part, the
-next as soon as one has come. Until the body is here, and durable, the entry is
-neither held nor posted, so nobody can be asked to execute what it does not have.
+The origin pushes each body once to each peer. A peer that has lacked the body of an announced entry for a while asks for it: first
+the origin, then, at growing intervals, masters that say that they hold it. It asks for a backlog part by part, the next one as soon
+as one has come. Until the body is here and durable the entry is neither held nor posted. So no master has to execute a transaction
+that it does not have.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from brokerha.sync.peers import PeerTable
 from brokerha.sync.streams import Stream
 
 FETCH_LIMIT = 500
-"""Bodies asked for in one message."""
+"""Bodies requested in one message."""
 ANSWER_LIMIT_BYTES = 4 * 1024 * 1024
-"""Bodies sent in answer to one message; what is over it is asked for again."""
+"""Bodies sent in answer to one message; bodies over it are requested again."""
 LOOSE_LIMIT = 100_000
-"""Bodies without an entry whose names are remembered in memory; older ones are still found in the journal."""
+"""Names of bodies without an entry that are remembered in memory; the journal still finds older ones."""
 
 ARRIVED_LIMIT = 256
-"""Bodies that may wait in memory for their entries; nobody was told of them, so a crash costs a fetch and nothing else."""
+"""Bodies that can wait in memory for their entries; no message told of them, so a crash only costs a fetch."""
 
 RECORD_LIMIT_BYTES = 8 * 1024 * 1024
-"""Bodies in one record, as each record has to fit into a message to a backup; a single body is never larger."""
+"""Bodies in one record, because each record must fit into a message to a backup; a single body is never larger."""
 ID_BYTES = 160
-"""At most what stands beside a body."""
+"""Greatest size of the other fields beside a body."""
 
 Item = tuple[NodeId, TxId, bytes]
 AnyItem = TypeVar("AnyItem", Item, tuple[TxId, bytes])
@@ -46,15 +46,15 @@ class BodyExchange:
     def __init__(self, config: SyncConfig, history: History) -> None:
         self._config = config
         self._history = history
-        # Of a plain dict whose first keys were deleted the next first one is found by passing over all of these.
+        # In a plain dict, finding the first key means passing over all deleted ones.
         self._loose: OrderedDict[tuple[NodeId, TxId], None] = OrderedDict()
         self._arrived: list[Item] = []
         self._arrived_bytes = 0
 
     def take(self, items: Sequence[Item], origins: Collection[NodeId] | None) -> int:
-        """Take in bodies, each once, of these origins (None: of all); return how many were of another one.
+        """Take in bodies, each once, of these origins (None: of all); return how many were of another origin.
 
-        A master whose disk was emptied gets back its own ones, too.
+        A master whose disk was emptied also gets its own ones back.
         """
         strangers = 0
         names = [(item[0], item[1]) for item in items]
@@ -68,34 +68,34 @@ class BodyExchange:
         return strangers
 
     def is_full(self) -> bool:
-        """Whether so much has arrived that it has to be journalled although no entry asks for it yet."""
+        """Tell whether so many bodies have arrived that they must be journalled although no entry needs them yet."""
         return len(self._arrived) >= ARRIVED_LIMIT or self._arrived_bytes >= self._config.body_message_bytes
 
     def arrived(self) -> tuple[Item, ...]:
-        """Bodies that came since the last call; they are to be journalled before anything that tells of them."""
+        """Return bodies that came since the last call; they must be journalled before any record or message that tells of them."""
         items, self._arrived, self._arrived_bytes = tuple(self._arrived), [], 0
         while len(self._loose) > LOOSE_LIMIT:
             self._loose.popitem(last=False)
         return items
 
     def look_again(self) -> None:
-        """Believe the journal alone of what was written: after a rewind it drops bodies that came long ago."""
+        """Trust only the journal for written bodies: after a rewind it drops bodies that came long ago."""
         self._loose = OrderedDict.fromkeys((item[0], item[1]) for item in self._arrived)
 
     def has(self, origin: NodeId, txid: TxId) -> bool:
-        """Whether the body of a transaction is here; what came lately is journalled with whatever makes use of it."""
+        """Tell whether the body of a transaction is here; recent bodies are journalled with the records that need them."""
         return (origin, txid) in self._loose or self._history.body(origin, txid) is not None
 
     def is_durable(self, origin: NodeId, txid: TxId) -> bool:
-        """Whether the body of a transaction is in the journal."""
+        """Tell whether the body of a transaction is in the journal."""
         return self._history.body(origin, txid) is not None
 
     def is_left(self, origin: NodeId, txid: TxId) -> bool:
-        """Whether a body is in the journal and its transaction not in the synchronised queue, as far as ids are known."""
+        """Tell whether a body is in the journal and its transaction not in the synchronised queue, as far as ids are known."""
         return self._history.lsn_of(txid) is None and self.is_durable(origin, txid)
 
     def is_taken_over(self, txid: TxId) -> bool:
-        """Whether an own entry came to its LSN with a tail, while its stream still has it (until the next epoch begins)."""
+        """Tell whether an own entry came to its LSN with a tail, while its stream still has it (until the next epoch begins)."""
         lsn = self._history.lsn_of(txid)
         if lsn is None:
             return False
@@ -115,7 +115,7 @@ class BodyExchange:
         return count
 
     def fetches(self, streams: Iterable[Stream], peers: PeerTable, mono_ms: int) -> list[Outgoing]:
-        """Requests for what streams wait for, as far as they are due."""
+        """Return requests for bodies that streams wait for, as far as they are due."""
         requests = []
         for stream in streams:
             asking = stream.asking
@@ -124,23 +124,23 @@ class BodyExchange:
         return [request for request in requests if request is not None] if requests else []
 
     def _fetch(self, stream: Stream, peers: PeerTable, mono_ms: int) -> Outgoing | None:
-        """Return the request for what a stream waits for, when it is due.
+        """Return the request for bodies that a stream waits for, when it is due.
 
-        Asked for is what was announced a while ago; when all of that has come, the next part at once; when nothing of it
-        comes, the same again, ever less often, of another holder.
+        It has the entries that were announced a while ago. When all of them have come, it has the next part at once. When none
+        comes, it repeats the same, at growing intervals, to another holder.
         """
         asking = stream.asking
         if not stream.waiting:
             asking.forget()
             return None
-        # From an origin that is not heard no push will come.
+        # An origin that is not heard will not push.
         patience_ms = self._config.fetch_after_ms if peers.is_heard(stream.origin, mono_ms) else 0
         while asking.announced and asking.announced[0][1] + patience_ms <= mono_ms:
             asking.overdue = asking.announced.popleft()[0]
         if asking.end <= stream.count:
             asking.tries, asking.again_at_ms = 0, None
         elif asking.count < stream.count:
-            # As long as something comes, patience: asking twice for what is under way would make a slow link slower.
+            # Be patient while bodies come: a second request for bodies under way would make a slow link slower.
             asking.tries, asking.again_at_ms = 0, mono_ms + self._config.retransmit_ms
         asking.count = stream.count
         if asking.overdue <= stream.count or (asking.again_at_ms is not None and mono_ms < asking.again_at_ms):
@@ -152,7 +152,7 @@ class BodyExchange:
         return Outgoing(holder, Fetch(missing)) if missing else None
 
     def _missing(self, stream: Stream) -> tuple[tuple[NodeId, TxId], ...]:
-        """Names of overdue bodies that are not here, from the head of what waits, as many as one request may have."""
+        """Return names of overdue bodies that are not here, from the head of the waiting entries, for one request."""
         missing: list[tuple[NodeId, TxId]] = []
         for number, (_, txid) in enumerate(islice(stream.waiting, stream.asking.overdue - stream.count), stream.count):
             if len(missing) == FETCH_LIMIT:
@@ -164,7 +164,7 @@ class BodyExchange:
 
     @staticmethod
     def _holder(stream: Stream, peers: PeerTable, mono_ms: int) -> NodeId:
-        """Whom to ask: the origin while it is heard, then in turn the masters that say that they hold the next entry."""
+        """Return the master to ask: the origin while it is heard, then in turn masters that hold the next entry."""
         holders = [
             node for node, peer in peers.peers.items() if node != stream.origin and peer.confirmed(stream.origin) > stream.count
         ]
@@ -173,7 +173,7 @@ class BodyExchange:
         return holders[stream.asking.tries % len(holders)]
 
     def due_ms(self, streams: Iterable[Stream]) -> list[int]:
-        """When to look again what streams wait for, of those that wait for something."""
+        """Return when to look again at each stream that waits for bodies."""
         due: list[int] = []
         for stream in streams:
             asking = stream.asking
@@ -184,7 +184,7 @@ class BodyExchange:
         return due
 
     def pushed(self, stamped: Sequence[TxId], fresh: Mapping[TxId, bytes], to: Collection[NodeId]) -> list[Outgoing]:
-        """Bodies of own transactions that were stamped just now, for everybody; ``fresh`` ones are not in the journal yet."""
+        """Return bodies of own transactions that were just stamped, for all peers; ``fresh`` ones are not in the journal yet."""
         if not (to and stamped):
             return []
         items: list[Item] = []
@@ -197,7 +197,7 @@ class BodyExchange:
         return [Outgoing(node, part) for part in split(items, self._config.body_message_bytes) for node in to]
 
     def beside(self, entries: Sequence[Ordered], reader: NodeId) -> tuple[Sequence[Ordered], list[Bodies]]:
-        """Entries from the first one on whose bodies fit into one answer, and these bodies, but for those of the reader itself."""
+        """Return the first entries whose bodies fit into one answer, and these bodies without those of the reader itself."""
         items: list[Item] = []
         size = 0
         for place, (_, txid, origin) in enumerate(entries):
@@ -242,7 +242,7 @@ def split(items: list[Item], limit_bytes: int) -> list[Bodies]:
 
 
 def in_records(items: Iterable[AnyItem]) -> Iterator[tuple[AnyItem, ...]]:
-    """Bodies, with what names them before them, in parts that one record takes, at least one each."""
+    """Split bodies, with the names before them, into parts that fit into one record, at least one body each."""
     part: list[AnyItem] = []
     size = 0
     for item in items:

@@ -1,12 +1,12 @@
-"""Catching up: a part of the synchronised queue whose order is known elsewhere, taken over entry by entry.
+"""Catching up: a part of the synchronised queue whose order another master knows, taken over entry by entry.
 
-    Missing       entries in a given order, of which those at the head whose bodies are here may go on
-    TailReader    brings the own queue up to an LSN: asks one that is ahead for the entries (Tail), which come with their bodies; fetches
-                  those that did not come
+    Missing       entries in a given order; those at the head continue when their bodies are here
+    TailReader    brings the own queue up to an LSN: requests entries (Tail) of a master that is ahead; they come with their bodies.
+                  It fetches the bodies that did not come
 
-Both ask one holder at a time and go to the next when nothing comes. What is asked for is bounded; an answer is too.
+Both ask one holder at a time, and go to the next when no answer comes. Requests and answers are bounded.
 
-Must never: let an entry go on before its body, and everything before it, is durable here or is among the same records.
+Must never: let an entry continue before its body, and all entries before it, are durable here or among the same records.
 """
 
 from __future__ import annotations
@@ -20,53 +20,53 @@ from brokerha.model.wire.epoch_messages import Tail, TailWanted
 from brokerha.model.wire.messages import Fetch, Outgoing
 
 FETCH_LIMIT = 500
-"""Bodies asked for in one message."""
+"""Bodies requested in one message."""
 ASKED_LIMIT = 4_000
-"""Bodies asked for and not here: else who is far away, and reads after those that go on writing, never gets near."""
+"""Bodies requested and not here. The limit lets a distant reader catch up beside masters that go on writing."""
 TAIL_LIMIT = 8_000
 """Entries in one answer, if their bodies fit into it."""
 
 MOST_DOUBLINGS = 2
-"""Who gets no answer asks less and less often: what nobody hears may wait on the way, and would all be answered in the end."""
+"""Limit of doublings of the retry interval, which grows because unheard requests may queue up and all be answered later."""
 
 
 def patience_ms(again_ms: int, tries: int) -> int:
-    """How long to wait for an answer after so many requests in vain."""
+    """Return how long to wait for an answer after so many requests in vain."""
     return again_ms << min(MOST_DOUBLINGS, tries)
 
 
 Has = Callable[[NodeId, str], bool]
-"""Whether the body of a transaction, by origin and id, is here."""
+"""Tells whether the body of a transaction, by origin and id, is here."""
 
 
 class Missing:
-    """Entries in a given order whose bodies have to be here before they go on."""
+    """Entries in a given order that wait for their bodies."""
 
     def __init__(self, entries: Iterable[Ordered] = ()) -> None:
         self._entries: deque[Ordered] = deque(entries)
         self._asked = 0
-        """So many at the head were asked for."""
+        """Number of entries at the head whose bodies were requested."""
         self._since_ms: int | None = None
-        """When something last came, or was asked for anew; None before anybody looked."""
+        """When a body last came, or was requested anew; None before the first look."""
         self._tries = 0
 
     @property
     def is_stalled(self) -> bool:
-        """Whether what is at the head was asked for before, and did not come."""
+        """Tell whether the body at the head was requested before, and did not come."""
         return self._tries > 0
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def extend(self, entries: Iterable[Ordered], *, are_under_way: bool = False) -> None:
-        """More at the end; bodies that are under way are not asked for as long as something comes."""
+        """Append entries; bodies that are under way are not requested as long as others come."""
         before = len(self._entries)
         self._entries.extend(entries)
         if are_under_way and self._asked >= before:
             self._asked = len(self._entries)
 
     def take(self, has: Has) -> list[Ordered]:
-        """Entries at the head whose bodies are here; they are no longer missing."""
+        """Remove and return the entries at the head whose bodies are here."""
         taken: list[Ordered] = []
         while self._entries and has(self._entries[0][2], self._entries[0][1]):
             taken.append(self._entries.popleft())
@@ -76,7 +76,7 @@ class Missing:
         return taken
 
     def fetch(self, has: Has, holders: Sequence[NodeId], mono_ms: int, again_ms: int) -> list[Outgoing]:
-        """Requests for what is missing, several ahead of what has come; when nothing comes all of it again, of the next holder."""
+        """Return requests for missing bodies, several ahead; when none comes, request all again, from the next holder."""
         if not self._entries or not holders:
             return []
         if self._since_ms is None:
@@ -85,7 +85,7 @@ class Missing:
             self._asked, self._since_ms, self._tries = 0, mono_ms, self._tries + 1
         requests = []
         holder = holders[self._tries % len(holders)]
-        # One request is enough to find out whether anybody answers.
+        # One request is enough to find out whether the holder answers.
         limit = FETCH_LIMIT if self._tries else ASKED_LIMIT
         while self._asked <= limit - FETCH_LIMIT and self._asked < len(self._entries):
             part = list(islice(self._entries, self._asked, self._asked + FETCH_LIMIT))
@@ -96,7 +96,7 @@ class Missing:
         return requests
 
     def due_ms(self, again_ms: int) -> int | None:
-        """When to ask again; None when nothing is missing or nothing was asked for."""
+        """Return when to ask again; None when nothing is missing or requested."""
         if not self._entries or self._since_ms is None:
             return None
         return self._since_ms + patience_ms(again_ms, self._tries)
@@ -108,30 +108,30 @@ class TailReader:
     def __init__(self) -> None:
         self.target: Lsn = 0
         self.txid: TxId = ""
-        """Of the transaction at the target; empty when that is not known."""
+        """Id of the transaction at the target; empty when it is not known."""
         self.sources: tuple[NodeId, ...] = ()
-        """Masters that have it up to there, by their own word."""
+        """Masters that have the queue up to there, by their own rows."""
         self.kept_from: Lsn = 0
-        """Above 0: the source that was asked last does not hold what comes next any more, only what begins here."""
+        """Above 0: the source that was asked last no longer holds the next entry, only those from this LSN on."""
         self.refused: dict[NodeId, Lsn] = {}
-        """From where on each source holds the queue that has said so since anything came."""
+        """First LSN that each source holds, of sources that lack the next entry; cleared when entries come."""
         self._missing = Missing()
         self._asked_ms: int | None = None
         self._tries = 0
         self._gets_on = False
-        """Whether something came since it was asked last: what was asked for may be behind it."""
+        """Whether bodies came since the last request: the requested entries may be behind them on the way."""
 
     def aim(self, target: Lsn, sources: Iterable[NodeId], txid: TxId = "") -> None:
-        """Go for this LSN from now on, and for this transaction there."""
+        """Read up to this LSN from now on, and to this transaction there."""
         self.target, self.sources, self.txid = target, tuple(sources), txid
 
     def ask(self, sources: Iterable[NodeId]) -> None:
-        """Ask others for the same: those that have not said that they do not hold it."""
+        """Ask other sources for the same: those that have not refused."""
         if self.sources != tuple(sources):
             self.sources, self._asked_ms = tuple(sources), None
 
     def take(self, lsn: Lsn, has: Has) -> list[Ordered]:
-        """What comes after ``lsn``, the end of the own queue, and is complete here."""
+        """Return the entries after ``lsn``, the end of the own queue, that are complete here."""
         if lsn >= self.target:
             self.begin_anew()
             return []
@@ -140,13 +140,13 @@ class TailReader:
         return taken
 
     def begin_anew(self) -> None:
-        """The own queue goes on elsewhere: what was said about its old end counts no more."""
+        """Forget all answers: the own queue now ends elsewhere."""
         self._missing, self.kept_from, self.refused, self._asked_ms = Missing(), 0, {}, None
 
     def on_tail(self, lsn: Lsn, tail: Tail, sender: NodeId = "") -> None:
-        """Take in an answer; what is known, or leaves a gap, is left out.
+        """Take in an answer, without known entries and those after a gap.
 
-        A source may have gone back since it was named: what leads to another transaction at the target is of another queue.
+        A source may have gone back since it was named: a tail with another transaction at the target is of another queue.
         """
         place = self.target - tail.first_lsn
         if self.txid and 0 <= place < len(tail.entries) and tail.entries[place][1] != self.txid:
@@ -163,13 +163,13 @@ class TailReader:
             self.kept_from, self.refused, self._asked_ms, self._tries = 0, {}, None, 0
 
     def messages(self, lsn: Lsn, has: Has, mono_ms: int, again_ms: int) -> list[Outgoing]:
-        """What to ask for now."""
+        """Return the requests that are due."""
         if lsn >= self.target or not self.sources:
             return []
         first = lsn + len(self._missing) + 1
         messages = self._missing.fetch(has, self.sources, mono_ms, again_ms)
         if messages and self._missing.is_stalled:
-            # Bodies that were trimmed meanwhile will not come: whether they are held is what the tail says.
+            # Trimmed bodies will not come; the tail says whether they are held.
             messages.append(Outgoing(messages[0].to, TailWanted(lsn + 1, lsn + 1)))
         if self._gets_on and self._asked_ms is not None:
             self._asked_ms = mono_ms
@@ -182,7 +182,7 @@ class TailReader:
         return messages
 
     def due_ms(self, lsn: Lsn, again_ms: int) -> int | None:
-        """When to ask again; None when nothing is wanted."""
+        """Return when to ask again; None when nothing is wanted."""
         if lsn >= self.target or not self.sources:
             return None
         asked = None if self._asked_ms is None else self._asked_ms + patience_ms(again_ms, self._tries - 1)

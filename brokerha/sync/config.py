@@ -1,4 +1,4 @@
-"""Settings of the sync core; every wait and every window has a bound here."""
+"""Settings of the sync core: every timeout and window."""
 
 from __future__ import annotations
 
@@ -11,52 +11,51 @@ from brokerha.sync.modes import NONE, QUORUM, SPLIT_RECOVERY
 ACKNOWLEDGE = ("all", "present", "majority")
 
 REPORTED_LIMIT = 50_000
-"""Entries of all masters that may be stamped and not synchronised: what the next epoch may have to recover. With ids of the
-greatest length they take 8 MB."""
+"""Limit of entries of all masters that are stamped and not synchronised: 8 MB in a report, with ids of the greatest length."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncConfig:
-    """How one master takes part; the same values are meant for all masters of a cluster."""
+    """Settings of one master; all masters of a cluster should have the same values."""
 
     node: NodeId
     members: tuple[NodeId, ...]
-    """All masters with which the cluster begins, this one included; from then on the configuration is the epoch's."""
+    """All masters with which the cluster begins, this one included; later the epoch has the configuration."""
     acknowledge: str = "all"
-    """Who must hold an entry before it is added: ``all`` members, those ``present``, or a ``majority`` (rule R6)."""
+    """Members that must hold an entry before it is added: ``all``, those ``present``, or a ``majority`` (rule R6)."""
     split_recovery: str = QUORUM
-    """What becomes of a split, until an epoch says something else (R19)."""
+    """Strategy of split recovery, until an epoch names one (R19)."""
     round_timeout_ms: int = 500
-    """A member that was not heard for this long is late: rounds complete with its last known counter."""
+    """A member that is silent for this long is late: rounds complete with its last known counter."""
     idle_round_ms: int = 1000
     """Time between posts while there is nothing to agree on."""
     max_peer_lag_ms: int = 10_000
-    """After this long without hearing of a member, or without progress, a majority goes on without who is missing (R8)."""
+    """After this long without news or progress of a member, a majority goes on without it (R8)."""
     suspect_after_ms: int = 2000
-    """The same for a member that something waits for, with ``quorum``: it posts every `retransmit_ms` then."""
+    """The same with ``quorum``, for a member whose confirmation or promise is missing: it posts every `retransmit_ms` then."""
     none_silent_ms: int = 150
-    """With ``none``: a member that something waits for is missed after this long, or after twice as long as it stood still of late."""
+    """With ``none``: the timeout for a member that holds up the queue, or twice its longest recent silence if that is longer."""
     none_patience_ms: int = 1000
-    """With ``none``: the longest of these, unless the broker says before that the inbox of that member is gone."""
+    """With ``none``: the longest such timeout, unless the broker reports sooner that the inbox of that member is gone."""
     none_post_ms: int = 50
     """With ``none``: time between posts while there is something to agree on."""
     post_gap_ms: int = 0
-    """Least time between two posts to one peer; turns already gather what came in meanwhile."""
+    """Minimum time between two posts to one peer; turns already gather input that came in meanwhile."""
     confirm_delay_ms: int = 5
-    """What is held of others' entries is confirmed at once to those who wait for it, and to the others after this long, or with the next post."""
+    """Delay of a confirmation to members that do not wait for it; members that wait for it get it at once."""
     retransmit_ms: int = 250
-    """Entries that a peer has not confirmed are sent again after this long."""
+    """Unconfirmed entries are sent again after this long."""
     fetch_after_ms: int = 50
-    """Bodies that the origin pushed but that did not come are asked for after this long, then ever less often."""
+    """A body that the origin pushed and that did not come is requested after this long, then at growing intervals."""
     post_window: int = 4000
-    """Entries of one stream in one post, and announced entries that may wait for their bodies."""
+    """Limit of entries of one stream in one post, and of announced entries that wait for their bodies."""
     queue_window: int = 20_000
-    """Own entries that may be stamped ahead of what is added; accepted transactions beyond it wait (R2)."""
+    """Own entries that can be stamped ahead of the added ones; further accepted transactions wait (R2)."""
     body_message_bytes: int = 1024 * 1024
     clock_reserve_us: int = 2_000_000
-    """Timestamps are reserved this far ahead of use, so that few turns have to write the reservation."""
+    """Timestamps are reserved this far ahead of use, so that few turns have to write a reservation."""
     heard_ms: int = field(init=False)
-    """How long after its last post a member still counts as heard: an idle heartbeat may be that far away."""
+    """A member counts as heard for this long after its last post, because an idle heartbeat can be that far away."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "heard_ms", self.idle_round_ms + self.round_timeout_ms)
@@ -81,38 +80,39 @@ class SyncConfig:
 
     @property
     def gone_ms(self) -> int:
-        """With ``quorum``: a member that is silent for this long, and of which the broker says that its inbox is gone, has ended."""
+        """With ``quorum``: a member has ended if it is silent for this long and the broker says that its inbox is gone."""
         return 2 * self.round_timeout_ms
 
     @property
     def suspect_ms(self) -> int:
-        """When a member is missed that something waits for.
+        """Timeout of a member that holds up the queue.
 
-        Where only one link is cut, others pass on its rows once they are told that it is not heard: never sooner than that.
+        Where only one link is cut, the others pass on rows of the member once they know that it is not heard: never shorter than
+        that.
         """
         return max(self.suspect_after_ms, self.heard_ms + 2 * self.retransmit_ms)
 
     @property
     def look_ms(self) -> int:
-        """Time between two looks whether an epoch change is due, while nothing is heard of one: a small part of every wait that leads to one."""
+        """Time between two checks whether an epoch change is due: a small part of every timeout that leads to one."""
         return self.round_timeout_ms // 20
 
     def stamp_window(self, members: int) -> int:
-        """Own entries that may be ahead of what is added. All members' together have to fit into one message (`EpochReport`)."""
+        """Own entries that can be ahead of the added ones; those of all members must fit into one message (`EpochReport`)."""
         return min(self.queue_window, REPORTED_LIMIT // max(1, members))
 
     @property
     def _noticed_ms(self) -> int:
-        """When news of a master that is there has come for sure: it may come through another one, a heartbeat later."""
+        """Time in which news of a running master surely arrives: it may come through another master, a heartbeat later."""
         return 2 * self.idle_round_ms + self.round_timeout_ms
 
     @property
     def lag_ms(self) -> int:
-        """When a master is missed."""
+        """Timeout of a master."""
         return max(self.max_peer_lag_ms, self._noticed_ms)
 
     def gone_of(self, mode: str) -> int | None:
-        """When the broker is asked for a silent member that something waits for; None where a copy is to be kept first."""
+        """Silence until the broker is asked about a member that holds up the queue; None where a site must keep a copy first."""
         if mode == NONE:
             return self.none_silent_ms
         return self.gone_ms if mode == QUORUM else None
@@ -122,8 +122,8 @@ class SyncConfig:
         return min(self.none_post_ms, self.retransmit_ms) if mode == NONE else self.retransmit_ms
 
     def lag_of(self, mode: str) -> int:
-        """The same where this strategy is chosen: with ``none`` updates are not delayed any longer than it takes to notice.
+        """Timeout of a master with this strategy; ``none`` shortens it so that updates are delayed no longer than detection takes.
 
-        Twice as long as news may take: who is missed by mistake costs everybody an epoch and its own site a going back.
+        It is twice as long as news can take: missing a master by mistake costs all masters an epoch, and its own site a going back.
         """
         return min(self.lag_ms, 2 * self._noticed_ms) if mode == NONE else self.lag_ms

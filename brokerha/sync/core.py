@@ -1,15 +1,15 @@
 """SyncCore: one master's part in agreeing on one order of transactions.
 
-The paper's round is POST, COLLECT, ADD, MERGE. Here each turn of the loop is a round: what came in since the last turn is
-collected, entries whose bodies are here are merged into the incoming queue, the longest prefix that is safe is added to
-the synchronised queue, and a post goes to every peer that has to know (PROTOCOL.md has the rules and the reasons).
+The paper's round is POST, COLLECT, ADD, MERGE. Here each turn of the loop is a round. It collects the input since the last turn and
+merges entries whose bodies are here into the incoming queue. It adds the longest safe prefix to the synchronised queue, and posts
+to every peer that has to know (PROTOCOL.md has the rules and the reasons).
 
     on_post, on_bodies, on_fetch, accept      inputs; they only take note
-    collect(now)                              one round: records to log, then messages to send; returns what was added
+    collect(now)                              one round: records to log, then messages to send; returns the added entries
 
-Invariants kept here: S2 (each transaction id once), S5 (order by timestamp and id), S6 (added only when held where it
-has to be), S8 (listed only with its body), S11 (promises never go back). What a message reveals is among the records of the
-same batch or an earlier one, so it is durable when it is sent. No clock is read here, no number drawn, nothing blocks.
+Invariants kept here: S2 (each transaction id once), S5 (order by timestamp and id), S6 (added only when all required members hold
+it), S8 (listed only with its body), S11 (promises never go back). The records that a message depends on are in the same batch or an
+earlier one, so they are durable when it is sent. The core reads no clock, draws no number and never blocks.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ Listing = tuple[NodeId, int, tuple[Entry, ...]]
 class Posting:
     """Decides which posts go out in a round.
 
-    POST: when a master tells its peers what it knows, and how much of it (rules R3 and R17).
+    POST: the time and the content of a master's messages to its peers (rules R3 and R17).
 
-    A post is due at once when something became durable that others wait for, when a peer lacks entries, and as a heartbeat:
-    every ``idle_round_ms`` while there is nothing to agree on, every ``busy_post_ms`` while there is. Each post carries the
-    own row and, of each stream, what the peer has not confirmed and was not sent just now; so its size follows what is new,
-    never the length of a queue.
+    A post is due at once when something became durable that others wait for, and when a peer lacks entries. It is also a heartbeat:
+    every ``idle_round_ms`` while there is nothing to agree on, every ``busy_post_ms`` while there is. Each post carries the own row
+    and, of each stream, the entries that the peer has not confirmed and was not sent recently. So its size follows the number of
+    new entries, never the length of a queue.
 
-    Entries of other origins are relayed at once to a peer that does not hear the origin, together with the origin's row; and
-    to a peer that hears it but stays behind, after a delay. A row that confirms more is passed on at once as well; passing on one that
-    does not would go round in circles where several links are cut. So one broken link of three costs nothing but a hop.
+    Entries of other origins are relayed at once to a peer that does not hear the origin, together with the origin's row. A peer
+    that hears the origin but lags gets them after a delay. A row that confirms more is also passed on at once; passing on other
+    rows would go round in circles where several links are cut. So one broken link of three costs only a hop.
     """
 
     def __init__(self, config: SyncConfig, history: History) -> None:
@@ -57,12 +57,12 @@ class Posting:
         self._history = history
 
     def _is_heartbeat_due(self, sync: SyncState, since_ms: int) -> bool:
-        """Whether it is time for another post, so long after the last one: heartbeats come fast while busy, slowly while idle."""
+        """Tell whether the next heartbeat is due, so long after the last post: fast while busy, slow while idle."""
         config = self._config
         return since_ms >= config.idle_round_ms or (since_ms >= sync.busy_post_ms and sync.is_busy())
 
     def due_ms(self, sync: SyncState) -> int:
-        """When the next post is due if nothing happens before."""
+        """Return when the next post is due if nothing happens before."""
         config, peers = self._config, sync.peers
         interval = sync.busy_post_ms if sync.is_busy() else config.idle_round_ms
         due = [p.posted_ms + (config.post_gap_ms if p.is_post_due or p.has_more else interval) for p in peers.peers.values()]
@@ -74,7 +74,7 @@ class Posting:
         return min(due)
 
     def posts(self, sync: SyncState, now: Instant) -> list[Outgoing]:
-        """The posts of this round; one row for all of them."""
+        """Return the posts of this round; all of them share one row."""
         outgoing = []
         row: Row | None = None
         post: Post | None = None
@@ -95,12 +95,12 @@ class Posting:
             peer.is_post_due, peer.confirm_due_ms = False, None
             relayed, listed = self._relayed(sync, peer), tuple(streams)
             if post is None or (post.relayed, post.streams) != (relayed, listed):
-                # Most peers are told the same, and the transport encodes one post once.
+                # Most peers get the same post, and the transport encodes one object once.
                 post = Post(row, relayed, listed)
             outgoing.append(Outgoing(peer.node, post))
         self.has_more = True in [peer.has_more for peer in sync.peers.peers.values()]
         for peer in sync.peers.outside.values():
-            # Nothing of this epoch concerns it but that there is one.
+            # A master outside the epoch needs to know only that the epoch exists.
             if now.mono_ms - peer.posted_ms >= self._config.idle_round_ms:
                 if row is None:
                     row = sync.own_row(now)
@@ -109,7 +109,7 @@ class Posting:
         return outgoing
 
     def _relayed(self, sync: SyncState, peer: Peer) -> tuple[Row, ...]:
-        """Rows of others, members or not, for a peer that does not hear them."""
+        """Return rows of others, members or not, for a peer that does not hear them."""
         peers = sync.peers
         told = peers.last_row(peer.node)
         heard = {*told.heard, peer.node} if told else {peer.node}
@@ -120,7 +120,7 @@ class Posting:
         return tuple(row for row in (*members, *outside) if row is not None)
 
     def _listings(self, sync: SyncState, peer: Peer, now: Instant) -> list[Listing]:
-        """What this peer has not confirmed, as far as it is due."""
+        """Return the entries that this peer has not confirmed, as far as they are due."""
         if peer.row is None:
             return []
         listings: list[Listing] = []
@@ -146,13 +146,13 @@ class Posting:
             if entries:
                 peer.sent[origin] = sent + len(entries)
                 if sent == confirmed:
-                    # What was relayed after a delay is given that long to be confirmed, too.
+                    # Entries that were relayed after a delay get as long to be confirmed.
                     peer.stuck[origin] = (confirmed, peer.stuck[origin][1], now.mono_ms)
                 listings.append((origin, sent, tuple(entries)))
         return listings
 
     def _is_relayed(self, sync: SyncState, peer: Peer, origin: NodeId, stuck_ms: int) -> bool:
-        """Own entries always; others' at once when the peer does not hear the origin, else when it stays behind."""
+        """Relay own entries always, others' at once when the peer does not hear the origin, and else when it lags."""
         if origin == sync.node or (peer.row is not None and origin not in peer.row.heard):
             return True
         return stuck_ms >= 2 * self._config.retransmit_ms
@@ -164,10 +164,10 @@ class Posting:
 
 
 class SyncCore(SyncState):
-    """The sync protocol of one master; the members of its epoch agree, the configuration says who may be one."""
+    """The sync protocol of one master: the members of its epoch agree, and the configuration names the possible members."""
 
     _is_settled = False
-    """Whether the last round left nothing for another one."""
+    """Whether the last round left no work for another one."""
 
     def __init__(self, config: SyncConfig, state: MasterState, history: History) -> None:
         super().__init__(config, state, history, state.installed or first_epoch(identity.founders(config, state)))
@@ -203,7 +203,7 @@ class SyncCore(SyncState):
         is_elsewhere = verdict == REFUSED and post.row.epoch != self.epoch.id and not is_unlike
         if verdict != REFUSED or is_elsewhere:
             for row in post.relayed:
-                # Who a guest is only its own word tells: others may still pass on what it was before it was emptied.
+                # Only a guest itself says who it is: others may still pass on its rows from before its disk was emptied.
                 if row.node != self.node and row.node not in self.peers.guests:
                     self._learn(row, now)
         if is_elsewhere:
@@ -225,7 +225,7 @@ class SyncCore(SyncState):
         return known is None or known.incarnation != row.incarnation
 
     def _learn(self, row: Row, now: Instant) -> str:
-        """Take in a row; of a later one than was known something new was heard."""
+        """Take in a row; a newer row than the known one is news of its master."""
         verdict = self.peers.learn(row)
         if verdict != REFUSED:
             identity.check_own_state(self, row)
@@ -234,14 +234,14 @@ class SyncCore(SyncState):
         return verdict
 
     def on_bodies(self, sender: NodeId, bodies: Bodies) -> None:
-        """Take in bodies that a peer pushed or that were asked for."""
+        """Take in bodies that a peer pushed or that this master requested."""
         if sender not in self.peers.givers():
             self.peers.ignored["unknown_peer"] += 1
             return
         self.peers.ignored["unknown_origin"] += self.bodies.take(bodies.items, self._origins())
 
     def _origins(self) -> Collection[NodeId] | None:
-        """Whose bodies are of use; None for anybody's, as a tail has also those of masters that are none any more."""
+        """Return the origins whose bodies are useful, or None for all: a tail also has bodies of former masters."""
         return None if self.tail.target > self.lsn else self.streams
 
     def on_fetch(self, sender: NodeId, fetch: Fetch) -> None:
@@ -281,12 +281,12 @@ class SyncCore(SyncState):
         self._is_settled = epoch is self.epoch and not self.parked and self.recovery.is_over
         reservation = self.clock.reservation()
         if reservation:
-            # First: a backup that has a part of a turn only must not stamp below what the turn stamped.
+            # First: a backup that has only a part of a turn must not stamp below the timestamps of that turn.
             result.records.insert(0, reservation)
         return result
 
     def is_settled(self) -> bool:
-        """Whether another round in the same instant, with nothing new, would bring nothing, whatever became durable since the last one."""
+        """Tell whether another round in the same instant, without new input, would do nothing, whatever became durable."""
         is_told = self.accepted or self._answers or self.peers.new_journals or self.posting.has_more
         return self._is_settled and not is_told and not self.is_standing_still()
 
@@ -298,18 +298,18 @@ class SyncCore(SyncState):
         return fresh
 
     def _merge(self, result: RoundResult, now: Instant, *, is_frozen: bool) -> None:
-        """MERGE: foreign entries whose bodies are here take their sorting places."""
+        """MERGE: sort foreign entries whose bodies are here into the incoming queue."""
         counts: dict[NodeId, int] = {}
         recovered = 0
         if not is_frozen:
             counts = {stream.origin: self.bodies.acquire(stream) for stream in self.streams.values() if stream.waiting}
             if not self.recovery.is_over and (recovered := self.recovery.hold(self.bodies.has)):
                 self.peers.tell_all()
-        # Bodies without entries wait for them, or for something else to write: the entry is about to come, and one fsync is saved.
+        # Bodies without entries wait for them, or for other records: the entry is about to come, and one fsync is saved.
         if any(counts.values()) or recovered or result.records or self.bodies.is_full():
             arrived = self.bodies.arrived()
             if arrived:
-                # First: what was taken in by its LSN in this turn has its body among them.
+                # First: entries that this turn took in by LSN have their bodies among these.
                 result.records[:0] = [BodiesHeld(part) for part in in_records(arrived)]
         for origin, count in counts.items():
             if count:
@@ -336,9 +336,9 @@ class SyncCore(SyncState):
         self.incoming.merge([(*entry, origin, number) for number, entry in enumerate(entries, first)])
 
     def _stamp(self, result: RoundResult, now: Instant) -> list[TxId]:
-        """Give parked transactions timestamps, at most the window ahead of what is added (R2)."""
+        """Give parked transactions timestamps, at most the window ahead of the added entries (R2)."""
         if not identity.is_known(self) or not self.recovery.is_over:
-            return []  # What the next epoch may have to recover stays within one window of each master.
+            return []  # The next epoch may have to recover at most one window of each master.
         room = self.config.stamp_window(len(self.epoch.members)) - (self.own.count - self.own.used)
         stamped = [self.parked.popleft() for _ in range(min(room, len(self.parked)))]
         if stamped:
@@ -346,7 +346,7 @@ class SyncCore(SyncState):
         return stamped
 
     def _add(self, result: RoundResult, now: Instant) -> None:
-        """ADD: what was recovered, then the longest common prefix up to the least counter (R6), each transaction id once (S2)."""
+        """ADD: the recovered list, then the longest common prefix up to the least promise (R6), each transaction id once (S2)."""
         is_recovered = self.recovery.is_over
         if is_recovered and not self.incoming.count:
             return
@@ -377,13 +377,13 @@ class SyncCore(SyncState):
         self.append(added, {origin: stream.used for origin, stream in self.streams.items()}, result)
         self.clock.saw(prefix[-1][0])
         for origin, stream in self.streams.items():
-            # What a member that is away lacks beyond a few windows is read from the journal when it comes back.
+            # A member that comes back reads entries beyond a few windows from the journal.
             if stream.is_long:
                 kept = stream.used - 4 * self.config.post_window
                 stream.forget(max(kept, self.peers.confirmed_by_all(origin)))
 
     def _without_known(self, prefix: list[Incoming], result: RoundResult) -> list[Ordered]:
-        """Drop what is in the synchronised queue already: the same transaction came in through two masters."""
+        """Drop entries that are in the synchronised queue already: the same transaction came in through two masters."""
         seen = {txid for _, txid, _ in result.added}
         seen.update(self.history.known([entry[1] for entry in prefix]))
         added: list[Ordered] = []
@@ -396,22 +396,22 @@ class SyncCore(SyncState):
     # ---- the end
 
     def leave(self) -> list[Outgoing]:
-        """The last that is said, by a process that is stopped: whoever owns this core asks nothing more of it (R8)."""
+        """Return the last messages of a process that is being stopped; no other call may follow (R8)."""
         is_silent = self.lost or self.retired or self.is_joiner()
         return [] if is_silent else [Outgoing(node, Leave()) for node in self.peers.peers]
 
     # ---- questions
 
     def has_more(self) -> bool:
-        """Whether another round in the same instant may have something to send: a post was filled to its window."""
+        """Tell whether another round in the same instant may have something to send: a post was filled to its window."""
         return self.posting.has_more
 
     def backlog(self) -> int:
-        """Accepted and announced transactions that are not yet synchronised."""
+        """Return the number of accepted or held transactions that are not yet synchronised."""
         return self.incoming.count + len(self.parked) + len(self.accepted)
 
     def deadline_ms(self) -> int | None:
-        """When the core wants to be woken, in monotonic milliseconds; None when only a message can change anything."""
+        """Return when the core needs the next round, in monotonic milliseconds; None when only a message can change anything."""
         if self.lost or self.retired or not (self.peers.peers or self.peers.outside):
             return None
         due = [self.posting.due_ms(self), self.epochs.deadline_ms(self)]

@@ -1,18 +1,18 @@
-"""Changing who is a master of the cluster, one master at a time (rule R15).
+"""Changing the masters of the cluster, one master at a time (rule R15).
 
     add m4      invited --(m4 is blank: joiner)--> reads --(Join)--> an epoch that names m4 and its journal
     remove m3   an epoch without m3, decided by a majority of the masters before --> m3 is told (Notice)
 
-A wish is noted by the master that was asked, and is forgotten when its process ends: until the epoch is decided nothing has happened,
-and who wishes says so again. The configuration is a part of the epoch, so it changes where everything else changes, and a crash
-in between is one of those that epochs are made for.
+The master that an operator asks notes the wish, and forgets it when its process ends. Until the epoch is decided nothing has
+happened, and the operator asks again. The configuration is a part of the epoch and changes with it, so epochs handle a crash in
+between.
 
-An epoch changes it by one master only, decided by a majority of the masters before and taken over by a majority of those after. Any two
-such majorities meet; but two epochs may change the same masters in different ways, and majorities of what they come to need not. So
-until a change is **established** the masters before it count as well: nothing is added, and nothing decided on top of it, without a majority
-of them or so many in it that the others are none. Then the next change may begin.
+An epoch changes the configuration by one master only. A majority of the masters before decides it, and a majority of those after
+takes it over; any two such majorities meet. But two epochs may change the same masters in different ways, and majorities of their
+results need not meet. So until a change is **established** the masters before it count as well. No entry is added and no epoch
+decided on top of it without a majority of them, or so many that the others are none. Then the next change can begin.
 
-Must never: begin a change while the last one is not established, but when an operator forces it, for whom the majority is gone for good.
+Must never: begin a change while the last one is not established, unless an operator forces it: the majority is gone for good.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from brokerha.sync.epochs.suspicion import Suspicion
 from brokerha.sync.state import SyncState
 
 PATIENCE_MS = 60_000
-"""A wish that comes no nearer for so long has failed."""
+"""A wish without progress for so long has failed."""
 PARKED_LIMIT = 20_000
-"""Transactions without a place that a report may have beside those with one."""
+"""Transactions without a place that a report can have beside those with one."""
 DONE, FAILED, UNDER_WAY = "done", "failed", "under way"
 
 
 @dataclass(slots=True)
 class Wish:
-    """What an operator wants, and what became of it."""
+    """The wish of an operator, and its result."""
 
     kind: str
     """`ADD` or `REMOVE`."""
     node: NodeId
     is_forced: bool
     moved_ms: int
-    """When it last came nearer."""
+    """Time of the last progress."""
     stage: str
-    """What it waits for, for people."""
+    """Reason why it waits, for people."""
     journal: str = ""
-    """Of one that is to be taken out, as far as it is known: one that came back with another one since is not meant."""
+    """Journal of a master to take out, as far as it is known: one that came back with another journal since is not meant."""
     state: str = UNDER_WAY
     tried_ms: int | None = None
-    """When an attempt last began for it."""
+    """Time when the last attempt for it began."""
     seen: tuple[Lsn, bool] = (0, False)
-    """How long the queue of one that is added was, and whether it has asked to join, when last looked at."""
+    """(length of the queue of the node to add, whether it has asked to join), at the last look."""
     is_decided: bool = False
-    """Whether the present epoch has the change; what a master that is taken out alone held is in its recovered list."""
+    """Whether the present epoch has the change; its recovered list has the entries that only the removed master held."""
 
 
 class Membership:
@@ -68,9 +68,9 @@ class Membership:
         self._config = config
         self._suspicion = suspicion
         self.wish: Wish | None = None
-        """The last one, also when it is over."""
+        """The last wish, also when it is over."""
         self.is_leaving = False
-        """Whether this master has been asked for everything because it is to be taken out: it takes no writes."""
+        """Whether this master reports all its transactions because it is to be taken out: it takes no writes."""
         self._invited_ms: int | None = None
 
     # ---- wishes
@@ -84,7 +84,7 @@ class Membership:
         return wish
 
     def remove(self, sync: SyncState, node: NodeId, now: Instant, *, is_forced: bool = False) -> Wish:
-        """Wish that a master is none any more. Raises InvalidRequest, NotReady."""
+        """Wish that a master leaves the cluster. Raises InvalidRequest, NotReady."""
         if node not in sync.epoch.configuration.masters:
             return Wish(REMOVE, node, is_forced, now.mono_ms, stage=f"{node} is no master", state=DONE)
         if node == sync.node:
@@ -108,22 +108,22 @@ class Membership:
                 return known
             if not wish.is_forced:
                 raise NotReady(f"{known.kind} {known.node} is under way here ({known.stage}): one at a time")
-            # What it waits for may be gone for good.
+            # The older wish may wait for a master that is gone for good.
             self._end(sync, FAILED, f"{wish.kind} {wish.node} was forced meanwhile")
         if not sync.epoch.configuration.masters or not identity.is_known(sync):
             raise NotReady(f"{sync.node} does not take part in the cluster yet: ask another master")
         self.wish = wish
         return wish
 
-    # ---- what attempts ask
+    # ---- questions of attempts
 
     def is_due(self, sync: SyncState, mono_ms: int) -> bool:
-        """Whether an attempt is to begin for the sake of a wish; one that adds begins when the joiner says so (`Join`)."""
+        """Tell whether an attempt has to begin for a wish; one that adds begins when the joiner asks (`Join`)."""
         wish = self.wish
         return wish is not None and wish.kind == REMOVE and not self._obstacle(sync, mono_ms)
 
     def _obstacle(self, sync: SyncState, mono_ms: int) -> str:
-        """Why no change may be begun now; empty when one may. A change that cannot come to anything would hold everybody up."""
+        """Return why no change can begin now, or an empty string. A change without a chance would delay all members."""
         wish, configuration = self.wish, sync.epoch.configuration
         if wish is None or wish.state != UNDER_WAY or wish.is_decided:
             return "there is nothing to change"
@@ -148,21 +148,21 @@ class Membership:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a change is wished for, and not over."""
+        """Tell whether a wish is under way."""
         return self.wish is not None and self.wish.state == UNDER_WAY
 
     def is_forced(self) -> bool:
-        """Whether the wish goes before the majority."""
+        """Tell whether the wish overrides the majority."""
         return self.wish is not None and self.wish.state == UNDER_WAY and self.wish.is_forced
 
     def is_welcome(self, sync: SyncState, node: NodeId, mono_ms: int) -> bool:
-        """Whether a node that asks to join may bring about an epoch."""
+        """Tell whether a Join of this node can lead to an epoch."""
         wish = self.wish
         is_invited = wish is not None and (wish.kind, wish.node) == (ADD, node) and not self._obstacle(sync, mono_ms)
         return is_invited or node not in sync.peers.guests
 
     def change(self, sync: SyncState, mono_ms: int) -> Change:
-        """What the next attempt changes."""
+        """Return the change of the next attempt."""
         wish = self.wish
         if wish is None or self._obstacle(sync, mono_ms):
             return NO_CHANGE
@@ -174,7 +174,7 @@ class Membership:
 
     @staticmethod
     def allowed(change: Change, known: Configuration, own: Configuration, reports: Mapping[NodeId, EpochReport]) -> Change:
-        """The change as far as these reports allow it: of the configuration that it was meant for, and with all that it concerns."""
+        """Return the change if these reports allow it: they have the configuration that it was meant for, and all that it needs."""
         if known != own:
             return NO_CHANGE
         report = reports.get(change.node)
@@ -183,16 +183,16 @@ class Membership:
         return change if report is None or not report.parked_left else NO_CHANGE
 
     def parked(self, sync: SyncState) -> tuple[tuple[TxId, ...], int]:
-        """What a master that is to be taken out has accepted and not stamped, as much as fits into a report; and how many more."""
+        """Return accepted, unstamped transactions of a leaving master, as many as fit into a report, and the number of others."""
         if not self.is_leaving:
             return (), 0
         parked = tuple(islice(sync.parked, PARKED_LIMIT))
         return parked, len(sync.parked) - len(parked)
 
-    # ---- what happens
+    # ---- events
 
     def on_begin(self, sync: SyncState, epoch: Epoch) -> None:
-        """An epoch was installed."""
+        """Note that an epoch was installed."""
         self.is_leaving = False
         wish = self.wish
         if wish is None or wish.state != UNDER_WAY:
@@ -203,18 +203,18 @@ class Membership:
             wish.is_decided = True
             wish.stage = "what it brings is being synchronised"
         else:
-            # Another epoch was decided instead of the one that had it.
+            # Another epoch was decided instead of the one with the change.
             wish.is_decided = False
             if wish.kind == ADD:
                 sync.peers.listen_to(wish.node)
 
     def look(self, sync: SyncState, now: Instant) -> list[Outgoing]:
-        """Take note of a turn; returns the invitation when it is due."""
+        """Take note of a turn; return the invitation when it is due."""
         wish = self.wish
         if wish is None or wish.state != UNDER_WAY:
             return []
         if wish.is_decided:
-            # Before a majority is in that epoch another one may still come without it; by force there may be none.
+            # Before a majority is in that epoch, another one may come without the change; a forced one may have no majority.
             if wish.is_forced or (sync.recovery.is_over and sync.peers.is_active(sync.journal)):
                 self._end(sync, DONE, f"since epoch {sync.epoch.number}")
             return []
@@ -228,7 +228,7 @@ class Membership:
 
     def _invite(self, sync: SyncState, wish: Wish, now: Instant) -> list[Outgoing]:
         if wish.node in sync.peers.impostors:
-            # It was emptied since it was first heard, and has no past with anybody.
+            # It was emptied since it was first heard, and has no past with any master.
             sync.peers.begin_anew(wish.node)
         row = sync.peers.last_row(wish.node)
         if not sync.peers.is_heard(wish.node, now.mono_ms) or row is None:
@@ -252,7 +252,7 @@ class Membership:
         sync.peers.let_go(self.wish.node)
 
     def deadline_ms(self) -> int | None:
-        """When `look` may have something to do."""
+        """Return when `look` may have work."""
         wish = self.wish
         if wish is None or wish.state != UNDER_WAY or wish.is_decided:
             return None

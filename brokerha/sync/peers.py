@@ -1,16 +1,16 @@
-"""What one master knows of the others: the COLLECT half of a round (rules R4 to R6).
+"""Knowledge of one master about the others: the COLLECT half of a round (rules R4 to R6).
 
-Of each peer it keeps the last row (ordered by incarnation and number, whether it came directly or through another
-master), the qualified promise, and when it was heard. From these follow the two limits of ADD:
+For each peer it keeps the last row, the qualified promise, and the time of the last post. Rows are ordered by incarnation and
+number, whether they came directly or through another master. From these follow the two limits of ADD:
 
-- `least_promise`: no other member can still stamp anything at or below it. A promise counts only when it is
-  **qualified**: everything of the promiser's stream that it covers is held here. Two things say the same without a
-  promise, because a stream only grows: the timestamp of the last entry that is held, and the one before the first entry
-  that was announced but whose body is still on its way. So a large body holds up nothing that comes before it.
-- `held_by_required`: how many entries of an origin are durable wherever they have to be.
+- `least_promise`: no other member can still stamp an entry at or below it. A promise counts only when it is **qualified**: all
+  entries of the promiser's stream that it covers are held here. Because a stream only grows, two timestamps count like a promise:
+  that of the last held entry, and the one before the first entry that was announced without its body here. So a large body delays
+  no entry before it.
+- `held_by_required`: the number of entries of an origin that are durable at all required members.
 
-A row counts only if it is of the epoch, of a member and of that member's journal. Of a row of another epoch only that it came is
-kept, and how long its master's queue is: `elsewhere`. All else is ignored and counted.
+A row counts only if it is of the epoch, of a member and of that member's journal. Of a row of another epoch, only its arrival and
+the length of its master's queue are kept: `elsewhere`. All other rows are ignored and counted.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ from brokerha.sync.streams import Stream
 REFUSED, OLD, NEWER, RESTARTED = "refused", "old", "newer", "restarted"
 
 NEVER = -(10**12)
-"""A moment before everything, in milliseconds of the monotonic clock."""
+"""A moment before all others, in milliseconds of the monotonic clock."""
 
 
 @dataclass(slots=True)
 class Peer:
-    """One other master, as seen from here."""
+    """Knowledge about one other master."""
 
     node: NodeId
     row: Row | None = None
     promise: Timestamp = 0
     """Highest qualified promise, or timestamp of the last entry held of its stream."""
     heard_ms: int = NEVER
-    """When a post of it came directly, of whatever epoch."""
+    """When its last direct post came, of any epoch."""
     known_ms: int | None = None
-    """When something new was last heard of it in this epoch, directly or through another master; None before anybody looked."""
+    """When its last news in this epoch came, directly or through another master; None before the first look."""
     posted_ms: int = NEVER
     """When it was last posted to."""
     is_post_due: bool = True
-    """Whether something changed that it waits for."""
+    """Whether a change is to be posted that it waits for."""
     confirm_due_ms: int | None = None
-    """When it is posted to at the latest although it waits for nothing; None when nothing changed."""
+    """Deadline of the next post to it, although it waits for nothing; None when nothing changed."""
     has_more: bool = False
     """Whether the last post to it was filled to the window, so that more may follow."""
     sent: dict[NodeId, int] = field(default_factory=dict)
-    """How much of each stream was sent to it."""
+    """Number of entries of each stream that were sent to it."""
     stuck: dict[NodeId, tuple[int, int, int]] = field(default_factory=dict)
-    """Of each stream that it lacks something of: (what it confirmed, since when it did not confirm more, when that was sent last)."""
+    """Streams of which it lacks entries: (number confirmed, time of that confirmation, time of the last sending)."""
 
     def confirmed(self, origin: NodeId) -> int:
-        """How many entries of a stream it holds durably, by its own word."""
+        """Return how many entries of a stream it holds durably, by its own row."""
         return self.row.have.get(origin, 0) if self.row else 0
 
     def stuck_ms(self, origin: NodeId, mono_ms: int) -> int:
-        """For how long it has confirmed nothing more of a stream that it lacks something of, nor was sent it again."""
+        """Return how long ago it last confirmed more of a stream that it lacks entries of, or was sent these again."""
         confirmed = self.confirmed(origin)
         mark = self.stuck.get(origin)
         if mark is None or mark[0] != confirmed:
@@ -73,7 +73,7 @@ class Peer:
 
 
 class PeerTable:
-    """All other masters."""
+    """Knowledge about all other masters."""
 
     def __init__(self, config: SyncConfig, journals: dict[NodeId, str], epoch: Epoch) -> None:
         self.config = config
@@ -82,7 +82,7 @@ class PeerTable:
         self.peers: dict[NodeId, Peer] = {}
         """The other members of the epoch."""
         self.outside: dict[NodeId, Peer] = {}
-        """Masters of the cluster that are no members of it."""
+        """Masters of the cluster that are not members of the epoch."""
         self.elsewhere: dict[NodeId, Row] = {}
         """Last row of each master that is in another epoch."""
         self.ignored: Counter[str] = Counter()
@@ -90,14 +90,14 @@ class PeerTable:
         self.impostors: dict[NodeId, str] = {}
         """Known node ids that came with a foreign journal, with its name."""
         self.unlike: set[NodeId] = set()
-        """Masters of which one needs a majority and the other does not: they cannot agree on anything."""
+        """Masters that cannot agree with this one: one of the two strategies needs a majority, and the other does not."""
         self.guests: set[NodeId] = set()
-        """Nodes that are no masters as far as this one knows, and are listened to: one that is to be added, or that another master named."""
+        """Nodes that this master listens to and does not know as masters: one to be added, or one that another master named."""
         self.choose(epoch.mode or config.split_recovery)
         self.begin(epoch)
 
     def begin(self, epoch: Epoch) -> None:
-        """Go on in this epoch: nothing that was heard in another one counts in it, but that it was heard."""
+        """Continue in this epoch: of what was heard in another one, only the time counts."""
         before = {**self.peers, **self.outside}
         self.epoch = epoch
         self._is_active = False
@@ -116,7 +116,7 @@ class PeerTable:
         self.outside = {node: fresh[node] for node in others if node not in epoch.members}
 
     def _trust(self, journals: dict[NodeId, str]) -> None:
-        """What an installed epoch says of journals goes before what was heard: a master may have come back with another one."""
+        """Prefer the journals of an installed epoch to those that were heard: a master may have come back with another one."""
         for node, name in journals.items():
             if node != self.config.node and self.journals.get(node) != name:
                 self.journals[node] = name
@@ -125,12 +125,12 @@ class PeerTable:
                 self.elsewhere.pop(node, None)
 
     def choose(self, mode: str) -> None:
-        """This strategy is in force: where sides may part, an entry is held by all members (R13)."""
+        """Follow this strategy: where sides can part, all members must hold an entry (R13)."""
         self.mode, self._is_active = mode, False
         self._acknowledge = self.config.acknowledge if mode == QUORUM else "all"
 
     def listen_to(self, node: NodeId, journal: str = "") -> None:
-        """Hear a node that is no master here: it is to be added, or others name it, with its journal, as one."""
+        """Listen to a node that is no master here: it is to be added, or others name it, with its journal, as a master."""
         if node != self.config.node and self.peer(node) is None:
             self.guests.add(node)
             # It may have another journal than the master that had this id before.
@@ -139,33 +139,33 @@ class PeerTable:
                 self.journals[node] = journal
 
     def begin_anew(self, guest: NodeId) -> None:
-        """Nothing that was heard of this guest counts: it may have another journal now."""
+        """Forget all news of this guest: it may have another journal now."""
         self.outside[guest] = Peer(guest)
         self.journals.pop(guest, None)
         self.impostors.pop(guest, None)
         self.elsewhere.pop(guest, None)
 
     def let_go(self, node: NodeId) -> None:
-        """Hear it no longer."""
+        """Stop listening to a guest."""
         if node in self.guests:
             self.guests.remove(node)
             self.outside.pop(node, None)
 
     def founders(self) -> list[tuple[NodeId, str]]:
-        """Journals by node, without guests: a guest that learned that it is known would count itself as a master."""
+        """Return journals by node, without guests: a guest that learned that it is known would count itself as a master."""
         return [(node, name) for node, name in self.journals.items() if node not in self.guests]
 
     def givers(self) -> tuple[NodeId, ...]:
-        """Who may hand in bodies: all that are heard, and a master that was just taken out."""
+        """Return the masters that can hand in bodies: all that are heard, and a master that was just taken out."""
         before = (node for node in self.epoch.configuration.before if node != self.config.node)
         return tuple(dict.fromkeys((*self.peers, *self.outside, *before)))
 
     def peer(self, node: NodeId) -> Peer | None:
-        """Another master of the cluster, member or not."""
+        """Return another master of the cluster, member or not."""
         return self.peers.get(node) or self.outside.get(node)
 
     def last_row(self, node: NodeId) -> Row | None:
-        """What another master last said of itself, in whatever epoch."""
+        """Return the last row of another master, of any epoch."""
         peer, other = self.peer(node), self.elsewhere.get(node)
         own = peer.row if peer else None
         if own is None or other is None:
@@ -173,16 +173,15 @@ class PeerTable:
         return max(own, other, key=lambda row: (row.incarnation, row.number))
 
     def lsn_of(self, node: NodeId) -> Lsn:
-        """How long the synchronised queue of another master was when it was heard of last; 0 when it never was."""
+        """Return the last known length of another master's synchronised queue; 0 when it was never heard."""
         row = self.last_row(node)
         return row.lsn if row else 0
 
     def learn(self, row: Row) -> str:
         """Take in a row, direct or relayed.
 
-        Returns `REFUSED` (unknown node, other epoch, foreign journal, older incarnation: counted, nothing of the message
-        may be used), `OLD` (a later one of the same incarnation is known already), `NEWER`, or `RESTARTED` (the first row
-        of an incarnation).
+        Returns `REFUSED` (unknown node, other epoch, foreign journal, older incarnation: counted, the message must not be used),
+        `OLD` (a later row of the same incarnation is known already), `NEWER`, or `RESTARTED` (the first row of an incarnation).
         """
         peer = self.peers.get(row.node)
         known = peer.row if peer is not None else None
@@ -207,7 +206,7 @@ class PeerTable:
         return RESTARTED
 
     def _is_like(self, known: Row, row: Row) -> bool:
-        """Whether nothing speaks against a row that did not speak against the last one of the same master in this epoch."""
+        """Tell whether a row agrees with the accepted last row of its master in all that `_refusal` checks."""
         node = row.node
         is_same = (row.epoch, row.journal, row.incarnation, row.mode) == (
             known.epoch, known.journal, known.incarnation, known.mode,
@@ -236,11 +235,11 @@ class PeerTable:
         return ""
 
     def is_known_journal(self, row: Row) -> bool:
-        """Whether it comes from the journal that this master is known by; the first one that is heard of counts."""
+        """Tell whether a row comes from the known journal of its master; the first journal that is heard of counts."""
         if self.is_retired(row):
             return False
         known = self.journals.get(row.node)
-        # One that is to be added has no past with anybody: who was emptied since it first heard of them is as good to it.
+        # A joiner has no past with any master: it accepts one that was emptied since the joiner first heard it.
         is_joiner = self.epoch.number == OF_A_JOINER.number
         if known is None or (known != row.journal and is_joiner):
             self.journals[row.node] = row.journal
@@ -250,12 +249,12 @@ class PeerTable:
             self.impostors[row.node] = row.journal
             return False
         else:
-            # What came from the other one may have been long on its way.
+            # Posts from the foreign journal may have been long on their way.
             self.impostors.pop(row.node, None)
         return True
 
     def poster(self, sender: NodeId, row: Row) -> Peer | None:
-        """The master whose own row this is, as its sender says; None if it is none here. Who is back is listened to from now on."""
+        """Return the master whose own row this is, or None if it is no master here. A master that is back becomes a guest."""
         if sender != row.node:
             return None
         if self.epoch.configuration.retired:
@@ -266,27 +265,27 @@ class PeerTable:
         return self.peer(sender)
 
     def is_retired(self, row: Row) -> bool:
-        """Whether its master was taken out of the cluster for good."""
+        """Tell whether its master was taken out of the cluster for good."""
         return (row.node, row.journal) in self.epoch.configuration.retired and not self.is_back(row)
 
     def is_back(self, row: Row) -> bool:
-        """Whether a master that was taken out goes on all the same, in a later epoch.
+        """Tell whether a master that was taken out continues in a later epoch.
 
-        Then the epoch that took it out, in which this master never saw enough others, was given up: a majority decided another one instead,
-        and that master is a way to it.
+        Then the epoch that took it out was given up, and this master never heard enough others in it. A majority decided another
+        epoch instead, and that master is a way to it.
         """
         is_out = (row.node, row.journal) in self.epoch.configuration.retired
         return is_out and row.epoch > self.epoch.id and not self._is_active and self.mode == row.mode == QUORUM
 
     def tell_all(self) -> None:
-        """Something changed here that all others wait for."""
+        """Post to all other members soon: they wait for a change here."""
         for peer in self.peers.values():
             peer.is_post_due = True
 
     def tell_held(self, origin: NodeId, streams: Mapping[NodeId, Stream], now: Instant) -> None:
-        """More of a stream is held here: its origin waits for that, and so does who has entries of its own that are not added yet.
+        """Post that more of a stream is held here: to its origin, and to members with entries that are not added yet.
 
-        To all others it is told later (a delayed acknowledgement). To everybody at once: own entries, and those of an origin that hears this
+        The other members get a delayed acknowledgement. All get it at once for own entries, and for an origin that hears this
         master only through another one.
         """
         whose = self.peers.get(origin)
@@ -301,13 +300,13 @@ class PeerTable:
                 peer.confirm_due_ms = now.mono_ms + self.config.confirm_delay_ms
 
     def pass_on(self, node: NodeId) -> None:
-        """A member confirmed more: a master that does not hear it gets its row from here."""
+        """Post to the masters that do not hear a member: it confirmed more, and they get its row from here."""
         for peer in self.peers.values():
             if peer.node != node and peer.row is not None and node not in peer.row.heard:
                 peer.is_post_due = True
 
     def qualify(self, streams: dict[NodeId, Stream]) -> None:
-        """Let promises count whose streams are held here as far as they cover (R4)."""
+        """Let promises count if all entries that they cover are held here (R4)."""
         for peer in self.peers.values():
             stream = streams[peer.node]
             covered = stream.waiting[0][0] - 1 if stream.waiting else 0
@@ -317,22 +316,22 @@ class PeerTable:
                 peer.promise = row.promise
 
     def least_promise(self) -> Timestamp | None:
-        """Smallest promise known of the other members; None when there are no others, 0 before all were heard."""
+        """Return the smallest promise of the other members; None when there are no others, 0 before all were heard."""
         if not self.peers:
             return None
         return min([peer.promise for peer in self.peers.values()])
 
     def is_heard(self, node: NodeId, mono_ms: int) -> bool:
-        """Whether a direct post of this member came lately."""
+        """Tell whether a direct post of this master came recently."""
         peer = self.peers.get(node) or self.outside.get(node)
         return peer is not None and mono_ms - peer.heard_ms <= self.config.heard_ms
 
     def heard_of(self, nodes: Iterable[NodeId], mono_ms: int) -> list[NodeId]:
-        """Those of these masters that are heard."""
+        """Return those of these masters that are heard."""
         return [node for node in nodes if self.is_heard(node, mono_ms)]
 
     def heard(self, mono_ms: int) -> tuple[NodeId, ...]:
-        """Members heard directly and lately, in order, then masters that are no members."""
+        """Return members heard directly and recently, in order, then other masters."""
         oldest_ms = mono_ms - self.config.heard_ms
         heard = [node for node, peer in self.peers.items() if peer.heard_ms >= oldest_ms]
         if self.outside:
@@ -340,11 +339,11 @@ class PeerTable:
         return tuple(heard)
 
     def heard_since(self, mono_ms: int) -> list[NodeId]:
-        """Members that were heard since then, or of which something new was heard through another master."""
+        """Return members that were heard since then, or had news through another master."""
         return [node for node, peer in self.peers.items() if max(peer.heard_ms, peer.known_ms or NEVER) >= mono_ms]
 
     def is_active(self, journal: str) -> bool:
-        """Whether rows of this epoch came from enough members to add anything (R5); ``journal`` is that of this master."""
+        """Tell whether rows of this epoch came from enough members to add entries (R5); ``journal`` is that of this master."""
         if not self._is_active:
             # Rows of an epoch stay.
             known = 1 + sum([peer.row is not None for peer in self.peers.values()])
@@ -356,9 +355,10 @@ class PeerTable:
         return self._is_active
 
     def _is_agreed_who_is_who(self, journal: str) -> bool:
-        """Whether all others say that they know this master, and each other, by the journals that are known here.
+        """Tell whether all others say that they know this master, and each other, by the journals that are known here.
 
-        Else what two hold may be one's alone: the other one was emptied, and is somebody else to a third.
+        Otherwise an entry that two masters seem to hold may be held by one alone: the other one was emptied, and a third one knows
+        it by another journal.
         """
         names = {self.config.node: journal, **{node: self.journals.get(node) for node in self.peers}}
         rows = {node: peer.row for node, peer in self.peers.items()}
@@ -370,7 +370,7 @@ class PeerTable:
         )
 
     def _holds_of(self, row: Row, node: NodeId, own: Row | None) -> bool:
-        """Whether a master holds something of a stream, and no more than whose stream it is says itself: else that is another one."""
+        """Tell whether a master holds entries of a stream, and no more than the origin itself says; more means another origin."""
         held = row.have.get(node, 0)
         if node == self.config.node:
             return held > 0
@@ -378,16 +378,16 @@ class PeerTable:
 
     @property
     def majority(self) -> int:
-        """Of the masters of the cluster."""
+        """Return how many masters of the cluster are a majority."""
         return self.epoch.configuration.majority
 
     def is_known_before(self) -> bool:
-        """Whether so many of the masters before the last change are in this epoch that the others cannot go on by what was before."""
+        """Tell whether enough of the masters before the last change are in this epoch that the others cannot go on without them."""
         here = [node for node, peer in self.peers.items() if peer.row is not None]
         return self.epoch.configuration.is_known_before([self.config.node, *here])
 
     def held_by_required(self, streams: dict[NodeId, Stream], mono_ms: int) -> dict[NodeId, int]:
-        """How many entries of each origin are durable at every member where they have to be (R6)."""
+        """Return how many entries of each origin are durable at all required members (R6)."""
         counts = {}
         if self._acknowledge == "all":
             held = [peer.row.have if peer.row else {} for peer in self.peers.values()]
@@ -401,12 +401,12 @@ class PeerTable:
         return counts
 
     def recovered_by_required(self, own: int, mono_ms: int) -> int:
-        """The same of the epoch's recovered list, of which ``own`` entries are held here."""
+        """Return the same for the epoch's recovered list, of which ``own`` entries are held here."""
         confirmed = {node: peer.row.recovered if peer.row else 0 for node, peer in self.peers.items()}
         return self._least(own, confirmed, self._required(mono_ms))
 
     def _required(self, mono_ms: int) -> list[NodeId]:
-        """Members each of which has to hold an entry."""
+        """Return the members that each have to hold an entry."""
         if self._acknowledge == "majority":
             return []
         if self._acknowledge == "present":
@@ -415,16 +415,16 @@ class PeerTable:
 
     def _least(self, own: int, confirmed: dict[NodeId, int], required: list[NodeId]) -> int:
         held = min([own, *(confirmed[node] for node in required)])
-        # What all members hold is held by a majority as well.
+        # A majority holds all that every member holds.
         if self._acknowledge != "all":
             held = min(held, self._held_by_majority(own, confirmed))
         return held
 
     def _held_by_majority(self, own: int, confirmed: dict[NodeId, int]) -> int:
-        """Of all masters of the cluster, whether they are members or not."""
+        """Return how many entries a majority of all masters of the cluster holds, members or not."""
         counts = sorted([own, *confirmed.values()], reverse=True)
         return counts[self.majority - 1] if len(counts) >= self.majority else 0
 
     def confirmed_by_all(self, origin: NodeId) -> int:
-        """How many entries of an origin every other member holds."""
+        """Return how many entries of an origin every other member holds."""
         return min((peer.confirmed(origin) for peer in self.peers.values()), default=2**62)

@@ -1,4 +1,4 @@
-"""What one round of a master brings."""
+"""RoundResult: the result of one round of a master."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from brokerha.model.wire.messages import Outgoing
 
 
 def is_derived(record: Record) -> bool:
-    """Whether a crash may lose it (R18): a place in the order that streams and promises give again, or results that a worker has.
+    """Tell whether a crash can lose this record (R18): streams and promises give its order again, or a worker has its results.
 
-    Not so a place that came with a tail or a recovered list.
+    A place that came with a tail or a recovered list cannot be lost.
     """
     if isinstance(record, Added):
         return bool(record.used)
@@ -21,17 +21,17 @@ def is_derived(record: Record) -> bool:
 
 @dataclass(slots=True)
 class RoundResult:
-    """What one round brought: records first, then messages."""
+    """The result of one round: records first, then messages."""
 
     records: list[Record] = field(default_factory=list)
     messages: list[Outgoing] = field(default_factory=list)
     looks: list[NodeId] = field(default_factory=list)
-    """Members of which the broker is asked whether anybody reads their inbox."""
+    """Members about whose inbox the broker is asked: does a consumer read it?"""
     state: StateTaken | None = None
     """The state that was taken over; then nothing is added."""
     known: dict[TxId, Lsn] = field(default_factory=dict)
-    """What was accepted here and is synchronised by that state."""
+    """Transactions that were accepted here and that this state has synchronised, with their LSNs."""
     rewound: Rewound | None = None
-    """Sides of a split came together: what is after its LSN is void, and a lineage begins."""
+    """The end of the shared part when sides of a split come together: entries after its LSN are void, and a lineage begins."""
     first_lsn: Lsn = 0
     added: tuple[Ordered, ...] = ()

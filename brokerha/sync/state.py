@@ -1,9 +1,9 @@
-"""What a master knows, and the steps on its queues that more than one part of the protocol takes.
+"""SyncState: the knowledge of one master, and the steps on its queues that several parts of the protocol take.
 
-    SyncState    <- posting, waiting, identity, membership, transferring, epochs/, splits/: each works on it, and knows none of the others above
+    SyncState    <- posting, waiting, identity, membership, transferring, epochs/, splits/: each works on it, and knows none above
     SyncCore     is one, and puts the parts in order: inputs, and rounds
 
-A part gets the state and nothing that runs rounds. What only one part needs is kept by that part; here is what several ask for.
+A part gets the state, and nothing that runs rounds. Each part keeps what it alone needs; the state has what several parts need.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class HybridClock:
     The hybrid clock of a master: where its timestamps and promises come from (rules R2 and R3, invariant S11).
 
         last         the highest timestamp given, promised, or seen in an entry that was merged
-        high_water   what the journal says may be used; durable before anything above the old value is revealed
+        high_water   the highest usable timestamp; durable before a timestamp above the old value is revealed
 
     A timestamp is ``max(last + 1, physical)``: unique, and never below physical time. Everything up to a promise is closed:
     after promising, ``last`` is at least the promise, so nothing is ever stamped at or below it. After a restart ``last``
-    starts at ``high_water``, because any value up to there may have been promised to somebody before the crash.
+    starts at ``high_water``, because any value up to there may have been promised before the crash.
 
     It must never go back, whatever the wall clock does; a wall clock that was set back only stops it from jumping ahead.
     """
@@ -46,7 +46,7 @@ class HybridClock:
         self._reserve_us = reserve_us
 
     def ticks(self, wall_us: int, count: int) -> range:
-        """Return so many new timestamps, one at least, above everything given, promised or seen."""
+        """Return so many new timestamps, at least one, above all that were given, promised or seen."""
         first = max(self.last + 1, wall_us)
         self.last = first + count - 1
         return range(first, first + count)
@@ -57,7 +57,7 @@ class HybridClock:
         return self.last
 
     def saw(self, timestamp: Timestamp) -> None:
-        """Move past a timestamp of another master, so that own entries come after what is known here."""
+        """Move past a timestamp of another master, so that own entries come after all known ones."""
         self.last = max(self.last, timestamp)
 
     def reservation(self) -> ClockReserved | None:
@@ -75,27 +75,27 @@ class SyncState:
     """See the head of the module."""
 
     durable_lsn: Lsn | None = None
-    """Up to where the queue is durable before this round; None where all of it always is."""
+    """End of the durable queue before this round; None where all of it always is durable."""
     named = False
-    """Whether somebody has told of an epoch that names this node with this journal as a master."""
+    """Whether another master has told of an epoch that names this node with this journal as a master."""
     retired = ""
-    """Why this master is none of the cluster any more; empty while it is. It still hands out bodies that others lack."""
+    """Reason why this master was taken out of the cluster; empty while it is in. It still hands out bodies that others lack."""
     lost = ""
-    """Why this master may not take part any more; empty when it may."""
+    """Reason why this master must not take part any more; empty when it can."""
     row_number = 0
-    """Of the last row that was made."""
+    """Number of the last row that was made."""
     decided: Epoch | None = None
-    """To be installed as soon as the own queue ends at its base."""
+    """The epoch to install as soon as the own queue ends at its base."""
     mode: str
-    """The strategy in force: what becomes of a split (modes.py)."""
+    """The strategy of split recovery in force (modes.py)."""
     needs_majority: bool
-    """Whether only a majority may go on without the others."""
+    """Whether only a majority can go on without the others."""
     keeps_sides: bool
-    """Whether sides of a split may have gone different ways."""
+    """Whether sides of a split can diverge."""
     gone_back: Lsn | None = None
-    """To where the queue went back last, since this process began."""
+    """LSN to which the queue last went back in this process."""
     reads: Epoch | None = None
-    """The epoch that the queue was cut back for, until an epoch is installed: entries added since then belong to its queue."""
+    """The epoch for which the queue was cut back, until an epoch is installed: entries added since then belong to its queue."""
 
     def __init__(self, config: SyncConfig, state: MasterState, history: History, epoch: Epoch) -> None:
         self.config = config
@@ -106,9 +106,9 @@ class SyncState:
         self.clock = HybridClock(state.high_water, config.clock_reserve_us)
         self.epoch = epoch
         self.promised: EpochId = max(state.promised_epoch, epoch.id)
-        """Highest epoch promised; durable with the records of the turn in which it grew."""
+        """Highest promised epoch; durable with the records of the turn in which it grew."""
         self.later: dict[NodeId, Row] = {}
-        """Last row of each master that is in a later epoch than this one."""
+        """Last row of each master that is in a later epoch."""
         self.tail = TailReader()
         self.peers = PeerTable(config, state.peer_journals, self.epoch)
         self.bodies = BodyExchange(config, history)
@@ -123,13 +123,13 @@ class SyncState:
             )
         self.own = self.streams[self.node]
         self.counts = {origin: stream.count for origin, stream in self.streams.items()}
-        """How many entries of each stream are held, for comparing with what peers hold at one stroke."""
+        """Number of held entries of each stream, for comparing all counts of a peer at once."""
         self.lsn = state.lsn
         self.round = RoundResult()
         self.recovery = Recovery(self.epoch, self.lsn, self.bodies.has, self.bodies.is_left)
         self.last_entry = state.last
         self.accepted: list[tuple[TxId, bytes]] = []
-        """Own transactions that were taken in since the last round, with their bodies."""
+        """Own transactions accepted since the last round, with their bodies."""
         self.parked: deque[TxId] = deque(state.parked)
         unused = [txid for _, txid in self.own.between(self.own.used, 2**62)]
         self.pending: set[TxId] = {*state.parked, *(txid for txid in unused if not self.bodies.is_taken_over(txid))}
@@ -137,20 +137,20 @@ class SyncState:
         self.pending.update(txid for txid in left if not self.bodies.is_taken_over(txid))
         """Own transactions that are accepted and not yet synchronised."""
         self.content: Callable[[], tuple[Lsn, str]] = lambda: (0, "")
-        """What the own posts say of this site's content: an LSN, and the fingerprint there."""
+        """Returns the content that own posts tell of this site: an LSN, and the fingerprint there."""
         self.choose(self.epoch.mode)
         self.is_ready_to_part: Callable[[], bool] = lambda: True
-        """Whether this master may go on without those that are missing, when a majority is not needed: a copy of its content is kept."""
+        """Tells whether this master keeps a copy of its content, so that it can go on without the missing ones and a majority."""
         self.is_ready_to_go_back: Callable[[], bool] = lambda: True
-        """Whether what is after the place where two sides parted may be given up: workers that keep their content have executed all of it."""
+        """Tells whether entries after a split can be given up: workers that keep their content have executed all of them."""
         splits = history.splits()
         self.lineage = splits[-1].lineage if splits else 0
-        """Number of the epoch with which the masters last agreed again after a split."""
+        """Number of the epoch in which the masters last agreed again after a split."""
 
     # ---- steps
 
     def append(self, entries: list[Ordered], used: dict[NodeId, int], result: RoundResult) -> None:
-        """Put entries at the end of the synchronised queue; their bodies are here."""
+        """Append entries to the synchronised queue; their bodies are here."""
         if not result.added:
             result.first_lsn = self.lsn + 1
         result.added += tuple(entries)
@@ -170,14 +170,14 @@ class SyncState:
         self.busy_post_ms = self.config.busy_post_ms(self.mode)
 
     def own_row(self, now: Instant) -> Row:
-        """A new row of this master."""
+        """Return a new row of this master."""
         self.row_number += 1
         return self.row(self.row_number, now)
 
     # ---- questions
 
     def row(self, number: int, now: Instant) -> Row:
-        """What this master says of itself now, in posts and reports: no more than is durable with the records of this turn."""
+        """Return the present row of this master, for posts and reports: no more than is durable with the records of this turn."""
         fingerprint_lsn, fingerprint = self.content()
         return Row(
             node=self.node,
@@ -199,35 +199,35 @@ class SyncState:
         )
 
     def _durable_lsn(self) -> Lsn:
-        """Peers forget what this master has, so it says of its queue only what a crash cannot take (R18)."""
+        """Return the LSN for rows: peers forget what this master has, so it tells only what a crash cannot take (R18)."""
         if self.durable_lsn is None or not all(map(is_derived, self.round.records)):
             return self.lsn
         return self.durable_lsn
 
     def is_frozen(self) -> bool:
-        """Whether nothing may be stamped, merged or added, as was promised to a proposer."""
+        """Tell whether a promise to a proposer forbids this master to stamp, merge or add entries."""
         return self.promised != self.epoch.id
 
     def is_standing_still(self) -> bool:
-        """Whether what others do is read, and nothing else done."""
+        """Tell whether this master only reads from others."""
         number, proposer = self.promised
         return bool(self.later) or number != self.epoch.number or proposer != self.epoch.proposer
 
     def mode_of(self, epoch: Epoch) -> str:
-        """The strategy that an epoch puts in force here."""
+        """Return the strategy that an epoch puts in force here."""
         return epoch.mode or self.config.split_recovery
 
     def is_joiner(self) -> bool:
-        """Whether this master is to be added to a cluster that is there already (R15)."""
+        """Tell whether this master is to be added to an existing cluster (R15)."""
         return self.epoch.number == 0
 
     def is_whole(self) -> bool:
-        """Whether every master is a member of this epoch and has been heard in it: nobody comes back from an older one."""
+        """Tell whether every master is a member of this epoch and was heard in it: none comes back from an older one."""
         is_full = self.epoch.members == self.epoch.configuration.masters
         return is_full and all(peer.row is not None for peer in self.peers.peers.values())
 
     def is_busy(self) -> bool:
-        """Whether there is anything to agree on (R17)."""
+        """Tell whether there is anything to agree on (R17)."""
         return bool(
             self.incoming.count
             or self.parked
@@ -239,16 +239,16 @@ class SyncState:
         )
 
     def _lacks_entries(self) -> bool:
-        """Whether a member has entries that did not come here: it may wait for this one, which says that it is there."""
+        """Tell whether a member has entries that did not come here: it may wait for this master to say that it runs."""
         counts = self.counts
         rows = [peer.row for peer in self.peers.peers.values() if peer.row is not None]
         return any(count > counts.get(origin, count) for row in rows for origin, count in row.have.items())
 
     def entry_at(self, lsn: Lsn) -> Ordered | None:
-        """The entry at an LSN, as long as it is held; None at LSN 0."""
+        """Return the entry at an LSN, as long as it is held; None at LSN 0."""
         entries = self.history.ordered(lsn, 1) if lsn else []
         return entries[0] if entries else None
 
     def last(self) -> tuple[Timestamp, TxId]:
-        """Of the last transaction in the synchronised queue; 0 and empty when there is none."""
+        """Return timestamp and id of the last transaction in the synchronised queue; 0 and empty when there is none."""
         return self.last_entry[:2] if self.last_entry else (0, "")

@@ -1,16 +1,16 @@
 """Streams and the incoming queue: entries that are known here and not yet synchronised.
 
-Each origin's entries form a stream, numbered from 0, in the order in which the origin stamped them, so that one count
-says what a master holds of it. All entries that are held and not yet added stand, sorted by (timestamp, transaction
-id), in the incoming queue: that is the paper's *incoming queue*, and merging into it is its *MERGE*.
+Each origin's entries form a stream. They are numbered from 0, in the order in which the origin stamped them, so that one count says
+how much of the stream a master holds. The incoming queue has all entries that are held and not yet added, sorted by (timestamp,
+transaction id). It is the paper's *incoming queue*, and merging into it is its *MERGE*.
 
     stream of m2     0 1 2 3 4 5 6 | 7 8 9            | 10 11
                      used (added)  | held, incoming   | waiting: announced, body not here yet
                                      count = 10
 
-Invariants: an entry is held only when its body is (S8: nobody posts an entry whose body it lacks); entries of one
-stream have strictly growing timestamps; ``used <= count``; entries are kept in memory until they are added and every member has
-confirmed them, at most a few windows beyond; older ones are read from the journal.
+Invariants: an entry is held only when its body is (S8: no master posts an entry without holding its body); entries of one stream
+have strictly growing timestamps; ``used <= count``. Entries stay in memory until they are added and every member has confirmed
+them, at most a few windows beyond; older ones are read from the journal.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from brokerha.model.ids import Entry, NodeId, Timestamp, TxId
 from brokerha.model.invariants import invariant
 
 Incoming = tuple[Timestamp, TxId, NodeId, int]
-"""One place in the incoming queue: (timestamp, transaction id, origin, number in its stream)."""
+"""Position in the incoming queue: (timestamp, transaction id, origin, number in its stream)."""
 
 FORGET_STEP = 512
-"""Entries are dropped from memory in steps, because cutting a list's head costs its length."""
+"""Entries leave memory in steps of this size, because cutting a list's head costs its length."""
 
 
 class Asking:
-    """What was asked for of the bodies that a stream waits for; bodies.py reads and writes it."""
+    """Requests for the bodies that a stream waits for; bodies.py reads and writes it."""
 
     def __init__(self) -> None:
         self.announced: deque[tuple[int, int]] = deque()
-        """(number after the last entry, when) of each post that announced some, oldest first."""
+        """(number after the last entry, time) of each post that announced entries, oldest first."""
         self.overdue = 0
         """Entries below this number were announced so long ago that their bodies should be here."""
         self.end = 0
-        """Entries below this number were asked for."""
+        """Bodies of entries below this number were requested."""
         self.count = 0
-        """How many entries were held when it was looked at last."""
+        """Number of entries held at the last look."""
         self.tries = 0
-        """How often the same was asked for in vain."""
+        """Number of requests in vain for the same bodies."""
         self.again_at_ms: int | None = None
-        """When to ask again for what was asked for; None when nothing was."""
+        """Time of the next request for the same bodies; None when nothing was requested."""
 
     def forget(self) -> None:
-        """Nothing is missing."""
+        """Note that no body is missing."""
         self.announced.clear()
         self.tries, self.again_at_ms = 0, None
 
@@ -63,19 +63,19 @@ class Stream:
         self.entries = entries
         self.used = used
         self.count = start + len(entries)
-        """How many entries are held, which is the number of the next one."""
+        """Number of entries held, which is the number of the next one."""
         self.waiting: list[Entry] = []
-        """Announced entries from number `count` on whose bodies are not all here."""
+        """Announced entries, from number `count` on, whose bodies are not all here."""
         self.last: Timestamp = entries[-1][0] if entries else 0
         self.asking = Asking()
 
     @property
     def announced(self) -> int:
-        """How many entries are known to exist, held or waiting."""
+        """Number of entries known to exist, held or waiting."""
         return self.count + len(self.waiting)
 
     def announce(self, start: int, entries: Sequence[Entry], limit: int, mono_ms: int) -> None:
-        """Take in what a post lists from number ``start`` on; what is known, leaves a gap or is over ``limit`` is left out."""
+        """Take in the entries of a post from number ``start`` on, without known ones and those after a gap or over ``limit``."""
         skip = self.announced - start
         if skip < 0 or skip >= len(entries):
             return
@@ -102,17 +102,17 @@ class Stream:
         return first
 
     def between(self, start: int, limit: int) -> list[Entry]:
-        """Held entries from number ``start`` on, as far as they are in memory; empty when ``start`` is older."""
+        """Return held entries from number ``start`` on, as far as they are in memory; empty when ``start`` is older."""
         place = start - self.start
         return self.entries[place : place + limit] if place >= 0 else []
 
     @property
     def is_long(self) -> bool:
-        """Whether so much of it is added that some may be forgotten."""
+        """Tell whether so many entries are added that some can leave memory."""
         return self.used - self.start >= FORGET_STEP
 
     def forget(self, below: int) -> None:
-        """Drop entries below a number from memory, as far as they are added."""
+        """Drop added entries below a number from memory."""
         place = min(below, self.used) - self.start
         if place >= FORGET_STEP:
             del self.entries[:place]
@@ -125,7 +125,7 @@ class IncomingQueue:
     def __init__(self) -> None:
         self._queue: SortedList[Incoming] = SortedList()
         self.count = 0
-        """How many wait."""
+        """Number of entries in the queue."""
 
     def __len__(self) -> int:
         return self.count
@@ -139,10 +139,10 @@ class IncomingQueue:
         self.count = len(self._queue)
 
     def common_prefix(self, up_to: Timestamp, held: dict[NodeId, int]) -> list[Incoming]:
-        """Entries, from the head on, up to a timestamp that are held where they have to be.
+        """Return entries, from the head on, up to a timestamp that all required members hold.
 
-        ``held`` says of each origin how many of its entries every required member holds; the first entry that is not
-        among them ends the prefix, because nothing may overtake it.
+        ``held`` gives for each origin how many of its entries every required member holds. The first entry that is not among them
+        ends the prefix, because no entry may overtake it.
         """
         prefix: list[Incoming] = []
         for entry in self._queue:
@@ -152,10 +152,10 @@ class IncomingQueue:
         return prefix
 
     def remove_head(self, count: int) -> None:
-        """Take the first ``count`` entries out: they were added, or dropped as duplicates."""
+        """Remove the first ``count`` entries: they were added, or dropped as duplicates."""
         del self._queue[:count]
         self.count -= count
 
     def head(self) -> Incoming | None:
-        """The entry that has to be added next, or None."""
+        """Return the next entry to add, or None."""
         return self._queue[0] if self.count else None

@@ -1,4 +1,4 @@
-"""What a master waits for: the head of its queue, and whose word is missing for it (rule R8)."""
+"""The head of the queue, and the members that hold it up (rule R8)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from brokerha.sync.state import SyncState
 
 
 def head_of(sync: SyncState) -> Head | None:
-    """What has to be added next, to see whether it moves; None when nothing waits, or nothing may be added."""
+    """Return the next entry to add, for seeing whether it moves; None when none waits, or none can be added."""
     if sync.is_standing_still():
         return None
     if not sync.recovery.is_over:
@@ -18,7 +18,7 @@ def head_of(sync: SyncState) -> Head | None:
 
 
 def culprits(sync: SyncState, mono_ms: int) -> list[NodeId]:
-    """Members that hold the head of the queue up: not heard, or without its confirmation or promise."""
+    """Return members that hold up the head of the queue: not heard, or without its confirmation or promise."""
     peers = sync.peers.peers
     silent = {node for node in peers if not sync.peers.is_heard(node, mono_ms)}
     head = sync.incoming.head()
@@ -33,7 +33,7 @@ def culprits(sync: SyncState, mono_ms: int) -> list[NodeId]:
 
 
 def beyond_the_log(sync: SyncState, mono_ms: int) -> list[NodeId]:
-    """Members that have confirmed nothing more for `max_peer_lag`, and lack what is held here no more: no post can bring it to them (R8).
+    """Return members without confirmation for `max_peer_lag` that lack trimmed entries: no post can bring these to them (R8).
 
     Where all members acknowledge there are none.
     """
@@ -47,6 +47,6 @@ def beyond_the_log(sync: SyncState, mono_ms: int) -> list[NodeId]:
 
 
 def reach_of(sync: SyncState) -> Lsn:
-    """How far the queue may come by itself: with all that is held, was recovered, or is read of others."""
+    """Return how far the queue can come by itself: with all held, recovered and requested entries."""
     recovered = len(sync.recovery.entries) - sync.recovery.done
     return max(sync.lsn + sync.incoming.count + recovered, sync.tail.target)

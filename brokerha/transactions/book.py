@@ -1,10 +1,10 @@
-"""Book: everything that the coordinator remembers, and everything that it wants done.
+"""Book: the memory of the coordinator, and its output.
 
-The two halves of the coordinator, collecting.py and deciding.py, write into it; coordinator.py carries it out to the master. What it
-needs of the log of the master comes through `Log`.
+The two halves of the coordinator, collecting.py and deciding.py, write into it; coordinator.py carries the output to the master.
+`Log` gives access to the log of the master.
 
-Invariants: each transaction id and each xid stands in the table once; a transaction that is over is in no table but `finished`;
-its locks go with it, or when its commit is applied; records come out in the order in which they were written down here.
+Invariants: each transaction id and each xid is in the table once; a transaction that is over is only in `finished`; its locks go
+with it, or when its commit is applied; records come out in the order in which they were added here.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ from brokerha.transactions.tx_feed import TxFeed
 
 
 class Log(Protocol):
-    """What transactions need of the master that they are committed at."""
+    """The services of a master to its transactions."""
 
     def refusal(self, now: Instant) -> tuple[str, str] | None:
-        """Why nothing can be taken in now: (name of an error, reason); None when it can."""
+        """Return (name of an error, reason) if no transaction can be taken in now, or None."""
 
     def wrong_terms(self, level: str, copies: int) -> str:
-        """What is wrong with a wish for a level; empty when nothing is."""
+        """Return the problem with a wish for a level, or an empty string."""
 
     def is_known(self, txid: TxId) -> bool:
-        """Whether a transaction is accepted or synchronised."""
+        """Tell whether a transaction is accepted or synchronised."""
 
     def is_other(self, txid: TxId, body: bytes) -> bool:
-        """Whether a transaction that is known has another body than this one; what was trimmed can no longer be compared."""
+        """Tell whether a known transaction has another body than this one; a trimmed body cannot be compared."""
 
     def ids_from(self, now: Instant) -> Lsn:
-        """LSN from which on every transaction id is known."""
+        """Return the LSN from which on every transaction id is known."""
 
     def can_judge(self) -> bool:
-        """Whether there is a worker that says how transactions were executed."""
+        """Tell whether there is a worker that reports results."""
 
     def result_of(self, txid: TxId) -> ResultRow | None:
-        """How a transaction was executed; None as long as it is not, or not known."""
+        """Return the result of a transaction; None while it is not executed, or not known."""
 
     def ends_here(self, txid: TxId) -> str:
-        """Why what another master has prepared is not ended by hand here; empty when it is."""
+        """Return why a transaction that another master has prepared cannot be ended by hand here; empty when it can."""
 
     def accept(self, txid: TxId, body: bytes) -> None:
-        """Take a transaction in that is not known."""
+        """Take in a transaction that is not known."""
 
     def wait(self, ask: Ask, txid: TxId, body: bytes | None, now: Instant) -> None:
-        """Answer once a transaction that is known has reached the level asked for. Another ``body`` under its id is refused."""
+        """Answer once a known transaction has reached the requested level. Refuse another ``body`` under its id."""
 
 
 class Book:
@@ -71,25 +71,25 @@ class Book:
         self.log = log
         self.view = state.views[-1][0] if state.views else 1
         self.backups: tuple[NodeId, ...] = ()
-        """Ready now."""
+        """The backups that are ready now."""
         self.table: dict[TxId, Transaction] = {}
         self.xids: dict[str, TxId] = {}
         self.finished = Finished(config.finished_limit)
         self.presumption = Presumption(node, state)
         self.ending: dict[TxId, TxFeed] = {}
-        """Feeds that still tell participants how it ended."""
+        """Feeds that still tell participants the end."""
         self.executing: dict[TxId, Transaction] = {}
-        """Decided, and not yet executed: they keep their locks."""
+        """Decided transactions that are not executed yet: they keep their locks."""
         self.placed: dict[TxId, Transaction] = {}
-        """Whose prepare is not known to be judged."""
+        """Transactions whose prepare is not known to be judged."""
         self.locks = Locks()
         self.open_bytes = 0
         self.counts: Counter[str] = Counter()
-        """Since the start: begun, committed, aborted, timed-out, lost participants, ignored answers."""
+        """Counts since the start: begun, committed, aborted, timed-out, lost participants, ignored answers."""
         self.silent_backups: dict[NodeId, str] = {}
-        """Backups that took part and did not answer a prepare in time, with what they were asked; until the primary takes them out."""
+        """Participants that missed a prepare's timeout, with the reason; until the primary excludes them."""
         self.dirty: dict[TxId, None] = {}
-        """Whose feed may have something to send, and whose next moment has to be found anew."""
+        """Transactions whose feed may have messages to send, and whose deadline has to be computed anew."""
         self.records: list[Record] = []
         self.replies: list[TxReply] = []
         self.messages: list[Outgoing] = []
@@ -98,7 +98,7 @@ class Book:
     # ---- looking up
 
     def find(self, txid: TxId, now: Instant) -> Transaction:
-        """The transaction that is not over. Raises Aborted, WrongState or UnknownTransaction saying what became of it."""
+        """Return the transaction if it is not over. Raises Aborted, WrongState or UnknownTransaction with its outcome."""
         found = self.table.get(txid)
         if found is not None:
             return found
@@ -110,7 +110,7 @@ class Book:
         raise UnknownTransaction(f"no transaction {txid} is open here: it was never begun, or is long over; begin one")
 
     def end_of(self, txid: TxId, now: Instant) -> End | None:
-        """How a transaction ended, as far as it is remembered or may be presumed; None when the log has to say it."""
+        """Return how a transaction ended, as remembered or presumed; None when the log has to tell it."""
         end = self.finished.get(txid)
         if end is not None or txid in self.table or self.log.is_known(txid):
             return end
@@ -121,7 +121,7 @@ class Book:
     # ---- changing
 
     def add(self, transaction: Transaction) -> None:
-        """A transaction begins, or comes back with the journal."""
+        """Add a transaction that begins, or comes back with the journal."""
         self.table[transaction.txid] = transaction
         if transaction.xid:
             self.xids.setdefault(transaction.xid, transaction.txid)
@@ -143,7 +143,7 @@ class Book:
             self.log.accept(named, packed(step, txid, body))
 
     def remove(self, transaction: Transaction) -> None:
-        """One is over, or will be told by the log from now on. Its locks stay."""
+        """Remove a transaction that is over, or that the log tells of from now on. Its locks stay."""
         if self.table.pop(transaction.txid, None) is not None:
             self.open_bytes -= transaction.size
         self.placed.pop(transaction.txid, None)
@@ -152,14 +152,14 @@ class Book:
         self.dirty[transaction.txid] = None
 
     def finish(self, transaction: Transaction, end: str, reason: str = "") -> None:
-        """One is over without a trace in the log: how it ended is remembered here."""
+        """End a transaction without a trace in the log: its end is remembered here."""
         self.remove(transaction)
         self.locks.release(transaction.txid)
         self.finished.add(transaction.txid, end, reason)
         self.counts[end] += 1
 
     def end_feed(self, transaction: Transaction, kind: str, reason: str = "") -> None:
-        """Tell the participants how it ended; their queues go when they have left them."""
+        """Tell the participants the end; each queue goes when its participant has left it."""
         feed, transaction.feed = transaction.feed, None
         if feed is not None:
             feed.end(kind, reason)
@@ -169,21 +169,21 @@ class Book:
     # ---- answering
 
     def answer(self, ticket: int, txid: TxId, /, **answer: Any) -> None:
-        """It was done; told once the records of this turn are durable."""
+        """Answer that it was done, once the records of this turn are durable."""
         if ticket:
             self.replies.append(TxReply(ticket, txid, answer=answer))
 
     def refuse(self, ticket: int, txid: TxId, error: str, reason: str) -> None:
-        """It was not done."""
+        """Answer that it was not done."""
         if ticket:
             self.replies.append(TxReply(ticket, txid, error, reason))
 
     def feed_of(self, txid: TxId) -> TxFeed | None:
-        """The feed of a transaction, under way or ending."""
+        """Return the feed of a transaction, under way or ending."""
         transaction = self.table.get(txid)
         return self.ending.get(txid) or (transaction.feed if transaction is not None else None)
 
     def is_open(self, txid: TxId) -> bool:
-        """Whether operations may still be added."""
+        """Tell whether operations can still be added."""
         transaction = self.table.get(txid)
         return transaction is not None and transaction.phase is Phase.OPEN

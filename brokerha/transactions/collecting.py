@@ -1,9 +1,9 @@
-"""Collecting: what a client does in an open transaction, before anything is decided.
+"""Collecting: actions of a client in an open transaction, before the decision.
 
     begin, operations, take, pending, saw, ping
 
-Operations are checked by the front door before they come here. A call that comes again, because its answer was lost, is recognised
-by the number of its first operation and changes nothing. Nothing of an open transaction is durable anywhere.
+The front door checks operations before they come here. A repeated call, whose answer was lost, is recognised by the number of its
+first operation and changes nothing. Nothing of an open transaction is durable.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Collecting:
         self._book.answer(command.ticket, command.txid, taken=taken)
 
     def pending(self, command: TxCommand, now: Instant) -> None:
-        """The operations so far, for reads inside the transaction."""
+        """Answer with the operations so far, for reads inside the transaction."""
         transaction = self._open(command, now)
         body = body_of(transaction.pieces) if transaction.pieces else b""
         reads = transaction.reads
@@ -117,7 +117,7 @@ class Collecting:
         self._book.answer(command.ticket, command.txid, body=body, count=transaction.count, **seen)
 
     def saw(self, command: TxCommand, now: Instant) -> None:
-        """What a read inside an isolated transaction found."""
+        """Take in the findings of a read inside an isolated transaction."""
         transaction = self._open(command, now)
         found = command.arguments.get("found", ())
         if transaction.reads is None or not isinstance(found, list | tuple):
@@ -127,7 +127,7 @@ class Collecting:
         self._book.answer(command.ticket, command.txid)
 
     def ping(self, command: TxCommand, now: Instant) -> None:
-        """Keep an open transaction open; of a prepared one it only says that it is there."""
+        """Keep an open transaction open; for a prepared one, only say that it is there."""
         transaction = self._book.find(command.txid, now)
         transaction.touched_ms = now.mono_ms
         self._book.answer(command.ticket, command.txid, timeout_ms=transaction.timeout_ms)
@@ -159,7 +159,7 @@ def add_pieces(book: Book, transaction: Transaction, pieces: list[bytes]) -> Non
 
 
 def join(book: Book, transaction: Transaction) -> None:
-    """Backups that are ready take part in an open transaction, and get what was done in it so far."""
+    """Let ready backups take part in an open transaction, and give them its operations so far."""
     if not book.backups:
         return
     if transaction.feed is None:
@@ -171,7 +171,7 @@ def join(book: Book, transaction: Transaction) -> None:
 
 
 def text(command: TxCommand, name: str) -> str:
-    """An argument that is a text; empty when it is not given. Raises InvalidRequest."""
+    """Return an argument that is a text; empty when it is not given. Raises InvalidRequest."""
     value: Any = command.arguments.get(name, "")
     if not isinstance(value, str):
         raise InvalidRequest(f"{command.action}: {name} is a text")
@@ -179,7 +179,7 @@ def text(command: TxCommand, name: str) -> str:
 
 
 def number(command: TxCommand, name: str, default: int) -> int:
-    """An argument that is a number from 0 on. Raises InvalidRequest."""
+    """Return an argument that is a number from 0 on. Raises InvalidRequest."""
     value: Any = command.arguments.get(name, default)
     if type(value) is not int or value < 0:
         raise InvalidRequest(f"{command.action}: {name} is a number from 0 on")
@@ -187,7 +187,7 @@ def number(command: TxCommand, name: str, default: int) -> int:
 
 
 def flag(command: TxCommand, name: str, default: bool) -> bool:
-    """An argument that is true or false. Raises InvalidRequest."""
+    """Return an argument that is true or false. Raises InvalidRequest."""
     value: Any = command.arguments.get(name, default)
     if type(value) is not bool:
         raise InvalidRequest(f"{command.action}: {name} is true or false")

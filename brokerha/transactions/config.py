@@ -1,4 +1,4 @@
-"""Settings of transactions: every limit and every wait of coordinator and participant."""
+"""Settings of transactions: every limit and timeout of coordinator and participant."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ MEBIBYTE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class TxConfig:
-    """How one primary coordinates. Times in milliseconds, sizes in bytes."""
+    """Settings of the coordinator of one primary. Times in milliseconds, sizes in bytes."""
 
     open_limit: int = 1000
-    """Transactions that are not over; more are refused."""
+    """Limit of transactions that are not over; more are refused."""
     bytes_limit: int = 256 * MEBIBYTE
-    """Operations of all of them together; what would go beyond is refused."""
+    """Limit of the operations of all of them together; more are refused."""
     timeout_ms: int = 60_000
-    """An open transaction in which nothing happens for this long is rolled back, unless its client asked for another time."""
+    """Idle time after which an open transaction is rolled back, unless its client asked for another one."""
     timeout_max_ms: int = 3_600_000
     retry_ms: int = 250
-    """What a participant does not answer is said again after this long, twice, then ever less often."""
+    """An unanswered message to a participant is repeated after this long, twice, then at growing intervals."""
     prepare_ms: int = 10_000
     """A participant that does not answer a prepare for this long counts as lost."""
     lost_backup: str = CONTINUE
-    """What a lost participant means: go on with the others (``continue``), or roll back (``abort``)."""
+    """Effect of a lost participant: go on with the others (``continue``), or roll back (``abort``)."""
     sync_n: int = 0
-    """With ``continue``: how many backups must have it prepared before it is decided."""
+    """With ``continue``: number of backups that must have it prepared before the decision."""
     finished_limit: int = 10_000
-    """Transactions that are over and whose end is still told; also those whose locks wait for the workers."""
+    """Limit of remembered ends, and of transactions whose locks wait for the workers."""
     end_tries: int = 20
-    """How often the end is told to a participant that does not answer, before it is waited for no longer."""
+    """Limit of repetitions of the end to a participant that does not answer."""
     event_bytes: int = MEBIBYTE
-    """Events in one message, about."""
+    """Approximate size of the events in one message."""
 
     def __post_init__(self) -> None:
         if self.lost_backup not in LOST_BACKUP:
@@ -54,17 +54,17 @@ class TxConfig:
 
 @dataclass(frozen=True, slots=True)
 class ParticipantConfig:
-    """What one backup takes part in at most. Times in milliseconds, sizes in bytes."""
+    """Limits of one backup's part in transactions. Times in milliseconds, sizes in bytes."""
 
     open_limit: int = 2000
     bytes_limit: int = 512 * MEBIBYTE
     retry_ms: int = 250
-    """Events that are missing are asked for again after this long."""
+    """Missing events are requested again after this long."""
     ask_tries: int = 40
-    """After asking so often in vain it refuses."""
+    """After so many requests in vain it refuses."""
     still_ms: int = 30_000
-    """When nothing was heard of an open one for so long, its primary is asked whether it is still open."""
+    """After this long without news of an open one, its primary is asked whether it is still open."""
     idle_ms: int = 3_700_000
-    """An open one that nothing is heard of for longer than any time-out was forgotten by its primary."""
+    """After this long without news, longer than any timeout, the primary has forgotten an open one."""
     remembered_limit: int = 10_000
-    """Transactions that ended here, and prepare records that came before their events."""
+    """Limit of remembered ends, and of prepare records that came before their events."""

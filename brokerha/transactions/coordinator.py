@@ -2,27 +2,28 @@
 
 | action | arguments | answer |
 |---|---|---|
-| begin | xid (text, empty for a transaction of one client), timeout_ms (0 for the default), session, isolation (model/outside/isolation.py), user (who writes; empty where the door does not know) | txid, timeout_ms |
+| begin | xid (text, empty for a transaction of one client), timeout_ms (0 for the default), session, isolation (model/outside/isolation.py), user (the writer; empty where the door does not know) | txid, timeout_ms |
 | operations | first (number of the first of these, from 0), operations | count (so far) |
 | take | first, queue, candidates (message ids in order), count | taken (ids, in order) |
-| pending | | body (packed operations so far, empty for none), count; of an isolated one seen (what it has read, in the same form) and lsn (of its last read) |
-| saw | found (what a read of an isolated one found, as expectations), lsn | |
+| pending | | body (packed operations so far, empty for none), count; of an isolated one seen (its findings, in the same form) and lsn (of its last read) |
+| saw | found (the findings of a read of an isolated one, as expectations), lsn | |
 | prepare | session | state: ``prepared``, or ``read-only``: nothing to do, it is over |
 | commit | one_phase, level, copies, session, by_hand | state ``committed``, lsn (0 below synchronised), reason when it was heuristic |
 | rollback | session, by_hand | state ``aborted`` |
 | ping | | timeout_ms |
 | forget | | state ``forgotten`` |
 
-Errors are names of model/errors.py: InvalidRequest (wrong arguments, xid in use), TooLarge, KeyReused, UnknownTransaction (never begun, or long over), WrongState (the
-step is not allowed now), Aborted (nothing happened, nothing will), OutcomeUnknown (the deadline passed), NotReady, ReadOnly.
+Errors are names of model/errors.py: InvalidRequest (wrong arguments, xid in use), TooLarge, KeyReused, UnknownTransaction (never
+begun, or long over), WrongState (the step is not allowed now), Aborted (nothing happened, nothing will), OutcomeUnknown (the
+deadline passed), NotReady, ReadOnly.
 
     step, on_answer, set_backups, wake      inputs; decisions are taken at once
-    on_added, on_results                    what became of commits in the log
-    collect(now)                            what is to be sent; `book` then holds records, messages, queues and replies
+    on_added, on_results                    results of commits in the log
+    collect(now)                            output; `book` then holds records, messages, queues and replies
 
-Invariants: T1 a body is accepted in the turn that records its decision, or needs no record; T2 after a participant was asked,
-nothing joins and nothing is added; T3 a rollback is only decided before a commit; T4 whatever is over leaves no lock, no queue and no
-event after it; T5 nothing is said to have been rolled back that the log knows, or could know.
+Invariants: T1 a body is accepted in the turn that records its decision, or needs no record; T2 after a participant was asked to
+prepare, none joins and no operation is added; T3 a rollback is only decided before a commit; T4 a transaction that is over leaves
+no lock, no queue and no event; T5 a transaction that the log knows, or could know, is not called rolled back.
 """
 
 from __future__ import annotations
@@ -78,14 +79,14 @@ class Coordinator:
         self._recover(state)
 
     def _recover(self, state: MasterState) -> None:
-        """What the journal holds: prepared ones with an xid are kept with their locks, those of one client are rolled back."""
+        """Recover from the journal: keep prepared transactions with an xid and their locks; roll back those of one client."""
         book = self.book
         for prepared in state.prepared.values():
             if not prepared.xid:
                 book.records.append(TxDecided(prepared.txid, False, PRIMARY_LOST))
                 book.finished.add(prepared.txid, ABORTED, PRIMARY_LOST)
                 continue
-            # Whether its prepare was judged is in the log; `look` asks.
+            # The log knows whether its prepare was judged; `look` asks.
             kept = Transaction(prepared.txid, prepared.xid, "", 0, 0, Phase.PLACED, size=len(prepared.body))
             kept.body, kept.participants, kept.prepared_us = prepared.body, prepared.participants, prepared.prepared_us
             kept.is_recorded = kept.is_two_phase = True
@@ -105,7 +106,7 @@ class Coordinator:
     # ---- inputs
 
     def look(self, now: Instant) -> None:
-        """Go on with those whose prepare was judged meanwhile; may be asked at any time before the records of a turn."""
+        """Continue transactions whose prepare was judged; call it at any time before the records of a turn."""
         self._deciding.look(now)
 
     def step(self, command: TxCommand, now: Instant) -> None:
@@ -127,11 +128,11 @@ class Coordinator:
         self.book.dirty[command.txid] = None
 
     def on_answer(self, backup: NodeId, answer: TxAnswer, now: Instant) -> None:
-        """A participant says how far it is."""
+        """Take in an answer of a participant."""
         book = self.book
         feed = book.feed_of(answer.txid)
         if feed is None and answer.answer in ("missing", "refused") and answer.view == book.view and answer.txid not in book.table:
-            # It takes part in what was rolled back long ago: the end was lost with the queue.
+            # It takes part in a transaction that was rolled back long ago: the end was lost with the queue.
             over = TxEvents(answer.txid, book.view, answer.next, ((ROLLBACK, b"it is over"),))
             book.messages.append(Outgoing(backup, over))
             return
@@ -155,7 +156,7 @@ class Coordinator:
             self._deciding.lose(transaction, backup, "it left the transaction", now)
 
     def set_backups(self, ready: Iterable[NodeId], view: int, now: Instant) -> None:
-        """These backups are ready, in this view. Who is not among them any more takes part in nothing, who is new in all that is open."""
+        """Set the backups that are ready in this view. Lost ones leave all transactions; new ones join those that are open."""
         book = self.book
         book.backups, book.view = tuple(ready), view
         for transaction in list(book.table.values()):
@@ -172,7 +173,7 @@ class Coordinator:
                     book.dirty[txid] = None
 
     def wake(self, now: Instant) -> None:
-        """Serve what is due."""
+        """Act on expired deadlines."""
         while self._timers and self._timers[0][0] <= now.mono_ms:
             due_ms, txid = heapq.heappop(self._timers)
             if self._timed.get(txid) == due_ms:
@@ -197,25 +198,25 @@ class Coordinator:
             self._deciding.give_up_waiting(transaction, now)
 
     def on_added(self, first_lsn: Lsn, added: tuple[Ordered, ...]) -> None:
-        """Transactions got their LSNs."""
+        """Note that transactions got their LSNs."""
         self._deciding.on_added(first_lsn, added)
 
     def on_results(self, first_lsn: Lsn, results: tuple[ResultRow, ...]) -> None:
-        """Transactions were executed."""
+        """Note that transactions were executed."""
         self._deciding.on_results(first_lsn, results)
 
     def go_back(self, lsn: Lsn) -> None:
-        """What got an LSN above this one has none any more: it comes again, under another."""
+        """Note that LSNs above this one are void: their transactions come again under others."""
         self._deciding.go_back(lsn)
 
     def on_state(self, lsn: Lsn, result_of: Callable[[Lsn], ResultRow]) -> None:
-        """Everything up to an LSN has a result now, which came with the state of another master."""
+        """Note that every LSN up to this one has a result now, which came with the state of another master."""
         self._deciding.on_state(lsn, result_of)
 
     # ---- output
 
     def collect(self, now: Instant) -> None:
-        """Put what has to be sent into the book, and find the next moments."""
+        """Put due messages into the book, and compute the next deadlines."""
         book = self.book
         for txid in book.dirty:
             feed, transaction = book.feed_of(txid), book.table.get(txid)
@@ -238,12 +239,12 @@ class Coordinator:
         if due_ms is None:
             self._timed.pop(txid, None)
         elif timed_ms is None or due_ms < timed_ms:
-            # One that is due later is found anew when this moment comes, so that the heap stays short.
+            # A later deadline is computed anew at this moment, so that the heap stays short.
             self._timed[txid] = due_ms
             heapq.heappush(self._timers, (due_ms, txid))
 
     def deadline_ms(self) -> int | None:
-        """When it wants to be woken, in monotonic milliseconds."""
+        """Return when it needs to be woken, in monotonic milliseconds."""
         while self._timers and self._timed.get(self._timers[0][1]) != self._timers[0][0]:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
@@ -251,7 +252,7 @@ class Coordinator:
     # ---- questions
 
     def outcome(self, txid: TxId, now: Instant) -> dict[str, Any] | None:
-        """What became of a transaction that the log does not know, as ``Front.outcome`` tells it; None when that is unknown here."""
+        """Return the outcome of a transaction that the log does not know, as ``Front.outcome`` tells it, or None."""
         answer = {"txid": txid, "state": "", "lsn": None, "outcome": None, "reason": ""}
         transaction = self.book.table.get(txid)
         if transaction is not None:
@@ -261,7 +262,7 @@ class Coordinator:
         return {**answer, "state": end.state, "reason": end.reason} if end is not None else None
 
     def rows(self, now: Instant) -> list[dict[str, Any]]:
-        """All transactions that are not over, for lists and for recovery by transaction managers, oldest first."""
+        """Return all transactions that are not over, for lists and for recovery by transaction managers, oldest first."""
         return [
             {
                 "txid": each.txid,
@@ -280,7 +281,7 @@ class Coordinator:
 
 
 def _count_of(body: bytes) -> int:
-    """How many operations a packed body has."""
+    """Return how many operations a packed body has."""
     unpacker = msgpack.Unpacker()
     unpacker.feed(body[:5])
     return int(unpacker.read_array_header())

@@ -1,4 +1,4 @@
-"""Deciding: prepare, commit, rollback, forget. Nothing else in brokerha decides what becomes of a transaction.
+"""Deciding: prepare, commit, rollback, forget. No other part of brokerha decides about a transaction.
 
     commit of an open one without participants     accepted at once, like any write
     commit of an open one with participants        prepared first, decided when they have it
@@ -7,8 +7,8 @@
 
 A prepare is answered when it was judged at its place (model/reserved/branches.py): from then on the commit cannot fail.
 
-A commit is ONE turn of the master: the record of the decision and the acceptance of the body are written together or not at all, so
-there is no moment at which it is decided and could be lost. A rollback of what is not prepared needs no record.
+A commit is ONE turn of the master: the record of the decision and the acceptance of the body are written together or not at all. So
+it is never decided and then lost. A rollback of a transaction that is not prepared needs no record.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Deciding:
     def __init__(self, book: Book) -> None:
         self._book = book
         self._lsns: dict[Lsn, TxId] = {}
-        """Places in the order of transactions that are decided and not executed."""
+        """LSNs of transactions that are decided and not executed."""
 
     # ---- actions
 
@@ -107,13 +107,13 @@ class Deciding:
             book.answer(command.ticket, command.txid, state=COMMITTED, lsn=0)
         else:
             if transaction.reads is not None:
-                # Whether what it read still holds is known when it is executed, and not before.
+                # Only the execution shows whether its reads still hold.
                 ask = ask._replace(level=APPLIED_LEVEL)
             transaction.asks.append(ask)
             self._close(transaction, now, is_two_phase=False)
 
     def rollback(self, command: TxCommand, now: Instant) -> None:
-        """Undo everything. Once it is over that changes nothing and says how it ended."""
+        """Roll back. A transaction that is over does not change; the answer says how it ended."""
         book = self._book
         try:
             transaction = book.find(command.txid, now)
@@ -145,7 +145,7 @@ class Deciding:
         book.answer(command.ticket, command.txid, state=ABORTED)
 
     def forget(self, command: TxCommand, now: Instant) -> None:
-        """Nobody needs to be told any more what was decided by hand."""
+        """Forget a decision by hand: it needs no report any more."""
         book = self._book
         transaction = book.find(command.txid, now)
         if transaction.phase is not Phase.HEURISTIC:
@@ -161,7 +161,7 @@ class Deciding:
     # ---- on the way
 
     def _close(self, transaction: Transaction, now: Instant, *, is_two_phase: bool) -> None:
-        """No more operations; what has to be held by others is prepared."""
+        """Close it: no more operations; prepare it if others have to hold it."""
         book = self._book
         refusal = book.log.refusal(now)
         if refusal is not None:
@@ -177,7 +177,7 @@ class Deciding:
             self._decide(transaction, now)
             return
         book.take(transaction, Step.CLOSE)
-        # Without its xid it is rolled back when its primary dies: nobody else would ever decide it.
+        # Without its xid it is rolled back when its primary dies: no other process would ever decide it.
         xid = transaction.xid if is_two_phase else ""
         prepared = TxPrepared(transaction.txid, xid, transaction.body, transaction.participants, transaction.prepared_us)
         book.records.append(prepared)
@@ -187,7 +187,7 @@ class Deciding:
         self.count_votes(transaction, now)
 
     def count_votes(self, transaction: Transaction, now: Instant) -> None:
-        """Go on when everybody who takes part has it, and they are enough."""
+        """Continue when all participants have it, and they are enough."""
         if transaction.phase is not Phase.PREPARING or self._lacking(transaction):
             return
         if not transaction.is_two_phase:
@@ -200,7 +200,7 @@ class Deciding:
             self._book.place(transaction.txid, branches.PREPARE, transaction.body)
 
     def look(self, now: Instant) -> None:
-        """Go on with those whose prepare was judged; one without a place, whose primary died before that, gets one."""
+        """Continue those whose prepare was judged. One without a place, because its primary died before that, gets one."""
         book = self._book
         for txid, transaction in list(book.placed.items()):
             if book.log.is_known(txid) or book.log.is_known(branches.rollback_id(txid)):
@@ -214,10 +214,10 @@ class Deciding:
                 self._prepared(transaction, now)
 
     def _prepared(self, transaction: Transaction, now: Instant) -> None:
-        """From now on it can be committed: say so, and commit if that was asked for meanwhile."""
+        """Answer that it can be committed from now on, and commit if a client has asked for that meanwhile."""
         book = self._book
         book.take(transaction, Step.JUDGED)
-        # The order has it: the next primary reads it from the journal.
+        # The body is in the order: the next primary reads it from the journal.
         transaction.body = b""
         asks, transaction.asks = transaction.asks, []
         for ask in asks:
@@ -234,7 +234,7 @@ class Deciding:
         self._decide(transaction, now)
 
     def _end_as_in_the_log(self, transaction: Transaction, now: Instant) -> None:
-        """The log knows its end, and the journal does not: the primary before this one decided, and its last record was lost."""
+        """End it as the log says, which the journal does not know: the last record of the former primary was lost."""
         book = self._book
         if not book.log.is_known(transaction.txid):
             self.abort(transaction, "rolled back by its client")
@@ -255,13 +255,13 @@ class Deciding:
                 book.refuse(ask.ticket, transaction.txid, "WrongState", f"transaction {transaction.txid} is committed already")
 
     def _lacking(self, transaction: Transaction) -> str:
-        """What a prepare waits for; empty for nothing."""
+        """Return the reason why a prepare still waits, or an empty string."""
         feed = transaction.feed
         if feed is None or not transaction.participants:
             return ""
         if feed.unprepared:
             return f"{', '.join(feed.unprepared)} did not answer"
-        # A backup that is ready and came later has the prepare record, or it would not be ready.
+        # A later ready backup has the prepare record, or it would not be ready.
         others = [backup for backup in self._book.backups if backup not in transaction.participants]
         count = len(feed.backups) + len(others)
         if count < self._book.config.sync_n:
@@ -269,7 +269,7 @@ class Deciding:
         return ""
 
     def lose(self, transaction: Transaction, backup: NodeId, reason: str, now: Instant) -> None:
-        """A participant is lost before it was decided."""
+        """Remove a participant that is lost before the decision."""
         book = self._book
         if transaction.feed is None or not transaction.feed.lose(backup):
             return
@@ -281,7 +281,7 @@ class Deciding:
             self.count_votes(transaction, now)
 
     def give_up_waiting(self, transaction: Transaction, now: Instant) -> None:
-        """The time for a prepare is over: who is silent is lost, and without enough others it is rolled back."""
+        """End the wait for a prepare: silent participants are lost, and without enough others it is rolled back."""
         silent = transaction.feed.unprepared if transaction.feed is not None else ()
         for backup in silent:
             reason = f"no answer to the prepare of {transaction.txid} for {self._book.config.prepare_ms} ms"
@@ -291,7 +291,7 @@ class Deciding:
             self.abort(transaction, f"not prepared in time: {self._lacking(transaction)}")
 
     def abort(self, transaction: Transaction, reason: str, *, is_kept: bool = True) -> None:
-        """Roll back what is open or prepared; its waiting clients are told. Of what the order may keep it is told as well."""
+        """Roll back an open or prepared one, and tell its clients; give the rollback a place if the order may keep the prepare."""
         book = self._book
         if transaction.is_recorded:
             book.records.append(TxDecided(transaction.txid, False, reason, False, transaction.xid))
@@ -303,13 +303,13 @@ class Deciding:
         self._refuse_asks(transaction, reason)
 
     def _refuse_asks(self, transaction: Transaction, reason: str) -> None:
-        """It was rolled back while somebody waited."""
+        """Tell waiting clients that it was rolled back."""
         for ask in transaction.asks:
             self._book.refuse(ask.ticket, transaction.txid, type(aborted(reason)).__name__, reason)
         transaction.asks = []
 
     def _end_of_another(self, command: TxCommand) -> None:
-        """A person rolls back what a master has prepared that does not exist any more."""
+        """Roll back, on a person's command, a transaction prepared by a master that no longer exists."""
         book = self._book
         if reason := book.log.ends_here(command.txid):
             raise NotFound(reason)
@@ -321,13 +321,13 @@ class Deciding:
     def _commit_prepared(self, transaction: Transaction, ask: Ask, now: Instant, *, is_by_hand: bool) -> None:
         refusal = self._book.log.refusal(now)
         if refusal is not None:
-            # It was promised that it can be committed: it stays prepared until it can.
+            # A prepared transaction is promised to be committable: it stays prepared until it can be committed.
             raise error_named(refusal[0], f"{refusal[1]}; the transaction stays prepared")
         transaction.asks.append(ask)
         self._decide(transaction, now, is_by_hand=is_by_hand)
 
     def _decide(self, transaction: Transaction, now: Instant, *, is_by_hand: bool = False) -> None:
-        """Commit, here and now: from here on it is an ordinary write."""
+        """Commit now: from here on it is an ordinary write."""
         book, txid = self._book, transaction.txid
         refusal = book.log.refusal(now)
         if refusal is not None:
@@ -360,7 +360,7 @@ class Deciding:
             book.log.wait(ask, txid, body, now)
 
     def _commit_again(self, command: TxCommand, ask: Ask, now: Instant) -> None:
-        """A commit whose answer was lost comes again."""
+        """Answer a repeated commit, whose first answer was lost."""
         book, txid = self._book, command.txid
         end = book.end_of(txid, now)
         if end is not None and end.state == ABORTED:
@@ -373,11 +373,11 @@ class Deciding:
             raise UnknownTransaction(f"no transaction {txid} is open here: it was never begun, or is long over; begin one")
 
     def _keep(self, transaction: Transaction, reason: str, *, is_committed: bool) -> None:
-        """It ended by another will than its transaction manager's: remember and report it until it is forgotten."""
+        """Remember and report an end that its transaction manager did not decide, until it is forgotten."""
         transaction.is_committed, transaction.reason = is_committed, reason
         self._book.records.append(TxDecided(transaction.txid, is_committed, reason, True, transaction.xid))
 
-    # ---- what becomes of it in the log
+    # ---- results in the log
 
     def _await_execution(self, transaction: Transaction) -> None:
         book = self._book
@@ -391,24 +391,24 @@ class Deciding:
             book.locks.release(oldest)
 
     def on_added(self, first_lsn: Lsn, added: tuple[Ordered, ...]) -> None:
-        """Transactions got their LSNs."""
+        """Note that transactions got their LSNs."""
         if self._book.executing:
             for lsn, (_, txid, _) in enumerate(added, first_lsn):
                 if txid in self._book.executing:
                     self._lsns[lsn] = txid
 
     def go_back(self, lsn: Lsn) -> None:
-        """What got an LSN above this one has none any more."""
+        """Note that LSNs above this one are void."""
         self._lsns = {at: txid for at, txid in self._lsns.items() if at <= lsn}
         self._book.locks.go_back(lsn)
 
     def on_state(self, lsn: Lsn, result_of: Callable[[Lsn], ResultRow]) -> None:
-        """Everything up to an LSN has a result now, which came with the state of another master."""
+        """Note that every LSN up to this one has a result now, which came with the state of another master."""
         for at in [at for at in self._lsns if at <= lsn]:
             self.on_results(at, (result_of(at),))
 
     def on_results(self, first_lsn: Lsn, results: tuple[ResultRow, ...]) -> None:
-        """Transactions were executed."""
+        """Note that transactions were executed."""
         if not self._lsns:
             return
         for lsn, (outcome, reason, *_) in enumerate(results, first_lsn):
@@ -438,7 +438,7 @@ def _ask(command: TxCommand, now: Instant) -> Ask:
 
 
 def _check_session(transaction: Transaction, command: TxCommand) -> None:
-    """Raise WrongState when somebody else is still using it."""
+    """Raise WrongState when another session is still using it."""
     if transaction.phase in IN_USE and transaction.session and text(command, "session") != transaction.session:
         raise WrongState(f"{command.action}: transaction {command.txid} is {transaction.phase.value} and in use by another session")
 

@@ -1,7 +1,7 @@
-"""Locks: which messages of queues are accepted in a transaction that is not over.
+"""Locks: messages of queues that are accepted in a transaction that is not over.
 
-A message stays where it is until the transaction is applied, so a rollback unlocks it in its old place and order is kept
-without moving anything. Nothing here is durable: the locks of prepared transactions come back with their operations.
+A message stays in its place until the transaction is applied. So a rollback unlocks it there, and the order is kept without moving
+messages. Locks are not durable: those of prepared transactions come back with their operations.
 
 >>> locks = Locks()
 >>> locks.take("t1", "orders", ["a", "b", "c"], 2)
@@ -25,18 +25,18 @@ import msgpack
 from brokerha.model.ids import Lsn, TxId
 
 GONE_LIMIT: Final = 10_000
-"""Messages of which it is remembered that they are gone."""
+"""Limit of remembered removals of messages."""
 Named = tuple[str, str]
 """A message: (queue, id)."""
 
 
 def accepted_in(operations: Iterable[tuple[Any, ...]]) -> list[Named]:
-    """The messages that operations accept."""
+    """Return the messages that operations accept."""
     return [(operation[1], operation[2]) for operation in operations if operation[0] == "accept"]
 
 
 def accepted_in_body(body: bytes) -> list[Named]:
-    """The messages that a packed body accepts; one that was checked when it came in."""
+    """Return the messages that a packed body accepts; the body was checked when it came in."""
     return accepted_in(msgpack.unpackb(body, use_list=False)) if b"accept" in body else []
 
 
@@ -47,23 +47,23 @@ class Locks:
         self._holders: dict[Named, TxId] = {}
         self._held: dict[TxId, list[Named]] = {}
         self._numbers: dict[str, int] = {}
-        """Of locks, by queue."""
+        """Number of locks, by queue."""
         self._gone: dict[Named, Lsn] = {}
-        """Messages that transactions of this primary took away, with the LSN: what was read of a queue before it still shows them."""
+        """Messages that transactions of this primary removed, with the LSN: older reads of a queue still show them."""
 
     def __len__(self) -> int:
         return len(self._holders)
 
     def holder(self, queue: str, message_id: str) -> TxId | None:
-        """The transaction that has a message, or None."""
+        """Return the transaction that holds a message, or None."""
         return self._holders.get((queue, message_id))
 
     def has(self, txid: TxId) -> bool:
-        """Whether a transaction has any message."""
+        """Tell whether a transaction holds any message."""
         return txid in self._held
 
     def conflict(self, txid: TxId, wanted: Iterable[Named]) -> tuple[str, str, TxId] | None:
-        """The first of these messages that another transaction has, with that transaction; None when all are free."""
+        """Return the first of these messages that another transaction holds, with that transaction; None when all are free."""
         for queue, message_id in wanted:
             holder = self._holders.get((queue, message_id), txid)
             if holder != txid:
@@ -71,7 +71,7 @@ class Locks:
         return None
 
     def lock(self, txid: TxId, wanted: Iterable[Named]) -> None:
-        """Give messages to a transaction that no other one has."""
+        """Give messages that no other transaction holds to a transaction."""
         for name in wanted:
             if name not in self._holders:
                 self._holders[name] = txid
@@ -79,24 +79,24 @@ class Locks:
                 self._held.setdefault(txid, []).append(name)
 
     def take(self, txid: TxId, queue: str, candidates: Iterable[str], count: int, lsn: Lsn = 0) -> list[str]:
-        """Lock the first ``count`` candidates that nobody has, not even this transaction; return them in order. They were seen at ``lsn``."""
+        """Lock and return the first ``count`` candidates, seen at ``lsn``, that no transaction holds, not even this one."""
         taken = list(islice(self.free(queue, candidates, lsn), count))
         self.lock(txid, [(queue, message_id) for message_id in taken])
         return taken
 
     def free(self, queue: str, candidates: Iterable[str], lsn: Lsn = 0) -> Iterator[str]:
-        """Those of the candidates, seen at ``lsn``, that nobody has."""
+        """Yield the candidates, seen at ``lsn``, that no transaction holds."""
         for message_id in candidates:
             name = (queue, message_id)
             if name not in self._holders and self._gone.get(name, 0) <= lsn:
                 yield message_id
 
     def number_in(self, queue: str) -> int:
-        """How many messages of a queue transactions have."""
+        """Return how many messages of a queue transactions hold."""
         return self._numbers.get(queue, 0)
 
     def release(self, txid: TxId, gone_lsn: Lsn = 0) -> None:
-        """Give everything back that a transaction has; with ``gone_lsn`` it took it away at that LSN."""
+        """Release all messages of a transaction; with ``gone_lsn`` it removed them at that LSN."""
         for name in self._held.pop(txid, ()):
             del self._holders[name]
             self._numbers[name[0]] -= 1
@@ -109,5 +109,5 @@ class Locks:
             del self._gone[next(iter(self._gone))]
 
     def go_back(self, lsn: Lsn) -> None:
-        """What was taken away after this LSN may be there again."""
+        """Forget removals after this LSN: these messages may be there again."""
         self._gone = {name: at for name, at in self._gone.items() if at <= lsn}

@@ -1,9 +1,9 @@
-"""What became of transactions that are over: remembered ends, and what may be presumed of those that nobody remembers.
+"""Outcomes of transactions that are over: remembered ends, and the presumption for forgotten ones.
 
-A transaction that was open when its primary died leaves nothing behind, so a rollback needs no record: an id that this master
-made, that is neither open nor in the log, was rolled back. That is said only where nothing can speak against it: the incarnation
-that made the id is known to have begun at an LSN from which on the log still knows every id. An id that a client made (an
-idempotency key) may be used at any master, so nothing is ever presumed of it.
+A transaction that was open when its primary died leaves no trace, so a rollback needs no record: an id that this master made, and
+that is neither open nor in the log, was rolled back. This master says so only where it is certain: the incarnation that made the id
+is known to have begun at an LSN from which on the log still knows every id. An id that a client made (an idempotency key) may be
+used at any master, so nothing is presumed of it.
 
     m1.0a1b2c3d.2.1f        made by incarnation 2 of the master m1 with the journal 0a1b2c3d…, number 1f
 """
@@ -26,7 +26,7 @@ WORDS = (OPEN, PREPARED, COMMITTING, COMMITTED, ABORTED, UNKNOWN)
 
 
 def word_of(answer: dict[str, Any] | None) -> str:
-    """The one word for what ``Front.outcome`` answers of a transaction.
+    """Return the one word for an answer of ``Front.outcome`` about a transaction.
 
     >>> word_of({"state": "applied", "outcome": "rejected"}), word_of({"state": "synchronised", "outcome": None}), word_of(None)
     ('aborted', 'committing', 'unknown')
@@ -40,7 +40,7 @@ def word_of(answer: dict[str, Any] | None) -> str:
 
 
 class End(NamedTuple):
-    """How one ended."""
+    """The end of a transaction."""
 
     state: str
     """`COMMITTED` or `ABORTED`."""
@@ -48,7 +48,7 @@ class End(NamedTuple):
 
 
 class Finished:
-    """The last ends, as many as fit; the oldest go first."""
+    """The last ends, up to a limit; the oldest go first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -58,22 +58,22 @@ class Finished:
         return len(self._ends)
 
     def add(self, txid: TxId, state: str, reason: str) -> None:
-        """Remember an end; the last one told counts."""
+        """Remember an end; a later one replaces it."""
         self._ends[txid] = End(state, reason)
         self._ends.move_to_end(txid)
         while len(self._ends) > self._limit:
             self._ends.popitem(last=False)
 
     def get(self, txid: TxId) -> End | None:
-        """How a transaction ended; None when it is not remembered."""
+        """Return how a transaction ended; None when it is not remembered."""
         return self._ends.get(txid)
 
 
 class Presumption:
-    """Which ids this master made, and of which of them a rollback may be presumed."""
+    """The ids that this master made, and whether a rollback can be presumed of them."""
 
     def __init__(self, node: NodeId, state: MasterState) -> None:
-        """``state`` is that of the journal, with the incarnation that begins now."""
+        """Take ``state`` of the journal, with the incarnation that begins now."""
         self._prefix = f"{node}.{state.journal[:8]}."
         self._incarnation = state.incarnation
         self._starts = {**dict(state.starts), state.incarnation: state.lsn}
@@ -81,7 +81,7 @@ class Presumption:
         """Highest number of an id that was begun in this incarnation."""
 
     def made_here(self, txid: TxId) -> tuple[int, int] | None:
-        """(incarnation, number) of an id that this master made for a transaction; None for any other id."""
+        """Return (incarnation, number) of an id that this master made for a transaction; None for any other id."""
         is_own = txid.startswith(self._prefix) and txid.endswith(BEGUN_MARK)
         parts = txid.removeprefix(self._prefix).removesuffix(BEGUN_MARK).split(".") if is_own else []
         try:
@@ -90,16 +90,13 @@ class Presumption:
             return None
 
     def on_begin(self, txid: TxId) -> None:
-        """An id was used to begin a transaction."""
+        """Note that an id was used to begin a transaction."""
         made = self.made_here(txid)
         if made is not None and made[0] == self._incarnation:
             self._begun = max(self._begun, made[1])
 
     def is_over(self, txid: TxId, ids_from: Lsn) -> bool:
-        """Whether an id that is neither open nor in the log was rolled back, for certain.
-
-        ``ids_from`` is the LSN from which on the log knows every id.
-        """
+        """Tell whether an id that is neither open nor in the log was certainly rolled back."""
         made = self.made_here(txid)
         if made is None:
             return False

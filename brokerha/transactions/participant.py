@@ -1,22 +1,22 @@
 """Participant: transactions at a backup, from the invitation to the end (transactions, sections 2 to 5).
 
     TxJoin ------> FollowTxQueue
-    TxEvents ----> in order; what is missing is asked for
-    prepare -----> are all events here, and are they what the primary says?   refused
+    TxEvents ----> in order; missing ones are requested
+    prepare -----> are all events here, with the digest of the primary?       refused
     the journal -> on_record_durable                                          prepared
     the end -----> LeaveTxQueue, done, nothing is kept
 
     bodies(txid)             the journal of this backup fills its references from here
     on_record_durable(txid)  its prepare record is durable here
     on_decided(txid)         its decision is in the journal here
-    on_new_view(view)        another primary acts: everything of the old one is dropped
+    on_new_view(view)        another primary acts: all transactions of the old one are dropped
     leave_off()              this process is paused: the same, until a view begins for it
 
-A participant decides nothing and makes nothing durable: what is prepared is in the journal, in full, and survives this process and
-the primary. So it may drop everything at any moment, and a new primary needs nothing of it.
+A participant decides nothing and makes nothing durable: prepared transactions are in the journal, in full, and survive this process
+and the primary. So it can drop all its memory at any moment, and a new primary needs nothing of it.
 
-Invariants: P1 ``prepared`` is said only of what is durable here, in full; P2 events of another view than the present one change
-nothing; P3 an event counts once, in its place; P4 what ended leaves neither queue nor memory behind.
+Invariants: P1 ``prepared`` is said only of transactions that are durable here, in full; P2 events of another view change nothing;
+P3 an event counts once, in its place; P4 an ended transaction leaves neither queue nor memory behind.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from brokerha.transactions.tx_feed import ENDS, OPERATION, PREPARE
 
 PATIENCE_STEPS = 8
 NEEDS_ITS_PRIMARY = frozenset({Part.COLLECTING, Part.CLOSED, Part.REFUSED})
-"""The journal does not tell the end of these, or did so before they were joined, in what was taken over as a whole: the primary does."""
+"""States in which the primary, not the journal, tells the end; or the journal told it before they were joined, in a loaded one."""
 
 
 @dataclass(slots=True)
 class Joined:
-    """One transaction that this backup takes part in."""
+    """A transaction in which this backup takes part."""
 
     txid: TxId
     primary: NodeId
@@ -52,7 +52,7 @@ class Joined:
     next: int = 0
     """Number of the first event that is not here."""
     body: bytes = b""
-    """From its prepare on."""
+    """Set from its prepare on."""
     reason: str = ""
     heard_ms: int = 0
     asked_ms: int = 0
@@ -70,10 +70,10 @@ class Participant:
         self.view = view
         self.joined: dict[TxId, Joined] = {}
         self.counts: Counter[str] = Counter()
-        """Since the start: joined, refused, and what was ignored."""
+        """Counts since the start: joined, refused, and ignored messages."""
         self._ended: OrderedDict[TxId, None] = OrderedDict()
         self._durable: OrderedDict[TxId, None] = OrderedDict()
-        """Prepare records that are durable here and not decided."""
+        """Transactions with prepare records that are durable here, and without a decision."""
         self._bytes = 0
         self._messages: list[Outgoing] = []
         self._queues: list[TxQueueDecision] = []
@@ -81,14 +81,14 @@ class Participant:
     # ---- inputs
 
     def step(self, envelope: Envelope, now: Instant) -> None:
-        """Take in one message of the primary: `TxJoin` or `TxEvents`."""
+        """Take in a message of the primary: `TxJoin` or `TxEvents`."""
         message = envelope.message
         if not isinstance(message, TxJoin | TxEvents):
             self.counts["not_for_a_participant"] += 1
         elif message.view != self.view:
             self.counts["other_view"] += 1
         elif message.txid in self._ended:
-            # A primary that asks again did not hear that it is left.
+            # A primary that asks again did not hear that this backup has left.
             if isinstance(message, TxJoin) or (message.events[-1:] and message.events[-1][0] in ENDS):
                 self._send(envelope.process or envelope.sender, message.txid, "done", 0)
         elif isinstance(message, TxJoin):
@@ -109,7 +109,7 @@ class Participant:
         if joined.queue != message.queue:
             self._queues.append(LeaveTxQueue(joined.queue))
             joined.queue = message.queue
-        # Again too: the queue may have been lost and made anew.
+        # Also when invited again: the queue may have been lost and made anew.
         self._queues.append(FollowTxQueue(message.queue))
         if joined.part is Part.REFUSED:
             self._send(primary, joined.txid, "refused", joined.next, joined.reason)
@@ -164,7 +164,7 @@ class Participant:
             self._refuse(joined, f"transactions here would hold more than {self.config.bytes_limit} bytes together")
 
     def on_record_durable(self, txid: TxId) -> None:
-        """The prepare record of a transaction is durable in the journal here, with its body."""
+        """Note that the prepare record of a transaction is durable in the journal here, with its body."""
         self._durable[txid] = None
         while len(self._durable) > self.config.remembered_limit:
             self._durable.popitem(last=False)
@@ -178,14 +178,14 @@ class Participant:
             self._tell(joined)
 
     def on_decided(self, txid: TxId) -> None:
-        """The decision about a transaction is in the journal here: nothing of it is needed any more."""
+        """Note that the decision about a transaction is in the journal here: nothing of it is needed any more."""
         self._durable.pop(txid, None)
         joined = self.joined.get(txid)
         if joined is not None:
             self._end(joined)
 
     def on_new_view(self, view: int) -> None:
-        """Another primary acts: transactions of the old one are dropped."""
+        """Drop transactions of the old primary: another one acts."""
         if view == self.view:
             return
         self.view = view
@@ -195,7 +195,7 @@ class Participant:
         self._forget()
 
     def leave_off(self) -> None:
-        """This process takes part in nothing until `on_new_view`; its primary goes on without it."""
+        """Take part in nothing until `on_new_view`; the primary goes on without this process."""
         self.view = 0
         self._queues += [LeaveTxQueue(joined.queue) for joined in self.joined.values()]
         self._forget()
@@ -228,7 +228,7 @@ class Participant:
         self._tell(joined)
 
     def _tell(self, joined: Joined) -> None:
-        """Say again where it stands, as far as the primary waits for it."""
+        """Repeat the state, as far as the primary waits for it."""
         if joined.part in (Part.PREPARED, Part.REFUSED):
             self._send(joined.primary, joined.txid, joined.part.value, joined.next, joined.reason)
 
@@ -238,7 +238,7 @@ class Participant:
     # ---- time and output
 
     def wake(self, now: Instant) -> None:
-        """Ask for what is missing; drop what its primary has forgotten."""
+        """Request missing events; drop transactions that the primary has forgotten."""
         for joined in list(self.joined.values()):
             if joined.ask_at_ms is not None and joined.ask_at_ms <= now.mono_ms:
                 joined.tries += 1
@@ -262,7 +262,7 @@ class Participant:
         return max(joined.heard_ms, joined.asked_ms) + self.config.still_ms
 
     def deadline_ms(self) -> int | None:
-        """When it wants to be woken, in monotonic milliseconds."""
+        """Return when it needs to be woken, in monotonic milliseconds."""
         due = [joined.ask_at_ms for joined in self.joined.values() if joined.ask_at_ms is not None]
         due += [
             min(self._ask_whether_open_ms(joined), joined.heard_ms + self.config.idle_ms)
@@ -272,12 +272,12 @@ class Participant:
         return min(due, default=None)
 
     def take_ready(self) -> Ready:
-        """What is to be sent, and which queues are to be followed or left; nothing here waits for a record."""
+        """Return messages to send, and queues to follow or leave; nothing here waits for a record."""
         messages, self._messages = tuple(self._messages), []
         queues, self._queues = tuple(self._queues), []
         return Ready(messages=messages, tx_queues=queues)
 
     def bodies(self, txid: TxId) -> bytes | None:
-        """Body of a transaction that is closed and whole here, for filling a record that came without it; else None."""
+        """Return the body of a transaction that is closed and whole here, for a record that came without it; else None."""
         joined = self.joined.get(txid)
         return joined.body if joined is not None and joined.part in (Part.CLOSED, Part.PREPARED) else None

@@ -1,10 +1,10 @@
-"""What an isolated transaction has read, as expectations (stores/reads/observing.py), and what of it has to hold when it commits.
+"""The findings of an isolated transaction's reads, as expectations (stores/reads/observing.py), and which of them its commit needs.
 
-    serializable    all of it
-    snapshot        what it also writes: a key that it puts or deletes, a range with such a key, a graph or table that it changes
+    serializable    all of them
+    snapshot        those about written data: a key that it puts or deletes, a range with such a key, a changed graph or table
 
-All reads hold together at the LSN of the last one, because each read judges what was found before. So under ``snapshot`` two
-transactions may each read what the other writes (write skew), but none overwrites what it has not seen.
+All reads hold together at the LSN of the last one, because each read judges the earlier findings. So under ``snapshot`` each of two
+transactions may read what the other writes (write skew), but none overwrites data that it has not seen.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from brokerha.model.operations import (
 from brokerha.model.outside.isolation import SERIALIZABLE
 
 READS_LIMIT: Final = 10_000
-"""Findings of one transaction."""
+"""Limit of findings of one transaction."""
 
 
 class ReadSet:
-    """Findings, each once: the first of two about the same thing, which the later one was judged by."""
+    """Findings, each once: of two about the same thing the first stays, because the later one was judged by it."""
 
     __slots__ = ("_found", "level", "lsn", "size")
 
     def __init__(self, level: str) -> None:
         self.level = level
         self.lsn: Lsn = 0
-        """Of the last read: the next one is of this LSN or a later one, whichever node answers it."""
+        """LSN of the last read: the next one is at this LSN or a later one, whichever node answers it."""
         self.size = 0
-        """Of all findings, packed, in bytes."""
+        """Size of all findings, packed, in bytes."""
         self._found: dict[Operation, bytes] = {}
 
     def __len__(self) -> int:
         return len(self._found)
 
     def add(self, found: Sequence[Operation], lsn: Lsn = 0) -> None:
-        """One read found this at an LSN. Raises InvalidRequest for what is no expectation, TooLarge beyond `READS_LIMIT`."""
+        """Add the findings of a read at an LSN. Raises InvalidRequest if one is no expectation, TooLarge beyond `READS_LIMIT`."""
         if found:
             check_operations(list(found))
         for demand in typed_operations(found):
@@ -70,11 +70,11 @@ class ReadSet:
         self.lsn = max(self.lsn, lsn)
 
     def pieces(self) -> list[bytes]:
-        """All findings, packed."""
+        """Return all findings, packed."""
         return list(self._found.values())
 
     def demands(self, operations: Iterable[bytes]) -> list[bytes]:
-        """What has to hold when these packed operations take place."""
+        """Return the findings that must hold when these packed operations are executed."""
         if self.level == SERIALIZABLE:
             return self.pieces()
         keys: dict[str, set[bytes]] = {}

@@ -1,20 +1,20 @@
-"""The two machines of a transaction: the coordinator's at the primary, the participant's at a backup (transactions, sections 2 to 6).
+"""The two machines of a transaction: coordinator at the primary, participant at a backup (transactions, sections 2 to 6).
 
 | coordinator | means |
 |---|---|
 | OPEN | collects operations; nothing of it is durable |
 | PREPARING | closed; its body is in the journal, and the participants are asked whether they have it |
-| PLACED | everybody who has to hold it does; its prepare has to be judged at its place in the order |
-| PREPARED | it can be committed, whatever others do; waits for its decision |
+| PLACED | all that must hold it do; its prepare has to be judged at its place in the order |
+| PREPARED | it can be committed, whatever other transactions do; waits for its decision |
 | COMMITTING | decided and accepted: from here on an ordinary write |
 | COMMITTED, ABORTED | over |
 | HEURISTIC | a person decided, here or at another master: reported until it is forgotten |
-| FORGOTTEN | nobody needs to be told any more |
+| FORGOTTEN | needs no report any more |
 
 | participant | means |
 |---|---|
 | COLLECTING | takes events in order |
-| CLOSED | has all of them, and they are what the primary says; the prepare record is not durable here yet |
+| CLOSED | has all events, with the digest of the primary; the prepare record is not durable here yet |
 | PREPARED | the prepare record is durable here |
 | REFUSED | cannot take part; the primary was told why |
 | DONE | the queue is left, nothing is held |
@@ -32,7 +32,7 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """Where a transaction stands at its coordinator."""
+    """The phase of a transaction at its coordinator."""
 
     OPEN = "open"
     PREPARING = "preparing"
@@ -46,29 +46,29 @@ class Phase(StrEnum):
 
 
 class Step(StrEnum):
-    """What may change that."""
+    """Events that change the phase."""
 
     CLOSE = "close"
-    """It is to be prepared: no more operations, nobody joins."""
+    """It is to be prepared: no more operations or participants."""
     VOTED = "voted"
-    """Enough participants have what one client commits durably, and none refused."""
+    """Enough participants durably hold a commit of one client, and none refused."""
     PLACE = "place"
-    """Enough participants have what a transaction manager prepares: its prepare takes its place in the order."""
+    """Enough participants hold a prepare of a transaction manager: it takes its place in the order."""
     JUDGED = "judged"
-    """Nothing spoke against it there."""
+    """Its prepare was not rejected there."""
     COMMIT = "commit"
-    """Decided; an open one only when nobody else has to prepare it."""
+    """Decided; an open one only when no other process has to prepare it."""
     NOTHING = "nothing"
-    """It has no operations: there is nothing to decide."""
+    """It has no operations: no decision is needed."""
     ROLLBACK = "rollback"
-    """By its client, its time-out, a refusal, because too few are left, or because its prepare was rejected."""
+    """By its client, its timeout, a refusal, because too few participants are left, or because its prepare was rejected."""
     BY_HAND = "by hand"
     """A person decided, in the transaction manager's place."""
     APPLIED = "applied"
     REJECTED = "rejected"
-    """The probe rejected what one client committed: nothing happened."""
+    """The probe rejected the commit of one client: it had no effect."""
     OVERRULED = "overruled"
-    """What was prepared was no longer there when it was committed: a person had ended it elsewhere."""
+    """The prepared changes were gone at the commit: a person had ended it elsewhere."""
     FORGET = "forget"
 
 
@@ -91,11 +91,11 @@ COORDINATOR: dict[tuple[Phase, Step], Phase] = {
     (Phase.COMMITTING, Step.OVERRULED): Phase.HEURISTIC,
     (Phase.HEURISTIC, Step.FORGET): Phase.FORGOTTEN,
 }
-"""Every change there is at the coordinator."""
+"""All transitions of the coordinator."""
 
 
 class Part(StrEnum):
-    """Where a transaction stands at a participant."""
+    """The state of a transaction at a participant."""
 
     COLLECTING = "collecting"
     CLOSED = "closed"
@@ -105,16 +105,16 @@ class Part(StrEnum):
 
 
 class Seen(StrEnum):
-    """What may change that."""
+    """Events that change the state."""
 
     PREPARE = "prepare"
-    """The prepare event came, everything before it is here, and the digest is right."""
+    """The prepare event came, all events before it are here, and the digest is right."""
     DURABLE = "durable"
     """The prepare record is durable here."""
     UNFIT = "unfit"
     """Over a limit, a gap that is not filled, another digest."""
     ENDED = "ended"
-    """Its decision is known: by an event, or by the journal."""
+    """Its end is known: by an event, or by the journal."""
     NEW_VIEW = "new view"
     """Another primary acts."""
 
@@ -132,14 +132,14 @@ PARTICIPANT: dict[tuple[Part, Seen], Part] = {
     (Part.REFUSED, Seen.ENDED): Part.DONE,
     (Part.REFUSED, Seen.NEW_VIEW): Part.DONE,
 }
-"""Every change there is at a participant. One that refused takes no events any more, but still hears how it ended."""
+"""All transitions of a participant. A participant that refused takes no more events, but still hears the end."""
 
 
 def after(phase: Phase, step: Step) -> Phase:
-    """The phase after a step; the same one when the step means nothing there."""
+    """Return the phase after a step; the same one when the step has no effect there."""
     return COORDINATOR.get((phase, step), phase)
 
 
 def after_seen(part: Part, seen: Seen) -> Part:
-    """Where a participant is after something; the same when that means nothing there."""
+    """Return the state after an event; the same one when the event has no effect there."""
     return PARTICIPANT.get((part, seen), part)

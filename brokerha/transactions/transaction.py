@@ -1,8 +1,7 @@
-"""One transaction at its coordinator: what was done in it so far, and who waits for it.
+"""One transaction at its coordinator: its operations so far, and the clients that wait for it.
 
-Operations are packed one by one as they come; the body is their concatenation after the head of a msgpack list, byte for byte what
-`model.operations.pack_operations` makes of them. So an event carries an operation as it is, and a participant that has all events
-has the body.
+Operations are packed one by one as they come. The body is their concatenation after the head of a msgpack list, byte for byte that
+of `model.operations.pack_operations`. So an event carries an operation unchanged, and a participant with all events has the body.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ HEAD_BYTES = 5
 
 
 def packed_each(operations: Iterable[Operation]) -> list[bytes]:
-    """Operations as the pieces of a body."""
+    """Return operations as the pieces of a body."""
     return [msgpack.packb(operation) for operation in operations]
 
 
 def body_of(pieces: list[bytes]) -> bytes:
-    """The body with these operations."""
+    """Return the body with these operations."""
     head: bytes = msgpack.Packer().pack_array_header(len(pieces))
     return head + b"".join(pieces)
 
 
 def digest_of(body: bytes) -> bytes:
-    """What a prepare event says of a body: its SHA-256."""
+    """Return the SHA-256 of a body, for a prepare event."""
     return hashlib.sha256(body).digest()
 
 
@@ -55,7 +54,7 @@ class Ask(NamedTuple):
 
 @dataclass(slots=True)
 class Transaction:
-    """One that is open, prepared, or decided by hand and not forgotten."""
+    """A transaction that is open, prepared, or decided by hand and not forgotten."""
 
     txid: TxId
     xid: str
@@ -67,33 +66,33 @@ class Transaction:
     pieces: list[bytes] = field(default_factory=list)
     """Its operations, packed, until it is closed."""
     size: int = 0
-    """Of all operations together, in bytes."""
+    """Size of all operations together, in bytes."""
     count: int = 0
     body: bytes = b""
-    """From its closing on, until it is decided or the order has it."""
+    """Set from its closing until it is decided or in the order."""
     reads: ReadSet | None = None
-    """What it has read; None under read-committed."""
+    """Findings of its reads; None under read-committed."""
     user: str = ""
-    """Who began it, which its last operation says; empty where the door does not know."""
+    """The user who began it, named by its last operation; empty where the door does not know."""
     takes: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """What each ``take`` got, by the number of its first operation: the same call again gets the same."""
+    """Result of each ``take``, by the number of its first operation: a repeated call gets the same."""
     feed: TxFeed | None = None
     """None until the first operation, and for one without participants."""
     asks: list[Ask] = field(default_factory=list)
     is_recorded: bool = False
     """Whether there is a `TxPrepared` of it, so that its end needs a record too."""
     is_two_phase: bool = False
-    """Whether somebody else decides after it is prepared; then prepare, commit and rollback have places in the order."""
+    """Whether an outside coordinator decides after the prepare; then prepare, commit and rollback have places in the order."""
     closed_ms: int = 0
     prepared_us: int = 0
     participants: tuple[NodeId, ...] = ()
     is_committed: bool = False
-    """Of one that was decided by hand, or overruled: how it ended."""
+    """The end of a transaction that was decided by hand, or overruled."""
     reason: str = ""
-    """Why it ended so."""
+    """Reason of that end."""
 
     def check_room(self, pieces: list[bytes]) -> None:
-        """Raise TooLarge when these operations make it larger than a transaction may be."""
+        """Raise TooLarge when these operations would make it larger than the limit."""
         count, size = self.count + len(pieces), self.size + sum(map(len, pieces))
         if self.reads is not None:
             count, size = count + len(self.reads), size + self.reads.size
@@ -105,13 +104,13 @@ class Transaction:
             raise TooLarge(f"the transaction would have {size} bytes; the limit is {BODY_LIMIT_BYTES}: {TOO_LARGE}")
 
     def add(self, pieces: list[bytes]) -> None:
-        """Take operations in, at the end."""
+        """Append operations."""
         self.pieces += pieces
         self.count += len(pieces)
         self.size += sum(map(len, pieces))
 
     def fresh(self, first: int, pieces: list[bytes]) -> list[bytes]:
-        """Those of a call that were not taken in before. Raises InvalidRequest for a gap, and for others under old numbers."""
+        """Return the operations of a call that are new. Raises InvalidRequest for a gap, and for others under old numbers."""
         if not 0 <= first <= self.count:
             raise InvalidRequest(f"operation {first} comes too early: the transaction has {self.count}, send from there on")
         known = self.pieces[first : first + len(pieces)]
@@ -120,14 +119,14 @@ class Transaction:
         return pieces[len(known) :]
 
     def close(self, mono_ms: int, wall_us: int) -> None:
-        """No more operations: the body stands."""
+        """Close it: no more operations, the body is final."""
         self.body = body_of(self.pieces)
         self.pieces, self.takes = [], {}
         self.closed_ms, self.prepared_us = mono_ms, wall_us
         self.participants = self.feed.backups if self.feed is not None else ()
 
     def due_ms(self, prepare_ms: int) -> int | None:
-        """When time alone changes something for it; None when it never does."""
+        """Return when time alone changes something for it; None when it never does."""
         due = [ask.deadline_ms for ask in self.asks]
         if self.phase is Phase.OPEN:
             due.append(self.touched_ms + self.timeout_ms)

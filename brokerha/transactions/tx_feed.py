@@ -1,13 +1,13 @@
-"""TxFeed: the events of one transaction on their way to the backups that take part, each through a queue of its own.
+"""TxFeed: the events of one transaction on their way to its participants, each through its own queue.
 
     begin 0 | operation 1 | operation 2 | … | prepare n | commit or rollback n + 1
 
-Events are kept until the end: who joins later gets all of them. They go out once, in order; what a participant lacks it asks for by
-number, and what it does not answer is said again, from the second time on with an invitation to another queue: queue and participant may have
-been lost together, and a queue whose broker node is down cannot be made anew before that is back.
-A queue goes with its participant, who alone reads it: nobody else deletes it.
+Events are kept until the end: a later participant gets all of them. They go out once, in order. A participant requests missing
+events by number. Unanswered events are repeated, from the second time on with an invitation to another queue: queue and participant
+may have been lost together, and a queue on a broker node that is down cannot be made anew before the node is back. A queue goes
+with its participant, which alone reads and deletes it.
 
-Invariants: nobody joins after the prepare or the end; an answer counts once; a participant that left does not come back.
+Invariants: no backup joins after the prepare or the end; an answer counts once; a participant that left does not come back.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ PATIENCE_STEPS = 16
 
 @dataclass(slots=True)
 class Lane:
-    """One participant."""
+    """The way to one participant."""
 
     queue: str
     sent: int = 0
-    """Events that were sent; the number of the next one."""
+    """Number of sent events, which is the number of the next one."""
     is_invited: bool = False
     invitations: int = 0
-    """How often it was invited; each time through another queue."""
+    """Number of invitations, each through another queue."""
     has_prepared: bool = False
     tries: int = 0
     again_at_ms: int | None = None
-    """When to say the last event again; None when no answer is wanted."""
+    """When to repeat the last event; None when no answer is needed."""
 
 
 class TxFeed:
     """The events of one transaction."""
 
     def __init__(self, config: TxConfig, master: NodeId, view: int, txid: TxId, xid: str) -> None:
-        """Nobody takes part yet."""
+        """Begin without participants."""
         self._config = config
         self._master = master
         self._view = view
@@ -61,30 +61,30 @@ class TxFeed:
         self._left: set[NodeId] = set()
         self._events: list[tuple[str, bytes]] = [(BEGIN, xid.encode())]
         self._asked_from: int | None = None
-        """Number of the event that wants an answer: a prepare, later the end."""
+        """Number of the event that needs an answer: a prepare, later the end."""
         self.queues: list[TxQueueDecision] = []
-        """What is to be done about queues."""
+        """Actions on queues that are due."""
 
     def __len__(self) -> int:
         return len(self._events)
 
     @property
     def backups(self) -> tuple[NodeId, ...]:
-        """Participants that are still there."""
+        """Return the participants that are still there."""
         return tuple(self._lanes)
 
     @property
     def unprepared(self) -> tuple[NodeId, ...]:
-        """Participants that have not said that they are prepared."""
+        """Return participants that have not said that they are prepared."""
         return tuple(backup for backup, lane in self._lanes.items() if not lane.has_prepared)
 
     @property
     def has_ended(self) -> bool:
-        """Whether the end is among the events."""
+        """Tell whether the end is among the events."""
         return self._events[-1][0] in ENDS
 
     def join(self, backup: NodeId) -> bool:
-        """A backup takes part, with all events from the first one on; returns whether it is new here."""
+        """Add a backup, which gets all events from the first one on; return whether it is new here."""
         invariant(self._asked_from is None, "T2 nobody joins what is closed", txid=self._txid, backup=backup)
         if backup in self._lanes or backup in self._left:
             return False
@@ -92,7 +92,7 @@ class TxFeed:
         return True
 
     def add(self, events: list[tuple[str, bytes]]) -> None:
-        """Append events; the last one may be a prepare or the end, which want an answer."""
+        """Append events; the last one may be a prepare or the end, which need an answer."""
         self._events += events
         if events and events[-1][0] in ENDS | {PREPARE}:
             self._asked_from = len(self._events) - 1
@@ -100,7 +100,7 @@ class TxFeed:
                 lane.tries, lane.again_at_ms = 0, None
 
     def on_prepared(self, backup: NodeId) -> None:
-        """A participant has everything durably."""
+        """Note that a participant has all events durably."""
         lane = self._lanes.get(backup)
         if lane is not None:
             lane.has_prepared = True
@@ -108,28 +108,28 @@ class TxFeed:
                 lane.again_at_ms = None
 
     def on_missing(self, backup: NodeId, number: int) -> None:
-        """A participant lacks the events from a number on."""
+        """Note that a participant lacks the events from a number on."""
         lane = self._lanes.get(backup)
         if lane is not None and 0 <= number < lane.sent:
             lane.sent = number
 
     def leave(self, backup: NodeId) -> None:
-        """A participant says that it takes part in this no more: it is not asked again."""
+        """Note that a participant leaves the transaction: it is not asked again."""
         self._left.add(backup)
 
     def lose(self, backup: NodeId) -> bool:
-        """A participant is gone, or has left. Returns whether it took part."""
+        """Remove a participant that is gone, or has left. Returns whether it took part."""
         return self._lanes.pop(backup, None) is not None
 
     def end(self, kind: str, reason: str) -> None:
-        """It is over. Participants that never heard of it need not hear of its end either."""
+        """Add the end. Participants that never heard of the transaction need not hear of its end."""
         for backup, lane in list(self._lanes.items()):
             if not lane.is_invited:
                 self.lose(backup)
         self.add([(kind, reason.encode())])
 
     def messages(self, mono_ms: int) -> list[Outgoing]:
-        """What is to be sent now, and again."""
+        """Return the messages that are due, also repeated ones."""
         outgoing: list[Outgoing] = []
         for backup, lane in list(self._lanes.items()):
             if self._is_repeated(backup, lane, mono_ms):
@@ -152,7 +152,7 @@ class TxFeed:
         return outgoing
 
     def _is_repeated(self, backup: NodeId, lane: Lane, mono_ms: int) -> bool:
-        """Prepare to say the last event again when it is time; returns whether the participant was given up instead."""
+        """Prepare to repeat the last event when it is due; return whether the participant was given up instead."""
         if lane.again_at_ms is None or mono_ms < lane.again_at_ms or self._asked_from is None:
             return False
         lane.tries += 1
@@ -160,12 +160,12 @@ class TxFeed:
             self.lose(backup)
             return True
         lane.sent = min(lane.sent, self._asked_from)
-        # First the event alone: a backup that lost its queue has made it anew. Then an invitation to another queue, too: this one may be gone.
+        # First only the event: a backup that lost its queue has made it anew. Later also an invitation: this queue may be gone.
         lane.is_invited = lane.tries < 2
         return False
 
     def _parts(self, first: int) -> list[TxEvents]:
-        """Events from a number on, in messages of bounded size."""
+        """Return events from a number on, in messages of bounded size."""
         parts: list[TxEvents] = []
         begin, size = first, 0
         for number in range(first, len(self._events)):
@@ -176,6 +176,6 @@ class TxFeed:
         return parts
 
     def due_ms(self) -> int | None:
-        """When something is to be said again."""
+        """Return when an event is to be repeated."""
         due = [lane.again_at_ms for lane in self._lanes.values() if lane.again_at_ms is not None]
         return min(due, default=None)

@@ -1,18 +1,18 @@
-"""JournalFeed: the primary's half of following a journal: what each backup is sent, what it has, whether it is ready.
+"""JournalFeed: the primary's half of following a journal: the records for each backup, its progress, whether it is ready.
 
     append a turn -> note -> messages -> Replicate
     Confirmed     -> on_confirmed -> confirmations (for the gate), ready (for transactions)
     RecordsWanted -> on_records_wanted -> Records, or RecordsMissing
 
-One object for one view: a process that becomes primary makes a new one, after its `ViewStarted` is durable. Its holder
-calls `messages` once in each turn, after everything of that turn was appended and noted, and again when `deadline_ms` says.
+One object serves one view: a process that becomes primary makes a new one, after its `ViewStarted` is durable. The holder calls
+`messages` once in each turn, after all records of that turn were appended and noted, and again at `deadline_ms`.
 
-A backup is **pushed** to, from what it confirmed on, within a window; records that it was sent come from memory, older ones from
-the journal. One that stands still for too long is **paused**: heartbeats tell it where the journal ends, so that it asks for what it
-lacks, at its own pace; nothing is left out silently. One whose journal is not the beginning of ours is told where they part.
+Records are **pushed** to a backup within a window, from its confirmed number on; sent records come from memory, older ones from the
+journal. A backup that makes no progress for too long is **paused**: heartbeats tell it the end of the journal, so that it requests
+missing records at its own pace; none is left out silently. A backup with a diverged journal is told where the two part.
 
-Invariants: what is in flight to a backup, asked for and held in memory is bounded; nothing counts as confirmed that was
-confirmed for another view, another journal, or another record under the same number.
+Invariants: records in flight to a backup, requested and held in memory are bounded; a confirmation for another view, another
+journal, or another record under the same number does not count.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ from brokerha.replication.journal.log import (
 )
 
 PREPARED_KEPT = 10_000
-"""Prepared transactions whose bodies may be left out; those of older ones are sent."""
+"""Limit of prepared transactions whose bodies can be left out; bodies of older ones are sent."""
 PAUSE_AFTER = 3
-"""Times that records are sent again without any progress before a backup is paused."""
+"""Number of resends without any progress before a backup is paused."""
 MARKS = 1_000
-"""Numbers whose LSN is remembered while a backup needs what comes after them; of more every second one is forgotten."""
+"""Limit of numbers whose LSN is remembered for backups that still need later records; beyond it, every second one is forgotten."""
 FOREIGN_WORDS = 2
-"""Words for another journal after which a backup counts as one that lost its own: one alone may be late."""
+"""Number of messages for another journal after which a backup counts as one that lost its own: a single one may be late."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A backup, as far as it matters for what may be left out."""
+    """A backup, with what decides which bodies can be left out."""
 
     node: NodeId
     confirmed: int
     guard: int
-    """It was fed live from here on: it can have the events of transactions that were prepared after that."""
+    """It was fed live from here on: it can have the events of transactions prepared after that."""
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class _Kept:
     is_turn_end: bool
     participants: tuple[NodeId, ...] = ()
     without_body: bytes = b""
-    """Of a `TxPrepared` with participants."""
+    """Set for a `TxPrepared` with participants."""
     accepted: Accepted | None = None
     skippable: tuple[tuple[int, int], ...] = ()
     """(place in `accepted`, number of the record that brought the same body)"""
@@ -83,13 +83,13 @@ class _Prepared:
 class Recent:
     """Records from `first` to `last`; none when ``first > last``.
 
-    The newest records of a journal, encoded, so that feeding backups does not read the journal; and what may be left out of them.
+    The newest records of a journal, encoded, so that feeding backups does not read the journal; also which bodies can be left out.
 
-    **Skip set**: a participant has the operations of a transaction from its queue, so the `TxPrepared` record goes to it without
-    its body; a backup that confirmed that record has the body, so the `Accepted` that follows from it goes without it too. Only bodies
-    that are known to be the same are left out, so that records end up identical.
+    **Skip set**: a participant has the operations of a transaction from its queue, so it gets the `TxPrepared` record without the
+    body. A backup that confirmed that record has the body, so it gets the later `Accepted` without it, too. Only bodies that are
+    known to be the same are left out, so that records end up identical.
 
-    Invariants: numbers are contiguous; at most `limit_bytes` are held, the newest record always.
+    Invariants: numbers are contiguous; at most `limit_bytes` are held, and always the newest record.
     """
 
     def __init__(self, last_number: int, limit_bytes: int) -> None:
@@ -101,7 +101,7 @@ class Recent:
         self._prepared: OrderedDict[TxId, _Prepared] = OrderedDict()
 
     def note(self, first_number: int, records: Sequence[Record]) -> None:
-        """One turn was appended to the journal, from this number on."""
+        """Note that a turn was appended to the journal, from this number on."""
         if first_number != self.last + 1:
             self._kept.clear()
             self._held_bytes = 0
@@ -145,14 +145,14 @@ class Recent:
         return places
 
     def prepared_at(self, txid: TxId) -> int | None:
-        """Number of the record that prepared a transaction, as long as it is not decided."""
+        """Return the number of the record that prepared a transaction, as long as it is not decided."""
         prepared = self._prepared.get(txid)
         return prepared.number if prepared is not None else None
 
     def read(self, first: int, last: int, limit_bytes: int, reader: Reader | None = None) -> list[Item] | None:
-        """Records ``first`` to ``last``, as many as the limit allows, at least one; None when they are not all held.
+        """Return records ``first`` to ``last``, as many as the limit allows, at least one; None when they are not all held.
 
-        With a ``reader`` what it has already is left out, and the end is that of a turn when the limit allows.
+        With a ``reader``, bodies that it has are left out, and the last record ends a turn when the limit allows.
         """
         if first < self.first or first > last or last > self.last:
             return None
@@ -182,27 +182,27 @@ def _without_known(number: int, kept: _Kept, reader: Reader) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class JournalFeedConfig:
-    """Names, windows and waits of a primary."""
+    """Names, windows and timeouts of a primary."""
 
     process: NodeId
     backups: tuple[NodeId, ...] = ()
     """The other processes of the master."""
     fail_over_after_ms: int = 3000
     dead_after_ms: int = 5000
-    """A backup that was not heard for so long has to join anew."""
+    """A backup that was not heard for so long must join anew."""
     resend_ms: int = 2000
-    """Records that stay unconfirmed are sent again after this, after twice as long the next time, and so on."""
+    """Unconfirmed records are sent again after this long, then at doubling intervals."""
     window_bytes: int = 16 * 1024 * 1024
-    """In flight to one backup."""
+    """Limit of the bytes in flight to one backup."""
     window_records: int = 50_000
     message_bytes: int = MESSAGE_BYTES
     memory_bytes: int = 32 * 1024 * 1024
-    """Newest records that are held encoded."""
+    """Limit of the newest records that are held encoded."""
     answer: AnswerLimits = field(default=AnswerLimits())
 
     @property
     def heartbeat_ms(self) -> int:
-        """A backup hears something at least this often: four times before it would look for another primary."""
+        """Longest time between messages to a backup: a quarter of the time after which it looks for another primary."""
         return max(1, self.fail_over_after_ms // 4)
 
 
@@ -238,23 +238,21 @@ class JournalFeed:
         prepared: Iterable[TxId] = (),
         open_transactions: Callable[[], Iterable[TxId]] = tuple,
     ) -> None:
-        """``prepared``: transactions that the journal has prepared and not decided; ``open_transactions`` is asked for all that are
-        open or prepared, whenever a backup joins.
-        """
+        """``prepared``: prepared, undecided transactions of the journal; ``open_transactions``: returns open or prepared ones."""
         self.config = config
         self._window = Window(config.window_records, config.window_bytes, config.resend_ms)
         self.view = view
         self.journal = journal
         self.floor: tuple[Lsn, Lsn] = (0, 0)
-        """(LSN, LSN) below which bodies, and ids, need not be kept; set by the part that decides it."""
+        """(LSN, LSN) below which bodies, and ids, need not be kept; the deciding part sets it."""
         self.ignored = 0
-        """Messages of strangers, or for another view."""
+        """Number of messages of strangers, or for another view."""
         self._views = ViewHistory(views)
         self._recent = Recent(log.last_number, config.memory_bytes)
         self._log = _WithRecent(log, self._recent)
         self._start = log.last_number
         self._marks: list[tuple[int, Lsn]] = [(0, -1)]
-        """(number, what the journal that ended there could do without), oldest first."""
+        """(number, highest LSN that a journal ending there could do without), oldest first."""
         self._prepared_before = set(prepared)
         self._open_transactions = open_transactions
         expected = self._trackers()
@@ -263,7 +261,7 @@ class JournalFeed:
     # ---- inputs
 
     def note(self, first_number: int, records: Sequence[Record]) -> None:
-        """One turn was appended to the own journal; its first record has this number."""
+        """Note that a turn was appended to the own journal; its first record has this number."""
         self._recent.note(first_number, records)
         for number, record in enumerate(records, first_number):
             self._views.note(number, record)
@@ -277,13 +275,13 @@ class JournalFeed:
                     self.on_tx_settled(record.txid)
 
     def on_tx_settled(self, txid: TxId) -> None:
-        """A transaction ended without a trace (rolled back, or empty): nobody has to get it any more."""
+        """Note that a transaction ended without a trace (rolled back, or empty): no backup must get it any more."""
         for backup in self._backups.values():
             backup.drop_trackers((txid,))
             self._judge(backup)
 
     def on_confirmed(self, sender: NodeId, word: Confirmed, now: Instant) -> None:
-        """A backup says how far it is. Words for a newer view are left to the role, which decides about views."""
+        """Take in the progress of a backup. Messages for a newer view are left to the role, which decides about views."""
         backup = self._backups.get(sender)
         if backup is None or word.view > self.view:
             self.ignored += 1
@@ -294,7 +292,7 @@ class JournalFeed:
             return
         backup.on_heard(word, self.last_number, now.mono_ms)
         if word.view < self.view:
-            # It does not know us yet. What it says may be undone by a view between that one and ours.
+            # It does not know us yet. A view between that one and ours may undo what it says.
             backup.must_greet = True
             backup.part("it does not obey this primary yet")
         elif word.journal != self.journal:
@@ -314,7 +312,7 @@ class JournalFeed:
         self._judge(backup)
 
     def _is_stale(self, backup: BackupFeed, word: Confirmed) -> bool:
-        """Whether a word of another journal may be one from before a load that comes late: it undoes nothing that was heard since."""
+        """Tell whether a message for another journal may be late, from before a load: it must not undo later news."""
         return word.journal != self.journal and backup.confirmed > 0 and backup.foreign_words + 1 < FOREIGN_WORDS
 
     def _on_foreign(self, backup: BackupFeed, word: Confirmed) -> None:
@@ -323,7 +321,7 @@ class JournalFeed:
         backup.forget()
 
     def on_records_wanted(self, sender: NodeId, wanted: RecordsWanted) -> None:
-        """A backup asks for records; `messages` brings them, as many as one answer takes."""
+        """Note that a backup requests records; `messages` sends as many as one answer takes."""
         backup = self._backups.get(sender)
         if backup is None or wanted.view != self.view or wanted.first > self.last_number:
             self.ignored += 1
@@ -331,20 +329,20 @@ class JournalFeed:
         backup.want(wanted.first, wanted.last)
 
     def take_part(self) -> tuple[NodeId, ...]:
-        """Backups that take part in transactions from now on, also in those that are open: all that are ready now."""
+        """Let all ready backups take part in transactions from now on, also in open ones; return them."""
         for backup in self._backups.values():
             if backup.take_part():
                 self._judge(backup)
         return self.ready()
 
     def part(self, node: NodeId, reason: str) -> None:
-        """A backup was lost in the middle of a transaction: it is not ready before it has joined anew."""
+        """Note that a backup was lost in the middle of a transaction: it must join anew to be ready."""
         self._backups[node].part(reason)
 
     # ---- output
 
     def messages(self, now: Instant) -> list[Outgoing]:
-        """What every backup has to be sent now."""
+        """Return the messages for all backups that are due."""
         outgoing: list[Outgoing] = []
         for backup in self._backups.values():
             self._look_for_silence(backup, now.mono_ms)
@@ -366,7 +364,7 @@ class JournalFeed:
             self._judge(backup)
 
     def _answers_for(self, backup: BackupFeed) -> list[Outgoing]:
-        """It gets what it asked for this way; pushing it as well would be twice the work."""
+        """Answer requests; pushing the same records as well would be twice the work."""
         messages: list[Outgoing] = []
         for first, last in backup.take_wanted():
             found = answers(self._log, self._views, first, last, self.last_number, self.config.answer)
@@ -397,7 +395,7 @@ class JournalFeed:
         return Outgoing(backup.node, message), items[-1][0], sum(len(data) for _, data in items)
 
     def _is_paused(self, backup: BackupFeed, mono_ms: int) -> bool:
-        """Whether it gets nothing new; what stays unconfirmed for too long is sent again, and finally left to be asked for."""
+        """Tell whether it gets nothing new. Records unconfirmed for too long are sent again, and finally left to its requests."""
         is_lost = not backup.paused and backup.resend(backup.applied, self._window, mono_ms)
         if is_lost and backup.stalls >= PAUSE_AFTER:
             behind = self.last_number - backup.applied
@@ -411,7 +409,7 @@ class JournalFeed:
         return Replicate(self.view, position, items, self.last_number, self.journal, self.floor, backup.is_ready)
 
     def _heartbeat(self, backup: BackupFeed) -> Replicate:
-        """Where the journal ends; where a backup that was paused shows itself its gap; or where its own parts from ours."""
+        """Return a heartbeat with the end of the journal, a paused backup's gap, or the place where its journal parts from ours."""
         heard = backup.heard
         if backup.is_fed:
             return self._replicate(backup, self.last_number if backup.paused else backup.sent, ())
@@ -430,7 +428,7 @@ class JournalFeed:
             backup.must_greet = True
 
     def _trackers(self) -> dict[TxId, int | None]:
-        """Transactions that a backup which joins now has to get."""
+        """Return the transactions that a backup joining now must get."""
         return {
             txid: self._start if txid in self._prepared_before else self._recent.prepared_at(txid)
             for txid in self._open_transactions()
@@ -440,25 +438,25 @@ class JournalFeed:
 
     @property
     def last_number(self) -> int:
-        """Number of the last record that was noted."""
+        """Return the number of the last noted record."""
         return self._recent.last
 
     def confirmations(self) -> dict[NodeId, int]:
-        """Number up to which each backup has our records durably, as it confirmed for this view."""
+        """Return the number up to which each backup durably has our records, as confirmed for this view."""
         return {node: backup.confirmed for node, backup in self._backups.items()}
 
     def ready(self) -> tuple[NodeId, ...]:
-        """Backups that are ready, in the order of the configuration."""
+        """Return backups that are ready, in the order of the configuration."""
         return tuple(node for node, backup in self._backups.items() if backup.is_ready)
 
     def needs(self, disposable: Lsn) -> dict[NodeId, Lsn]:
-        """Lowest LSN whose records each live backup still needs, those that come after the snapshot that it loads included; 0: unknown.
+        """Return the lowest LSN whose records each live backup still needs, also after the snapshot that it loads; 0: unknown.
 
-        ``disposable``: up to here the journal could do without, as it stands now; records after it are only of later LSNs and results. This
-        is what is known of record numbers, so ask now and then: a backup counts as needing what came since the question before its number.
+        ``disposable``: the journal could do without LSNs up to here; later records are only of later LSNs and results. Call it now
+        and then, as only calls map numbers to LSNs: a backup counts as needing the records since the call before its number.
         """
         if self._marks[-1][0] < self.last_number:
-            # Who goes back has records of lower LSNs again.
+            # After going back, new records have lower LSNs again.
             self._marks = [(number, min(lsn, disposable)) for number, lsn in self._marks]
             self._marks.append((self.last_number, disposable))
         needs = {node: number for node, backup in self._backups.items() if (number := backup.needs_from) is not None}
@@ -470,7 +468,7 @@ class JournalFeed:
         return {node: self._marks[bisect_left(self._marks, (number,)) - 1][1] + 1 for node, number in needs.items()}
 
     def rows(self) -> tuple[BackupRow, ...]:
-        """Every backup for the status, those that were never heard included."""
+        """Return every backup for the status, also those that were never heard."""
         return tuple(self._row(backup) for backup in self._backups.values())
 
     def _row(self, backup: BackupFeed) -> BackupRow:
@@ -482,7 +480,7 @@ class JournalFeed:
         return BackupRow(backup.node, state, reason, backup.confirmed, backup.guard, lag, len(backup.trackers), free_bytes)
 
     def deadline_ms(self) -> int | None:
-        """When the next heartbeat, resending or silence is due; None without backups."""
+        """Return when the next heartbeat, resend or silence is due; None without backups."""
         due = []
         for backup in self._backups.values():
             due.append(0 if backup.sent_ms is None or backup.must_greet else backup.sent_ms + self.config.heartbeat_ms)

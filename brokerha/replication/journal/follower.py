@@ -3,11 +3,12 @@
     Replicate, Records --> line (line.py) --> FollowerReady.records --> disk --> followed --> Confirmed
     gap --> REQUEST --> RecordsWanted            missing everywhere, another journal, a tail that parted --> LOAD
 
-It is the policy of a `Follower` (following/follower.py). Its holder calls `take` once in each turn, and again when `deadline_ms` says; writes the records with `Journal.follow` and
-says `followed`, or begins anew from the journal when its disk fails; carries out the decisions on the `JournalCopy` and gives the answers back.
+It is the policy of a `Follower` (following/follower.py). Its holder calls `take` in each turn and at `deadline_ms`, writes the
+records with `Journal.follow` and calls `followed` (or begins anew when the disk fails), and carries out decisions on the
+`JournalCopy`.
 
-Invariants: records are handed over in order, one batch at a time, none while a load is under way; one primary is obeyed at a time, the
-one of the highest view; what is confirmed is durable and never moves backwards within a copy; what waits is bounded.
+Invariants: records are handed over in order, one batch at a time, none during a load; a backup obeys one primary at a time, that of
+the highest view; confirmed records are durable, and their number never shrinks within a copy; waiting records are bounded.
 """
 
 from __future__ import annotations
@@ -35,56 +36,56 @@ WAITS = "waits for its primary"
 
 @dataclass(frozen=True, slots=True)
 class JournalFollowerConfig:
-    """Names, windows and waits of a backup."""
+    """Names, windows and timeouts of a backup."""
 
     process: NodeId
     others: tuple[NodeId, ...]
-    """The other processes of the master, the one that is primary at the moment included."""
+    """The other processes of the master, also the present primary."""
     fail_over_after_ms: int = 3000
     fill_wait_ms: int = 500
-    """A record whose body was left out and is not here after this long is asked for in full."""
+    """A record whose body was left out is requested in full if the body is not here after this long."""
     coin_again_ms: int = 30_000
-    """A backup that failed to load tries it again after this long, as long as it hears its primary."""
+    """A backup that failed to load tries again after this long, as long as it hears its primary."""
     batch_bytes: int = 8 * 1024 * 1024
     line_bytes: int = 64 * 1024 * 1024
-    """Received and not written, and as much again after a gap; what comes beyond is dropped and asked for later."""
+    """Limit of received and unwritten bytes, and of those after a gap; further records are dropped and requested later."""
     bodies_bytes: int = 256 * 1024 * 1024
-    """Bodies of transactions that are prepared, or that came through their queues."""
+    """Limit of bodies of transactions that are prepared, or that came through their queues."""
     answer: AnswerLimits = field(default=AnswerLimits())
     ask: AskConfig = field(default=AskConfig())
     load: LoadConfig = field(default=LoadConfig())
 
     @property
     def heartbeat_ms(self) -> int:
-        """The primary hears something at least this often."""
+        """Longest time between messages to the primary."""
         return max(1, self.fail_over_after_ms // 4)
 
 
 @dataclass(frozen=True, slots=True)
 class FollowerReady:
-    """What a backup wants of the world: records written in one commit, then the rest, in this order."""
+    """The actions that a backup asks for: records written in one commit, then the rest, in this order."""
 
     records: tuple[tuple[int, Record], ...] = ()
-    """For `Journal.follow`; answered by `followed` before there are more."""
+    """For `Journal.follow`; the next ones come only after `followed`."""
     decisions: tuple[CopyDecision, ...] = ()
     messages: tuple[Outgoing, ...] = ()
 
 
 class JournalFollower:
-    """One backup. ``state`` is what its journal says at the start, ``log`` the journal itself."""
+    """One backup. ``state`` is that of its journal at the start, ``log`` the journal itself."""
 
     def __init__(self, config: JournalFollowerConfig, log: NumberedLog, state: MasterState, pending_load: str = "") -> None:
         self.config = config
         self.reason = WAITS
         """Why it does not simply follow; empty when it does."""
         self.trouble = ""
-        """What its disk failed with before it began anew, told to the primary until a batch is durable."""
+        """The failure of its disk before it began anew, told to the primary until a batch is durable."""
         self.last_load = ""
-        """What became of the last load, and why it was necessary."""
+        """Result of the last load, and its reason."""
         self.view = state.promised_view
-        """Nothing of an older one is taken."""
+        """Messages of an older view are ignored."""
         self.primary: NodeId = ""
-        """Who is obeyed; empty when nobody is."""
+        """The primary that it obeys; empty when there is none."""
         self.heard_ms: int | None = None
         """When the primary was last heard."""
         self.primary_last = 0
@@ -93,11 +94,11 @@ class JournalFollower:
         self.is_ready = False
         """Whether the primary says so."""
         self.is_matched = False
-        """Whether everything that is durable here is known to be the primary's."""
+        """Whether all durable records here are known to be the primary's."""
         self.free_bytes = 0
-        """Space on the disk of the journal, as it was told last."""
+        """Free space on the disk of the journal, at the last look."""
         self.is_resting = False
-        """Whether an operator paused it: it hears its primary and says where it stands, nothing else."""
+        """Whether an operator paused it: it only hears its primary and tells its position."""
         self.ignored = 0
         self._asking_full = Asking(config.ask)
         self._lacking: tuple[Range, int] | None = None
@@ -111,16 +112,16 @@ class JournalFollower:
 
     @property
     def state(self) -> State:
-        """Where it stands as a follower."""
+        """Return its state as a follower."""
         return self.follower.state
 
     @property
     def loading(self) -> Loading | None:
-        """The load that is under way."""
+        """Return the load that is under way."""
         return self.follower.loads.current
 
     def _open(self, log: NumberedLog, state: MasterState) -> Line:
-        """This journal is followed from now on."""
+        """Follow this journal from now on."""
         self._log = log
         self.journal = state.journal
         self._bodies = Bodies(self.config.bodies_bytes)
@@ -137,12 +138,12 @@ class JournalFollower:
     # ---- views
 
     def refuse_below(self, view: int) -> None:
-        """The process promised to a view: a primary of an older one is not obeyed any more."""
+        """Stop obeying primaries of views older than a promised one."""
         if view > self.view:
             self.view = view
             self.primary = ""
             self.is_matched = self.is_ready = False
-            # Between two primaries nobody is asked.
+            # Between two primaries it asks no process.
             self._stop_asking()
 
     def pause(self, reason: str) -> None:
@@ -152,12 +153,12 @@ class JournalFollower:
         self.reason = reason
 
     def rest(self, reason: str) -> None:
-        """An operator paused it: it follows nobody until `go_on`."""
+        """Stop following until `go_on`, because an operator paused it."""
         self.pause(reason)
         self.is_resting = self.follower.must_tell = True
 
     def go_on(self, now: Instant) -> None:
-        """Follow the primary, from its next word on."""
+        """Follow the primary, from its next message on."""
         self.is_resting, self._coin_at_ms = False, now.mono_ms
         self.reason = WAITS
         self.follower.must_tell = True
@@ -174,7 +175,7 @@ class JournalFollower:
             self._begin_load(now)
 
     def _restart(self) -> None:
-        """Whatever was received and is not at the disk is given up: it may not be of this primary."""
+        """Drop received records that are not at the disk: they may not be of this primary."""
         self._line.restart(self.follower.at_disk or self.last[1])
         self._stop_asking()
 
@@ -194,7 +195,7 @@ class JournalFollower:
     # ---- the primary's records
 
     def on_replicate(self, sender: NodeId, message: Replicate, now: Instant) -> bool:
-        """The primary sends records, or a heartbeat. Returns False when it is not to be obeyed."""
+        """Take in records of the primary, or a heartbeat. Returns False when it is not to be obeyed."""
         is_stranger = sender not in self.config.others or self.primary not in ("", sender)
         if message.view < self.view or (message.view == self.view and is_stranger):
             self.ignored += 1
@@ -225,7 +226,7 @@ class JournalFollower:
         if placed is Placed.NEXT or message.previous == self._line.position or view == message.view:
             self.is_matched = True
         if placed is Placed.KNOWN and message.items:
-            # What was confirmed was lost on its way.
+            # The confirmation was lost on its way.
             self.follower.must_tell = True
         self._line.on_turn_end(message.last_number)
         self._look_for_gap(now)
@@ -241,7 +242,7 @@ class JournalFollower:
     # ---- answers of those that were asked
 
     def on_records(self, sender: NodeId, message: Records, now: Instant) -> None:
-        """Records that were asked for, all of them in full."""
+        """Take in requested records, all of them in full."""
         first = message.previous[1] + 1
         is_asked = any(asking.is_asked(sender, first) for asking in self._askings())
         if not self.follower.is_following or not is_asked:
@@ -256,7 +257,7 @@ class JournalFollower:
             self._look_for_gap(now)
 
     def on_records_missing(self, sender: NodeId, message: RecordsMissing, now: Instant) -> None:
-        """Somebody does not hold what was asked for."""
+        """Note that a process does not hold the requested records."""
         if self.follower.is_following and message.first in [asking.first for asking in self._askings()]:
             self._on_missing(sender, now)
 
@@ -275,15 +276,15 @@ class JournalFollower:
     # ---- bodies that were left out
 
     def on_prepared_body(self, txid: TxId, body: bytes) -> None:
-        """The whole body of a transaction came through its queue, and its digest is right."""
+        """Take the whole body of a transaction, which came through its queue with the right digest."""
         self._bodies.put(txid, body)
 
     def body_of(self, txid: TxId) -> bytes | None:
-        """The body of a transaction that is prepared, or whose events are all here."""
+        """Return the body of a transaction that is prepared, or whose events are all here."""
         return self._bodies.of(txid)
 
     def _look_for_bodies(self, now: Instant) -> None:
-        """Ask for records in full whose bodies did not come in time."""
+        """Request records in full whose bodies did not come in time."""
         self._line.fill()
         lacking = self._line.lacking()
         if lacking is None:
@@ -298,7 +299,7 @@ class JournalFollower:
     # ---- the disk
 
     def followed(self, last_number: int) -> None:
-        """The batch that ends with this record is durable."""
+        """Note that the batch that ends with this record is durable."""
         written = self.follower.finish()
         invariant(last_number == written, "the disk has written what it was asked", last_number=last_number)
         self.last = self._line.views.position(last_number)
@@ -306,7 +307,7 @@ class JournalFollower:
         self.trouble = ""
 
     def on_damaged(self, reason: str, now: Instant) -> bool:
-        """The own journal was found to be damaged. Returns whether a load of the primary's has begun; else it is said again."""
+        """Replace the own journal, which was found damaged. Returns whether a load has begun; else call it again."""
         self._load(reason, Event.DAMAGED, now)
         return self.state is State.LOAD
 
@@ -319,28 +320,28 @@ class JournalFollower:
         self._load(f"discards {records} of view {view}, which nobody confirmed", Event.TOLD, now)
 
     def _load(self, reason: str, event: Event, now: Instant) -> None:
-        """Following leads no further: the whole journal is replaced."""
+        """Replace the whole journal: following leads no further."""
         if not self.follower.is_following or not self.primary:
-            # Between two primaries nobody can be loaded from: the next one is asked anew.
+            # Between two primaries there is no source: the next one is asked anew.
             return
         self.follower.change(event if after(self.state, event) is State.LOAD else Event.DAMAGED)
         self.reason = self.last_load = reason
         self._begin_load(now)
 
     def _begin_load(self, now: Instant) -> None:
-        """The primary is the only source: what another one holds may lack records that were confirmed from here."""
+        """Load from the primary only: another process may lack records that were confirmed from here."""
         self.follower.loads.begin((self.primary,), now)
 
     def on_load_message(self, sender: NodeId, message: SnapshotOffered | Chunk, now: Instant) -> None:
-        """A source offers its snapshot or refuses, or a chunk of it came."""
+        """Take in a source's offer, refusal or chunk."""
         self.follower.loads.on_message(sender, message, now)
 
     def on_copy_answer(self, answer: LoadBegun | ChunkKept | LoadFailed, now: Instant) -> None:
-        """The disk answers a decision; a load that is open is told by `on_loaded`."""
+        """Take in the disk's answer to a decision; `on_loaded` tells of an open load."""
         self.follower.loads.on_answer(answer, now)
 
     def on_loaded(self, log: NumberedLog, state: MasterState) -> None:
-        """The snapshot is open as the journal, whatever was decided meanwhile."""
+        """Continue with the snapshot that is open as the journal, whatever was decided meanwhile."""
         self._outgoing += self.follower.loads.on_opened()
         self.follower.line = self._open(log, state)
         self.last_load = f"loaded records up to {state.last_number}, because: {self.last_load}"
@@ -361,12 +362,12 @@ class JournalFollower:
     # ---- questions of other backups
 
     def on_records_wanted(self, sender: NodeId, wanted: RecordsWanted) -> None:
-        """Another process lacks records that this one may have."""
+        """Note that another process requests records."""
         if len(self._wanted) < RANGES_LIMIT and (sender, wanted) not in self._wanted:
             self._wanted.append((sender, wanted))
 
     def _answer(self) -> None:
-        """What is known to be the primary's is given away; of the rest it has nothing to say but that it does not have it."""
+        """Answer requests with records known to be the primary's; of others, answer only that they are not held."""
         wanted, self._wanted = self._wanted, []
         for sender, each in wanted:
             is_right = self.is_matched and self.follower.is_following and each.view == self.view
@@ -377,7 +378,7 @@ class JournalFollower:
     # ---- output
 
     def take(self, now: Instant) -> FollowerReady:
-        """What is to be written, done and sent now."""
+        """Return the records, decisions and messages that are due."""
         if self.follower.is_following and self.primary:
             self._look_for_bodies(now)
             self._ask(now)
@@ -405,7 +406,7 @@ class JournalFollower:
         return records
 
     def confirmation(self) -> Confirmed:
-        """What it says of itself, at any time."""
+        """Return its present confirmation."""
         loading = self.loading
         return Confirmed(
             self.view, self.journal, self.last, PAUSED if self.is_resting else self.state.value, self.trouble or self.reason,
@@ -413,7 +414,7 @@ class JournalFollower:
         )  # fmt: skip
 
     def deadline_ms(self) -> int | None:
-        """When something has to be sent or asked again; None when nothing is due before something is heard."""
+        """Return when a message or request is due; None when none is due before a message comes."""
         full = self._asking_full.deadline_ms()
         due = [self.follower.deadline_ms(), full]
         if self.primary:

@@ -2,11 +2,11 @@
 
     place -> Line (following/line.py) -> take -> disk
 
-A piece of the line is what one message brought. It waits until every body that was left out of it is known (skip set): from the queue of the
-transaction, or from the record that prepared it; or until its records have come in full.
+A piece of the line has the records of one message. It waits until every body that was left out of it is known (skip set): from the
+queue of the transaction, or from the record that prepared it; or until its records have come in full.
 
-Invariants: `position` grows by records that follow each other in the primary's journal only; a batch never ends between the decision to commit
-a transaction and the record that accepts it.
+Invariants: `position` grows only by records that follow each other in the primary's journal; a batch never ends between the
+decision to commit a transaction and the record that accepts it.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from brokerha.model.wire.codec import decode_record
 from brokerha.replication.journal.log import Item, Position, ViewHistory
 
 HALF_BATCHES = 4
-"""Batches after which the second half of a decision is not waited for any more."""
+"""Number of batches after which the second half of a decision is no longer awaited."""
 TURN_END = "turn end"
-"""Kind of a piece with which the primary's journal is known to have ended once."""
+"""Kind of a piece that once ended the primary's journal."""
 
 
 class Placed(StrEnum):
-    """What became of a message."""
+    """The result of placing a message."""
 
     NEXT = "next"
-    """It brought the next records."""
+    """It had the next records."""
     KNOWN = "known"
-    """It brought nothing new."""
+    """It had no new records."""
     AHEAD = "ahead"
-    """Records before it are lacking."""
+    """Records before it are missing."""
     DROPPED = "dropped"
-    """There is no room; it has to be asked for later."""
+    """There is no room; it must be requested later."""
     PARTED = "parted"
     """The sender has other records under numbers that are held here: `JournalLine.parted_from`."""
     DAMAGED = "damaged"
@@ -48,7 +48,7 @@ class Placed(StrEnum):
 
 
 class Bodies:
-    """Bodies of transactions that are prepared, or will be; the oldest are dropped when there are too many bytes of them."""
+    """Bodies of transactions that are or will be prepared; over a limit of bytes the oldest are dropped."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -64,11 +64,11 @@ class Bodies:
             self._bytes -= len(self._held.popitem(last=False)[1])
 
     def of(self, txid: TxId) -> bytes | None:
-        """A body, or None when it is not held."""
+        """Return a body, or None when it is not held."""
         return self._held.get(txid)
 
     def drop(self, txid: TxId) -> None:
-        """Nobody needs it any more. Idempotent."""
+        """Drop a body that is no longer needed. Idempotent."""
         self._bytes -= len(self._held.pop(txid, b""))
 
 
@@ -80,23 +80,23 @@ class _Entry:
 
 
 class JournalLine:
-    """What was received and is not at the disk yet. ``views`` is the history of the own journal, which ends at ``last_number``."""
+    """Received records that are not at the disk yet. ``views`` is the history of the own journal, which ends at ``last_number``."""
 
     def __init__(self, views: ViewHistory, last_number: int, bodies: Bodies, limit_bytes: int) -> None:
         self.views = views
         self.bodies = bodies
         self.parted_from = 0
-        """First number at which a sender's journal is known to differ from this one; 0 when it is not known which."""
+        """First number at which a sender's journal is known to differ from this one; 0 when it is not known."""
         self.line = Line(last_number, Limits(bytes=limit_bytes), _is_first_half)
         self._lacking: dict[int, _Entry] = {}
 
     @property
     def position(self) -> Position:
-        """After the last record that is held in order."""
+        """Return the position after the last record that is held in order."""
         return self.views.position(self.line.end)
 
     def restart(self, end: int) -> None:
-        """Give up whatever was received after this number."""
+        """Drop all records received after this number."""
         self.views.cut(end)
         self.line.restart(end)
         self._lacking.clear()
@@ -104,7 +104,7 @@ class JournalLine:
     # ---- inputs
 
     def place(self, previous: Position, items: tuple[Item, ...], *, is_full: bool) -> Placed:
-        """Take in records that follow ``previous``; without any it says only where the sender's journal stands there.
+        """Take in records after ``previous``; without records, compare only the sender's journal at that position.
 
         ``is_full``: no bodies were left out.
         """
@@ -114,7 +114,7 @@ class JournalLine:
             ahead = Piece(previous[1], [number for number, _ in items], data, sizes, (previous, is_full))
             return Placed.AHEAD if self.line.hold(ahead) else Placed.DROPPED
         placed = self._place(previous, items, is_full)
-        # What waited after the gap may be next now; what does not fit after all is dropped, and asked for again.
+        # Records that waited after the gap may be next now; those without room are dropped, and requested again.
         while placed is Placed.NEXT and (held := self.line.release()) is not None:
             before, is_whole = held.kind
             self._place(before, tuple(zip(held.numbers, held.items, strict=True)), is_whole)
@@ -150,7 +150,7 @@ class JournalLine:
         return Placed.NEXT
 
     def on_turn_end(self, number: int) -> None:
-        """The primary's journal ended with this record once."""
+        """Note that the primary's journal once ended with this record."""
         if self.line.end == number and self.line.pieces:
             self.line.pieces[-1].kind = TURN_END
 
@@ -160,7 +160,7 @@ class JournalLine:
         return number == 0 or not own or not view or own == view
 
     def _parts(self, previous: Position, numbers: list[int], records: list[Record]) -> bool:
-        """Whether one of these records, or the place before the first new one, is of another view here."""
+        """Tell whether one of these records, or the place before the first new one, is of another view here."""
         theirs = ViewHistory([] if previous[1] == 0 else [(previous[0], 0)])
         number = self.line.end
         for each, record in zip(numbers, records, strict=True):
@@ -176,7 +176,7 @@ class JournalLine:
     # ---- bodies
 
     def _fill(self, entry: _Entry) -> bool:
-        """Put bodies where they were left out; returns whether all are there now."""
+        """Insert bodies that were left out; return whether all are there now."""
         record = entry.record
         if isinstance(record, TxPrepared):
             body = self.bodies.of(record.txid)
@@ -192,7 +192,7 @@ class JournalLine:
         return True
 
     def _learn(self, record: Record) -> None:
-        """Keep the body of what was prepared until it was accepted or rolled back."""
+        """Keep the body of a prepared transaction until it was accepted or rolled back."""
         match record:
             case TxPrepared():
                 self.bodies.put(record.txid, record.body)
@@ -203,7 +203,7 @@ class JournalLine:
                     self.bodies.drop(txid)
 
     def _complete(self, numbers: list[int], records: list[Record]) -> None:
-        """Records came in full."""
+        """Complete records with their full versions."""
         for number, record in zip(numbers, records, strict=True):
             entry = self._lacking.pop(number, None)
             if entry is not None:
@@ -211,7 +211,7 @@ class JournalLine:
                 self._learn(record)
 
     def fill(self) -> None:
-        """Try again to put bodies where they were left out."""
+        """Try again to insert bodies that were left out."""
         for number, entry in list(self._lacking.items()):
             if self._fill(entry):
                 entry.is_lacking = False
@@ -219,7 +219,7 @@ class JournalLine:
                 self._learn(entry.record)
 
     def lacking(self) -> Range | None:
-        """First run of neighbouring records that lack a body; None when none does."""
+        """Return the first run of neighbouring records that lack a body; None when none does."""
         if not self._lacking:
             return None
         first = last = min(self._lacking)
@@ -230,7 +230,7 @@ class JournalLine:
     # ---- output
 
     def take(self, limit_bytes: int) -> list[tuple[int, Record]]:
-        """The next records for the disk: whole pieces without a gap, about as much as the limit says."""
+        """Remove and return the next records for the disk: whole pieces without a gap, about as many bytes as the limit."""
         batch: list[tuple[int, Record]] = []
         halves = _Halves()
         size = count = end = 0
@@ -240,7 +240,7 @@ class JournalLine:
             batch += [(entry.number, entry.record) for entry in piece.items]
             size += piece.size
             halves.look(piece.items)
-            # Should a half never come, the journal does not stand still for it.
+            # The journal does not wait for a half that never comes.
             if piece.kind is TURN_END or not halves.are_open or size > HALF_BATCHES * limit_bytes:
                 halves = _Halves()
                 count, end = place, len(batch)
@@ -250,14 +250,14 @@ class JournalLine:
 
 
 class _Halves:
-    """A commit is decided and accepted in one turn; a message may have been cut between the two."""
+    """Commits of one turn, decided and accepted; a message may have been cut between the two."""
 
     def __init__(self) -> None:
         self._decided: set[TxId] = set()
         self._accepted: set[TxId] = set()
 
     def look(self, entries: Sequence[_Entry]) -> None:
-        """Take in what comes next."""
+        """Take in the next records."""
         for entry in entries:
             match entry.record:
                 case TxDecided(is_commit=True):
@@ -267,7 +267,7 @@ class _Halves:
 
     @property
     def are_open(self) -> bool:
-        """Whether a second half is to come."""
+        """Tell whether a second half is to come."""
         return bool(self._decided - self._accepted)
 
 

@@ -1,11 +1,11 @@
-"""What both ends of following a journal share: its records by number, and its history of views.
+"""Shared by both ends of following a journal: its records by number, and its history of views.
 
-A **position** is ``(view, number)``: of a record, or of the place after it. As one process alone writes in a view, two
-journals that have the same view at the same number are equal up to there; `ViewHistory` compares them by that.
+A **position** is ``(view, number)``: of a record, or of the place after it. Only one process writes in a view, so two journals with
+the same view at the same number are equal up to there; `ViewHistory` compares them by that.
 
     views = ViewHistory(state.views)
     views.position(12)               # (1, 12) before the first election
-    views.is_prefix((1, 14))         # whether a journal that ended there has nothing but records of this journal
+    views.is_prefix((1, 14))         # whether a journal that ended there has only records of this journal
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Item = tuple[int, bytes]
 FIRST_VIEW = 1
 """View of a master before any election."""
 MESSAGE_BYTES = 4 * 1024 * 1024
-"""Records in one message; a single one that is larger goes alone."""
+"""Size of the records in one message; a larger record goes alone."""
 
 
 class NumberedLog(Protocol):
@@ -33,36 +33,36 @@ class NumberedLog(Protocol):
 
     @property
     def last_number(self) -> int:
-        """Number of the last durable record; 0 when there is none."""
+        """Return the number of the last durable record; 0 when there is none."""
 
     def numbered(self, first: int, last: int, limit_bytes: int) -> list[Item] | None:
-        """Encoded records with their numbers, as `ports.Journal.numbered` gives them."""
+        """Return encoded records with their numbers, like `ports.Journal.numbered`."""
 
     def numbered_from(self) -> int:
-        """Lowest number from which on nothing was trimmed."""
+        """Return the lowest number from which on no record was trimmed."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimits:
-    """How much one question for records brings; for more a follower asks again."""
+    """Limits of the answer to one request for records; a follower asks again for more."""
 
     message_bytes: int = MESSAGE_BYTES
     total_bytes: int = 4 * MESSAGE_BYTES
 
 
 class ViewHistory:
-    """Which view each record of a journal is of."""
+    """The view of each record of a journal."""
 
     def __init__(self, views: Iterable[Position] = ()) -> None:
         self._views: list[Position] = list(views)
 
     @property
     def views(self) -> tuple[Position, ...]:
-        """(view, number of its `ViewStarted`), oldest first."""
+        """Return (view, number of its `ViewStarted`), oldest first."""
         return tuple(self._views)
 
     def note(self, number: int, record: Record) -> None:
-        """A record was written; only `ViewStarted` counts."""
+        """Note a written record; only `ViewStarted` counts."""
         if isinstance(record, ViewStarted):
             self._views.append((record.view, number))
             del self._views[:-VIEWS_KEPT]
@@ -73,23 +73,23 @@ class ViewHistory:
             del self._views[-1]
 
     def of(self, number: int) -> int:
-        """View of the record with this number; 0 when that is so long ago that nobody knows."""
+        """Return the view of the record with this number; 0 when it is older than the history."""
         for view, first in reversed(self._views):
             if number >= first:
                 return view
         return FIRST_VIEW if len(self._views) < VIEWS_KEPT else 0
 
     def position(self, number: int) -> Position:
-        """The position of this number."""
+        """Return the position of this number."""
         return (self.of(number), number)
 
     def is_prefix(self, last: Position, own_last: int) -> bool:
-        """Whether a journal that ends at ``last`` has nothing but records of this one, which ends at ``own_last``."""
+        """Tell whether a journal that ends at ``last`` has only records of this one, which ends at ``own_last``."""
         view, number = last
         return number == 0 or (number <= own_last and view != 0 and self.of(number) == view)
 
     def common(self, last: Position, own_last: int) -> int:
-        """Highest number up to which a journal that ends at ``last`` may be equal to this one."""
+        """Return the highest number up to which a journal that ends at ``last`` may equal this one."""
         view, number = last
         number = min(number, own_last)
         for started, first in reversed(self._views):
@@ -102,9 +102,9 @@ class ViewHistory:
 def answers(
     log: NumberedLog, views: ViewHistory, first: int, wanted_last: int, last_number: int, limits: AnswerLimits
 ) -> list[Records | RecordsMissing]:
-    """What is said to a question: all that one answer may bring, in order; or that it is not held here.
+    """Return the messages of one answer to a request, in order; or the message that the records are not held here.
 
-    Where the range ends with results that became void, the record after it comes too. Every message stands for itself.
+    If the range ends with results that became void, the record after it comes too. Each message is complete in itself.
     """
     wanted = (first, wanted_last)
     last = min(wanted_last, last_number)
@@ -117,7 +117,7 @@ def answers(
         if items is None:
             return messages or [RecordsMissing(*wanted, log.numbered_from())]
         if not items:
-            # Void up to the end of the range: the next record says so, wherever the answer arrives, and whatever was lost before it.
+            # Void up to the end of the range: the next record says so, whichever messages are lost.
             items = log.numbered(first, last_number, 1)
         if not items:
             break

@@ -1,8 +1,8 @@
-"""Which process of a master is primary, and what a primary holds back until its backups have it.
+"""Which process of a master is primary, and what a primary holds back for its backups.
 
-    role.py      which process of a master is primary: elections, promises, fail-over
-    table.py     the four roles
-    config.py    settings, numbers of views, what a role asks of the world
-    gate.py      what a primary holds back until sync-N backups have it
-    resting.py   paused, coined and continued by an operator
+    role.py      the role of one process: elections, promises, fail-over
+    table.py     the machine of roles
+    config.py    settings of a role, the numbers of views, and the output of a role
+    gate.py      the gate: a primary holds messages and replies back until sync-N backups have the records
+    resting.py   orders of an operator to a backup: pause, coin, continue
 """

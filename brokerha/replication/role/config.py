@@ -1,12 +1,12 @@
-"""Settings of a role, the numbers of views, and what a role asks of the world.
+"""Settings of a role, the numbers of views, and the output of a role.
 
-The number of a view is ten times its term and the place of its primary, so that two processes can never start the same
-view, and everybody reads from the number who acts:
+The number of a view is ten times its term plus the place of its primary. So two processes can never start the same view, and the
+number shows which process acts:
 
 >>> view_of(2, 1), place_of(21), term_of(21)
 (21, 1, 2)
 
-Below ten is the time before the first election: then the process with place 0 acts.
+Views below ten are from before the first election: then the process with place 0 acts.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from brokerha.model.wire.messages import Outgoing
 from brokerha.replication.role.table import RoleState
 
 PLACES = 10
-"""Processes that one master may have: places are the last digit of a view."""
+"""Limit of the processes of one master: places are the last digit of a view."""
 
 
 def view_of(term: int, place: int) -> int:
-    """The view that the process at ``place`` starts in ``term``."""
+    """Return the view that the process at ``place`` starts in ``term``."""
     return PLACES * term + place
 
 
 def term_of(view: int) -> int:
-    """The term of a view; 0 before the first election."""
+    """Return the term of a view; 0 before the first election."""
     return view // PLACES
 
 
 def place_of(view: int) -> int:
-    """The place of the process that acts in a view."""
+    """Return the place of the process that acts in a view."""
     return view % PLACES if view >= PLACES else 0
 
 
@@ -45,13 +45,13 @@ class RoleConfig:
     """This process."""
     master: NodeId
     processes: tuple[NodeId, ...]
-    """All of the master, this one among them; the index is the place."""
+    """All processes of the master, also this one; the index is the place."""
     sync_n: int
-    """Backups that must hold a record before anything of it is shown."""
+    """Number of backups that must hold a record before any message tells of it."""
     fail_over_after_ms: int = 3000
-    """So long a primary may be silent before another process may take its place."""
+    """Silence of a primary after which another process may take its place."""
     is_automatic: bool = True
-    """Whether a process stands by itself; else only when an operator says so."""
+    """Whether a process stands by itself; otherwise only on an operator's command."""
 
     def __post_init__(self) -> None:
         """Check."""
@@ -74,83 +74,83 @@ class RoleConfig:
 
     @property
     def place(self) -> int:
-        """Place of this process."""
+        """Return the place of this process."""
         return self.processes.index(self.process)
 
     @property
     def others(self) -> tuple[NodeId, ...]:
-        """All processes but this one."""
+        """Return all processes except this one."""
         return tuple(process for process in self.processes if process != self.process)
 
     @property
     def votes_needed(self) -> int:
-        """Votes that make a primary, its own included: every set of so many meets every primary with its sync-N backups."""
+        """Return the votes that make a primary: they include the own one, and each earlier primary or one of its sync-N backups."""
         return len(self.processes) - self.sync_n
 
     @property
     def round_ms(self) -> int:
-        """How long a candidate waits for votes."""
+        """Return how long a candidate waits for votes."""
         return max(1, self.fail_over_after_ms // 3)
 
     @property
     def watch_ms(self) -> int:
-        """How often a process that is not primary wants to be woken, so that it knows when it was stopped."""
+        """Return how often a process that is not primary needs to be woken, so that it notices when it was stopped."""
         return max(1, self.fail_over_after_ms // 4)
 
     @property
     def silence_ms(self) -> int:
-        """How long no primary may be heard before this process stands: later at each place, so that one is first."""
+        """Return how long a process without a primary waits before it stands: later at each place, so that one is first."""
         return self.fail_over_after_ms * (10 + self.place) // 10
 
     @property
     def gone_ms(self) -> int:
-        """Of a primary that is silent for this long, which is more than a heartbeat, the broker is asked whether its process is there."""
+        """Return the silence, longer than a heartbeat, after which the broker is asked about a primary's process."""
         return max(1, self.fail_over_after_ms // 3)
 
     def turn_ms(self, but: NodeId) -> int:
-        """How long this process leaves it to others to stand where all but one have a reason to: one after the other."""
+        """Return how long this process lets others stand first when all but one have a reason: one after the other."""
         rank = [process for process in self.processes if process != but].index(self.process)
         return self.fail_over_after_ms * rank // 10
 
     @property
     def first_wait_ms(self) -> int:
-        """How long this process waits for a primary when it has just started."""
+        """Return how long this process waits for a primary when it has just started."""
         return self.fail_over_after_ms * (2 + self.place) // 2
 
     def pause_ms(self, tries: int) -> int:
-        """How long a candidate waits after so many tries: no two places keep in step."""
+        """Return how long a candidate waits after so many tries: no two places keep in step."""
         return self.round_ms * (2 + self.place) * tries // 2
 
     def process_of(self, view: int) -> NodeId:
-        """The process that acts in a view; empty when the master has none at that place."""
+        """Return the process that acts in a view; empty when the master has none at that place."""
         place = place_of(view)
         return self.processes[place] if place < len(self.processes) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleChange:
-    """What a process has become."""
+    """A new role of a process."""
 
     state: RoleState
     """PRIMARY, STANDBY or IDLE."""
     view: int
-    """The view that it is primary of; else the highest one that it knows of."""
+    """The view of which it is primary; otherwise the highest one that it knows."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class RoleReady:
-    """What a role asks of the world, in the order in which it must happen."""
+    """The output of a role, in the order in which it must be carried out."""
 
     promise: int = 0
-    """View to be promised durably, before anything else of this is done; 0 when there is none."""
+    """View to promise durably before the other actions; 0 when there is none."""
     messages: tuple[Outgoing, ...] = ()
-    """To be sent after that."""
+    """Messages to send after that."""
     look: NodeId = ""
-    """A primary of which the broker is to be asked whether its process is there."""
+    """A primary about whose process the broker is to be asked."""
     change: RoleChange | None = None
-    """After that: what the process is from now on. Each change is told once."""
+    """The new role of the process, after all of that. Each change is told once."""
 
     def __bool__(self) -> bool:
-        """Whether there is anything to do."""
+        """Tell whether there is any action."""
         return bool(self.promise or self.messages or self.look or self.change)

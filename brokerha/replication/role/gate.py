@@ -1,13 +1,13 @@
-"""The gate of a primary: nothing of a turn is shown before sync-N backups hold its records (replication, section 3).
+"""The gate: a primary holds messages and replies back until sync-N backups have the records (replication, section 3).
 
-Messages and replies of a turn are held under the number of the last record that the journal has after it, and leave in
-order once so many backups have confirmed that number in the gate's view. A gate is made for one view and thrown away
-with it: what it holds then was never shown, and a client that waits for it asks again.
+Messages and replies of a turn are held under the number of the journal's last record after it. They leave in order once so many
+backups have confirmed that number in the gate's view. A gate is made for one view and dropped with it: its held replies were never
+shown, and a client that waits for one asks again.
 
-- Refusals, unknown outcomes and errors that say nothing about an outcome pass at once.
+- Refusals, unknown outcomes and errors that tell no outcome pass at once.
 - Replies that wait for ``timeout_ms``, and the oldest beyond the limit, become unknown; none is lost silently.
-- Messages beyond the limit are dropped, oldest first, and counted: the protocols repeat what matters.
-- What was let through once is never taken back; with sync-N 0 everything passes at once.
+- Messages beyond the limit are dropped, oldest first, and counted: the protocols repeat important ones.
+- A passed message is never taken back; with sync-N 0 all messages pass at once.
 
 >>> gate = Gate(GateConfig(view=10, sync_n=1, backups=("b1",)))
 >>> gate.hold(7, (), (Reply(1, "t", "accepted"),), (), Instant(0, 0))
@@ -31,7 +31,7 @@ from brokerha.model.wire.messages import Outgoing
 
 OUTCOME_UNKNOWN = "OutcomeUnknown"
 OUTCOME_ERRORS = frozenset({"Aborted", "Conflict", "Rejected", "WrongState"})
-"""Errors of a `TxReply` that tell what became of a transaction: they wait like any other answer."""
+"""Errors of a `TxReply` that tell the outcome of a transaction: they wait like any other answer."""
 MARKS_LIMIT = 10_000
 
 
@@ -40,7 +40,7 @@ class GateConfig:
     """Settings of a gate."""
 
     view: int
-    """Of the primary; confirmations of another view count for nothing."""
+    """View of the primary; confirmations of another view do not count."""
     sync_n: int
     timeout_ms: int = 5000
     """A reply that waits for so long becomes unknown."""
@@ -49,11 +49,11 @@ class GateConfig:
     replies_limit: int = 100_000
     """Replies held at once, both kinds together."""
     backups: tuple[NodeId, ...] = ()
-    """All that could confirm; for reasons."""
+    """All backups that could confirm; for reasons."""
 
 
 class Released(NamedTuple):
-    """What may be shown now, each kind in order."""
+    """Messages and replies that can be shown now, each kind in order."""
 
     messages: tuple[Outgoing, ...] = ()
     replies: tuple[Reply, ...] = ()
@@ -74,21 +74,21 @@ class _HeldReply(NamedTuple):
 
 
 class Gate:
-    """What a primary holds back."""
+    """Messages and replies that a primary holds back."""
 
     def __init__(self, config: GateConfig) -> None:
         self.config = config
         self.passed = 0
         """Highest number that enough backups have confirmed; only grows."""
         self.dropped = 0
-        """Messages dropped because too many were held."""
+        """Number of messages dropped because too many were held."""
         self._confirmed: dict[NodeId, int] = {}
         self._messages: deque[tuple[int, Outgoing]] = deque()
         self._replies: deque[_HeldReply] = deque()
         self._marks: deque[tuple[int, int]] = deque()
-        """(number, since when) of turns that wait; tells for how long nothing got through."""
+        """(number, since when) of turns that wait; tells for how long none passed."""
         self._oldest: tuple[int, int] | None = None
-        """The first of them. Other threads ask for it (metrics, states), so questions read this alone and change nothing."""
+        """The first of them. Other threads read it (metrics, states), so questions read only this and change nothing."""
         self._free_messages: list[Outgoing] = []
         self._free_replies: list[Reply | TxReply] = []
         self._looked_ms = -1
@@ -103,7 +103,7 @@ class Gate:
         tx_replies: Sequence[TxReply],
         now: Instant,
     ) -> None:
-        """Take in what a turn shows; ``number`` is that of the journal's last record after it."""
+        """Take in the messages and replies of a turn; ``number`` is that of the journal's last record after it."""
         if self.is_through(number):
             self._free_messages.extend(messages)
             self._free_replies.extend(replies)
@@ -127,7 +127,7 @@ class Gate:
             self._free_replies.append(self._unknown(held, f"more than {self.config.replies_limit} answers wait"))
 
     def confirm(self, process: NodeId, view: int, number: int) -> None:
-        """A backup holds everything up to ``number`` durably, and obeys ``view``."""
+        """Note that a backup durably holds all records up to ``number``, and obeys ``view``."""
         if view != self.config.view or number <= self._confirmed.get(process, 0):
             return
         self._confirmed[process] = number
@@ -137,13 +137,13 @@ class Gate:
             self._let_through()
 
     def forget(self, process: NodeId) -> None:
-        """What this backup confirmed counts no longer: it begins with another copy. What passed stays passed."""
+        """Forget the confirmations of this backup: it begins with another copy. Passed messages stay passed."""
         self._confirmed.pop(process, None)
 
     # ---- out
 
     def release(self) -> Released:
-        """What may be shown since the last call."""
+        """Return messages and replies that have passed since the last call."""
         if not self._free_messages and not self._free_replies:
             return Released()
         messages = tuple(self._free_messages)
@@ -153,7 +153,7 @@ class Gate:
         return Released(messages, replies, tx_replies)
 
     def expire(self, now: Instant) -> Expired:
-        """Replies that have waited for ``timeout_ms``, as unknown ones."""
+        """Return replies that have waited for ``timeout_ms``, as unknown ones."""
         self._looked_ms = now.mono_ms
         late: list[Reply | TxReply] = []
         while self._replies and self._replies[0].since_ms + self.config.timeout_ms <= now.mono_ms:
@@ -163,31 +163,31 @@ class Gate:
     # ---- questions
 
     def is_through(self, number: int) -> bool:
-        """Whether enough backups hold this number."""
+        """Tell whether enough backups hold this number."""
         return self.config.sync_n == 0 or number <= self.passed
 
     def blocked_ms(self, now: Instant) -> int:
-        """How long the oldest turn that is not through has been waiting; 0 when none waits."""
+        """Return how long the oldest waiting turn has waited; 0 when none waits."""
         oldest = self._oldest
         return max(0, now.mono_ms - oldest[1]) if oldest is not None else 0
 
     def is_lost(self, now: Instant) -> bool:
-        """Whether sync-N was not reached in time: no new writes should be let in."""
+        """Tell whether sync-N was not reached in time: no new writes should be let in."""
         return self.blocked_ms(now) >= self.config.timeout_ms
 
     def missing(self, number: int) -> tuple[NodeId, ...]:
-        """Backups that have not confirmed this number."""
+        """Return backups that have not confirmed this number."""
         return tuple(process for process in self.config.backups if self._confirmed.get(process, 0) < number)
 
     def reason(self, now: Instant) -> str:
-        """Why nothing gets through; empty when something does."""
+        """Return why no turn passes; empty when turns pass."""
         oldest = self._oldest
         if oldest is None or now.mono_ms - oldest[1] < self.config.timeout_ms:
             return ""
         return f"for {now.mono_ms - oldest[1]} ms {self._missing_text(oldest[0])}"
 
     def deadline_ms(self) -> int | None:
-        """When `expire` has something to do next, or when sync-N counts as lost."""
+        """Return when `expire` has work, or when sync-N counts as lost."""
         waiting = [self._replies[0].since_ms] if self._replies else []
         if self._marks and self._marks[0][1] + self.config.timeout_ms > self._looked_ms:
             waiting.append(self._marks[0][1])
@@ -195,13 +195,13 @@ class Gate:
 
     @property
     def held(self) -> tuple[int, int]:
-        """(messages, replies) that wait."""
+        """Return the numbers of (messages, replies) that wait."""
         return len(self._messages), len(self._replies)
 
     # ---- within
 
     def _let_through(self) -> None:
-        """Move what is confirmed to what may leave."""
+        """Move confirmed messages and replies to those that can leave."""
         while self._messages and self._messages[0][0] <= self.passed:
             self._free_messages.append(self._messages.popleft()[1])
         while self._replies and self._replies[0].number <= self.passed:
@@ -211,13 +211,13 @@ class Gate:
         self._oldest = self._marks[0] if self._marks else None
 
     def _missing_text(self, number: int) -> str:
-        """Who is missing for a number."""
+        """Return which backups a number lacks."""
         have = sum(1 for confirmed in list(self._confirmed.values()) if confirmed >= number)
         names = ", ".join(self.missing(number)) or "none is known"
         return f"{have} of sync-n {self.config.sync_n} backups hold record {number}; missing: {names}"
 
     def _unknown(self, held: _HeldReply, why: str) -> Reply | TxReply:
-        """The same reply without what it would have told."""
+        """Return the same reply with an unknown outcome."""
         reply = held.reply
         reason = f"outcome of {reply.txid} unknown, {why}: {self._missing_text(held.number)}; ask again by its id"
         if isinstance(reply, Reply):
@@ -226,14 +226,14 @@ class Gate:
 
 
 def tells_nothing(reply: Reply | TxReply) -> bool:
-    """Whether a reply says nothing that could still be lost: a refusal, an unknown outcome, a wrong request."""
+    """Tell whether a reply tells nothing that could still be lost: a refusal, an unknown outcome, a wrong request."""
     if isinstance(reply, Reply):
         return reply.status in (REFUSED, UNKNOWN)
     return bool(reply.error) and reply.error not in OUTCOME_ERRORS
 
 
 def _sorted_out(replies: Iterable[Reply | TxReply]) -> tuple[tuple[Reply, ...], tuple[TxReply, ...]]:
-    """Replies to writes and to steps of transactions, each in order."""
+    """Split replies into those to writes and those to steps of transactions, each in order."""
     both = tuple(replies)
     writes = tuple(reply for reply in both if isinstance(reply, Reply))
     return writes, tuple(reply for reply in both if isinstance(reply, TxReply))

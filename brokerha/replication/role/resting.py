@@ -1,11 +1,11 @@
-"""Resting: what an operator may order a backup: to pause, to be coined, to continue (replication, section 9).
+"""Resting: orders of an operator to a backup: pause, coin, continue (replication, section 9).
 
     pause ──> the order is durable ──> the role is IDLE, the follower stands still; heartbeats, votes and status go on
-    coin ───> the primary that is heard now is named, with its view; durable too
-    continue ─> refused unless the coin names the primary of now ──> the follower obeys it, from its next word on
+    coin ───> names the primary that is heard now, with its view; durable too
+    continue ─> refused unless the coin names the present primary ──> the follower obeys it, from its next message on
 
-A rest outlives the process: its holder makes `Rest` durable before anything that reveals it, and gives it again at the next start.
-To be promoted ends it as well: that is to continue as primary.
+A rest outlives the process: its holder makes `Rest` durable before any message that reveals it, and passes it on at the next start.
+Promotion ends it as well: the process then continues as primary.
 
 Must never: follow, confirm a new record, or stand for election while it is on; continue under a primary that no coin names.
 """
@@ -26,10 +26,10 @@ ORDERS: Final = (PAUSE, COIN, CONTINUE)
 
 
 class Resting:
-    """The rest of one process that stands by."""
+    """The rest of one standby process."""
 
     def __init__(self, role: Role, follower: JournalFollower, rest: Rest) -> None:
-        """``rest`` is what the disk remembers."""
+        """Take ``rest``, which the disk remembers."""
         self.rest = rest
         self._role = role
         self._follower = follower
@@ -40,7 +40,7 @@ class Resting:
     # ---- orders; each returns why it is refused, empty when it is carried out or changes nothing
 
     def order(self, command: str, now: Instant, *, is_forced: bool = False) -> str:
-        """Take one of `ORDERS`."""
+        """Carry out one of `ORDERS`."""
         self._look(now)
         if command == PAUSE:
             return self._pause(is_forced=is_forced)
@@ -91,7 +91,7 @@ class Resting:
     # ---- output
 
     def take(self, now: Instant) -> Rest | None:
-        """What is to be made durable before anything else is done; None when nothing changed."""
+        """Return the rest to make durable before all other actions; None when it has not changed."""
         self._look(now)
         if self.rest == self._durable:
             return None
@@ -100,13 +100,13 @@ class Resting:
 
     @property
     def reason(self) -> str:
-        """For the status: where it stands, and on whom it was coined."""
+        """Return its position and its coin, for the status."""
         view, number = self._follower.last
         coined = f"coined on {self.rest.primary} in view {self.rest.view}" if self.rest.primary else "not coined"
         return f"by an operator, at record {number} of view {view}; {coined}"
 
     def _look(self, now: Instant) -> None:
-        """To be promoted is to go on."""
+        """End the rest after a promotion."""
         if self.rest.is_on and self._role.state is not RoleState.IDLE:
             self._go_on(now)
 

@@ -1,21 +1,21 @@
-"""The role of one process: who is primary of a master, agreed upon by its processes (replication, section 4).
+"""The role of one process: elections, promises, fail-over (replication, section 4).
 
-    nobody heard for long enough       Candidate ->  <- Vote        primary: the feed begins, everybody else hears it
+    no primary heard for long enough   Candidate ->  <- Vote        primary: the feed begins, all others hear it
       STANDBY -> CANDIDATE               votes needed                 CANDIDATE -> PRIMARY
 
-The number of a view names its primary, so that no two processes can ever start the same one. Votes needed are
-``processes - sync_n``: a process that votes meets every one that confirmed a record before, and votes only for a journal that
-reaches at least as far as its own. A candidate promises its view only when it has the votes of the others: asking alone
-changes nothing, so a process that merely lost touch for a while disturbs nobody.
+The number of a view names its primary, so that two processes can never start the same one. The votes needed are ``processes -
+sync_n``: one of the voters has confirmed each released record, and it votes only for a journal that reaches at least as far as its
+own. A candidate promises its view only when it has the votes of the others. Asking alone changes nothing, so a process that only
+lost touch for a while disturbs none.
 
 - A promise is durable before the message that reveals it (`RoleReady`). It never goes back.
 - A process that promised to a view obeys no lower one (`obeys`).
 - A process that sees a higher view than the one it acts in steps down at once.
-- A primary that nobody hears need not step down: the gate holds what it would show.
+- A primary that no process hears need not step down: the gate holds its messages.
 - Time during which the process was stopped does not count as silence of others.
 
-The other half of fencing is with the caller: what `obeys` refuses is neither followed nor confirmed, and a primary counts
-confirmations of its own view only.
+The other half of fencing is with the caller: it neither follows nor confirms what `obeys` refuses, and a primary counts only
+confirmations of its own view.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from brokerha.replication.role.config import (
 from brokerha.replication.role.table import RoleEvent, RoleState, after
 
 TRIES_LIMIT = 4
-"""After so many tries the pauses between them grow no more."""
+"""After so many tries the pauses between them stop growing."""
 YIELDS = 2
-"""So many times in a row a candidate leaves one whose journal reaches further the first turn."""
+"""Number of times in a row that a candidate yields to one with a longer journal."""
 Last = tuple[int, int]
 
 
 @dataclass(slots=True)
 class Candidacy:
-    """One time that a process asks for votes."""
+    """One candidacy of a process."""
 
     view: int = 0
     is_by_hand: bool = False
-    """Whether an operator wants it: then a live primary is no hindrance, and is followed meanwhile."""
+    """Whether an operator wants it: then a live primary does not prevent it, and is followed meanwhile."""
     ends_ms: int = 0
     ask_at_ms: int = 0
     votes: set[NodeId] = field(default_factory=set)
@@ -61,7 +61,7 @@ class Candidacy:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a voter knows of itself."""
+    """The knowledge of a voter about itself."""
 
     promised: int
     """Highest view that it promised to, acts in or has records of."""
@@ -73,32 +73,32 @@ class Standing:
     are_all_asked: bool = False
     """Whether a candidate needs the vote of every process."""
     own_view: int = 0
-    """View that it stands for itself with a journal as good as the candidate's; 0 when it does not."""
+    """View for which it stands itself with a journal as good as the candidate's; 0 when it does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of the question."""
+    """The answer to a candidate."""
 
     is_granted: bool
     reason: str = ""
     is_behind: bool = False
-    """Whether it was refused because its journal ends before the voter's."""
+    """Whether the candidate's journal ends before the voter's, which is the reason of the refusal."""
 
 
 def judge(candidate: Candidate, own: Standing) -> Verdict:
-    """The vote of a process, with the reason when it is refused.
+    """Return the vote of a process, with the reason of a refusal (replication, section 4).
 
-    Whether a process gives its vote to a candidate (replication, section 4): the rules, one after the other.
+    It checks these rules, one after the other:
 
-        view          nothing at or above it was promised to anybody else
-        journal       whole, and of the same name; an empty one says nothing about what was confirmed
-        liveness      no primary was heard lately, unless an operator wants another one
+        view          it promised no other process a view at or above it
+        journal       whole, and of the same name; an empty one proves nothing about confirmed records
+        liveness      no primary was heard recently, unless an operator wants another one
         reach         the candidate's last (view, number) is at or above the voter's own
 
     An empty journal may belong to a process that lost its disk, and its promises with it. So it counts only for the very first
-    election, that of place 0 whose journal has not seen a view yet; and afterwards, if it promised in that one and still knows
-    it. Where every vote is needed (sync-N 0) it counts always: nobody else has more.
+    election, that of place 0 whose journal has not seen a view yet. Later it counts if the process promised in that election and
+    still knows it. Where every vote is needed (sync-N 0) it counts always: no other process has more.
     """
     if candidate.view < own.promised:
         return Verdict(is_granted=False, reason=f"promised to view {own.promised}")
@@ -121,7 +121,7 @@ def judge(candidate: Candidate, own: Standing) -> Verdict:
 
 
 def nobody_text(config: RoleConfig, votes_needed: int, refusals: Mapping[NodeId, str]) -> str:
-    """Why there is no primary, and how an operator makes this process one."""
+    """Return why there is no primary, and how an operator makes this process one."""
     needs = f"{config.process} needs {votes_needed} votes of {len(config.processes)} processes"
     by_hand = f"brokerha promote {config.process}"
     if config.sync_n == 0:
@@ -135,16 +135,16 @@ def nobody_text(config: RoleConfig, votes_needed: int, refusals: Mapping[NodeId,
 
 
 def forced_text(config: RoleConfig, last: tuple[int, int]) -> str:
-    """What may be lost when this process becomes primary without votes."""
+    """Return what may be lost when this process becomes primary without votes."""
     since = f"after record {last[1]} of view {last[0]}" if last[1] else "so far"
     return f"by hand, without votes: what only {', '.join(config.others)} wrote {since} is lost"
 
 
 class Role:
-    """What one process is for its master, and what it does to become something else."""
+    """The role of one process of a master, and how it changes."""
 
     def __init__(self, config: RoleConfig, journal: str, promised_view: int, last: Last, now: Instant) -> None:
-        """``journal`` is its name, ``last`` the (view, number) of its last record, (…, 0) when it is empty."""
+        """Take the name of the ``journal`` and the ``last`` (view, number) of its records, (…, 0) when it is empty."""
         self.config = config
         self.journal = journal
         self.last = last
@@ -154,9 +154,9 @@ class Role:
         self.may_vote = True
         """Whether the own journal is whole. The caller sets it to False while a snapshot replaces it."""
         self.reason = ""
-        """Why it is what it is."""
+        """Reason of its role."""
         self.ignored = 0
-        """Messages that no process of this master would have sent."""
+        """Number of messages that no process of this master would have sent."""
         self._seen_view = self.promised
         self._view = last[0]
         self._candidacy = Candidacy()
@@ -164,12 +164,12 @@ class Role:
         self._yields = 0
         self._heard_ms: int | None = None
         self._asked_ms = now.mono_ms
-        """When the broker was last asked for the primary."""
+        """When the broker was last asked about the primary."""
         self._confirmed_ms: dict[NodeId, int] = {}
         self._elected_ms = now.mono_ms
         self._told_ms: dict[NodeId, int] = {}
         self._refused: tuple[NodeId, Candidate] | None = None
-        """The last candidate that was refused for a primary that is silent: it gets another answer if the broker says that this one is gone."""
+        """The last candidate refused for a silent primary; it gets another answer if the broker says that the primary is gone."""
         self._waits_until_declared = False
         self._paused_view = 0
         self._looked_ms = now.mono_ms
@@ -183,14 +183,14 @@ class Role:
     # ---- messages
 
     def on_candidate(self, sender: NodeId, message: Candidate, now: Instant) -> bool:
-        """Another process would be primary; returns whether it gets the vote."""
+        """Answer a candidate; return whether it gets the vote."""
         self._look(now)
         if sender == self.config.process or self.config.process_of(message.view) != sender:
             self.ignored += 1
             return False
         are_all_asked = self.config.sync_n == 0
         live = self.live_primary(now)
-        # Of two candidates that are as good as each other one steps back, not both.
+        # Of two equal candidates one steps back, not both.
         own_view = self._candidacy.view if self.state is RoleState.CANDIDATE and message.last <= self.last else 0
         standing = Standing(self.promised, self.journal, self.last, self.may_vote, live, are_all_asked, own_view)
         verdict = judge(message, standing)
@@ -200,8 +200,8 @@ class Role:
             self._step(RoleEvent.GRANTED, f"voted for {sender} in view {message.view}")
             self._wait(now, self.config.silence_ms)
         elif verdict.is_behind:
-            # The better journal does not wait any longer than it has to, and asks above what others may have promised by then. Several
-            # of them that asked at once would take the votes from each other, again and again.
+            # The better journal stands as soon as it can, above views that others may have promised by then. Several that stand at
+            # once would take the votes from each other, again and again.
             self._see(message.view)
             self._stand_at_ms = min(self._stand_at_ms, now.mono_ms + self.config.turn_ms(sender))
         elif live and self._is_missed(now):
@@ -210,7 +210,7 @@ class Role:
         return verdict.is_granted
 
     def on_vote(self, sender: NodeId, message: Vote, now: Instant) -> None:
-        """The answer of another process; or the word of one that there is a higher view."""
+        """Take in the vote of another process, or its message that there is a higher view."""
         self._look(now)
         if sender not in self.config.others:
             self.ignored += 1
@@ -229,7 +229,7 @@ class Role:
                 self._give_up(now, 2 * self.config.round_ms)
 
     def heard(self, sender: NodeId, view: int, now: Instant) -> None:
-        """A primary spoke (`Replicate`) in this view. Follow it only when `obeys` says so."""
+        """Note that a primary spoke (`Replicate`) in this view. Follow it only if `obeys` allows."""
         self._look(now)
         if sender == self.config.process or self.config.process_of(view) != sender:
             self.ignored += 1
@@ -250,7 +250,7 @@ class Role:
         self._wait(now, self.config.silence_ms)
 
     def on_view(self, view: int, now: Instant) -> None:
-        """A view was seen in a message of a process that obeys it, or promised to it."""
+        """Note a view in a message of a process that obeys it, or promised to it."""
         self._look(now)
         self._see(view)
         if self.state is RoleState.CANDIDATE and view > self._candidacy.view:
@@ -260,13 +260,13 @@ class Role:
             self._wait(now, self.config.silence_ms)
 
     def on_confirmed(self, sender: NodeId, view: int, now: Instant) -> None:
-        """A backup said that it obeys ``view`` (`Confirmed`)."""
+        """Note that a backup obeys ``view`` (`Confirmed`)."""
         self.on_view(view, now)
         if self.state is RoleState.PRIMARY and view == self._view and sender in self.config.others:
             self._confirmed_ms[sender] = now.mono_ms
 
     def on_absence(self, process: NodeId, now: Instant) -> None:
-        """The broker says that the process of a primary has ended; one that was heard meanwhile is there."""
+        """Note that the process of a primary has ended, as the broker says; one that was heard meanwhile is there."""
         self._look(now)
         if self._is_missed(now) and process == self.primary:
             self._heard_ms = None
@@ -278,9 +278,9 @@ class Role:
     # ---- this process
 
     def moved(self, last: Last, journal: str = "") -> None:
-        """The own journal grew, was cut, or was replaced by another one of this name; ``last`` is durable."""
+        """Note that the own journal grew, was cut, or was replaced by another one of this name; ``last`` is durable."""
         if last < self.last:
-            # Votes were given to the journal as it was; the next ones are asked for under another view.
+            # Votes were for the journal as it was; the next candidacy takes another view.
             self._see(self._candidacy.view)
         if last < self.last or last[0] >= self._candidacy.view:
             self._step(RoleEvent.REFUSED, f"its journal ends with record {last[1]} of view {last[0]}")
@@ -290,7 +290,7 @@ class Role:
         self.promised = max(self.promised, last[0])
 
     def promoted_by_hand(self, now: Instant, *, force: bool = False) -> str:
-        """An operator wants this process to be primary. Returns why it does not try, empty when it does.
+        """Try to become primary for an operator. Returns why it does not try, empty when it does.
 
         With ``force`` its own vote is enough; `reason` then names what may be lost.
         """
@@ -310,12 +310,12 @@ class Role:
         return ""
 
     def step_down(self, reason: str, now: Instant) -> None:
-        """Be primary no longer, because another process is to be; it goes on by itself if that one does not come."""
+        """Step down for another process; continue by itself if that one does not come."""
         self._step(RoleEvent.HANDED_OVER, reason)
         self._wait(now, 2 * self.config.silence_ms)
 
     def pause(self, reason: str, *, until_declared: bool = False) -> None:
-        """Go to idle mode; ``until_declared``: until a new primary is there, else until `resume`."""
+        """Go to idle mode; ``until_declared``: until there is a new primary, else until `resume`."""
         self._waits_until_declared = until_declared
         self._paused_view = self._view
         self._step(RoleEvent.PAUSED, reason)
@@ -330,7 +330,7 @@ class Role:
                 self._act_alone(now)
 
     def wake(self, now: Instant) -> None:
-        """Time has passed."""
+        """Act on expired deadlines."""
         self._look(now)
         if self.state is RoleState.CANDIDATE:
             if now.mono_ms >= self._candidacy.ends_ms or not self.may_vote:
@@ -341,7 +341,7 @@ class Role:
             self._stand(now)
 
     def take(self, now: Instant) -> RoleReady:
-        """What is to be done; the promise first."""
+        """Return the actions that are due; the promise comes first."""
         self.wake(now)
         promise, self._promise = self._promise, 0
         messages, self._out = tuple(self._out), []
@@ -359,23 +359,23 @@ class Role:
     # ---- questions
 
     def obeys(self, view: int) -> bool:
-        """Whether records of this view may be taken and confirmed."""
+        """Tell whether records of this view can be taken and confirmed."""
         return view >= self.promised and not (view == self._view and self.state is RoleState.PRIMARY)
 
     @property
     def view(self) -> int:
-        """The view that it acts in, until `take` says that it does not any more; else the last that it heard a primary of."""
+        """Return the view in which it acts, until `take` ends that; otherwise the last view with a primary that it heard."""
         return self._told[1] or self._view
 
     @property
     def primary(self) -> NodeId:
-        """The process that acts as far as this one knows; empty when it knows of none."""
+        """Return the acting process as far as this one knows; empty when it knows none."""
         if self.state is RoleState.PRIMARY:
             return self.config.process
         return self.config.process_of(self._view) if self._heard_ms is not None else ""
 
     def live_primary(self, now: Instant) -> NodeId:
-        """The primary that is alive as far as this process knows, itself included."""
+        """Return the live primary as far as this process knows, itself included."""
         if self.state is RoleState.PRIMARY:
             return self.config.process if self.is_confirmed(now) else ""
         if self._heard_ms is None or now.mono_ms - self._heard_ms >= self.config.fail_over_after_ms:
@@ -384,11 +384,11 @@ class Role:
 
     @property
     def votes_needed(self) -> int:
-        """Votes that this process would need, its own included: an empty journal needs that of every process."""
+        """Return the votes that this process would need, its own included: an empty journal needs that of every process."""
         return self.config.votes_needed if self.last[1] else len(self.config.processes)
 
     def is_confirmed(self, now: Instant) -> bool:
-        """Whether it is primary and enough backups said lately that they obey it. No lease: only a sign of health."""
+        """Tell whether it is primary and enough backups recently said that they obey it. No lease: only a sign of health."""
         if self.state is not RoleState.PRIMARY:
             return False
         since = now.mono_ms - self.config.fail_over_after_ms
@@ -396,7 +396,7 @@ class Role:
         return lately >= self.config.sync_n or self._elected_ms > since
 
     def deadline_ms(self) -> int | None:
-        """When `wake` has something to do."""
+        """Return when `wake` has work."""
         if self.state is RoleState.CANDIDATE:
             return min(self._candidacy.ends_ms, self._candidacy.ask_at_ms)
         if self.state is RoleState.PRIMARY:
@@ -409,29 +409,29 @@ class Role:
         return min(due)
 
     def explain(self, now: Instant) -> str:
-        """One line for people: what it is, why, and what to do when nobody is primary."""
+        """Return one line for people: its role, the reason, and what to do when there is no primary."""
         if self.state in (RoleState.PRIMARY, RoleState.IDLE) or self.live_primary(now):
             return self.reason
         return nobody_text(self.config, self.votes_needed, self._candidacy.refusals)
 
     def _is_missed(self, now: Instant) -> bool:
-        """Whether a primary that was heard is silent for more than a heartbeat."""
+        """Tell whether a primary that was heard is silent for more than a heartbeat."""
         is_standby = self.state is RoleState.STANDBY and self._heard_ms is not None
         return is_standby and now.mono_ms - (self._heard_ms or 0) >= self.config.gone_ms
 
     # ---- standing
 
     def _may_stand(self) -> bool:
-        """Whether it stands by itself. An empty journal begins only at place 0, and only with everybody."""
+        """Tell whether it stands by itself. An empty journal begins only at place 0, and only with all processes."""
         is_able = self.state is RoleState.STANDBY and self.may_vote and self.config.is_automatic
         return is_able and (self.last[1] > 0 or self._is_beginning())
 
     def _is_beginning(self) -> bool:
-        """Whether this is the process that begins a master that never had a primary."""
+        """Tell whether this process begins a master that never had a primary."""
         return self.config.place == 0 and self.last[0] <= FIRST_VIEW
 
     def _stand(self, now: Instant, *, is_by_hand: bool = False) -> None:
-        """Ask for votes; when none but its own is needed, act at once."""
+        """Ask for votes; act at once when only its own is needed."""
         ends_ms = now.mono_ms + (self.config.fail_over_after_ms if is_by_hand else self.config.round_ms)
         self._candidacy = Candidacy(self._next_view(), is_by_hand, ends_ms, votes={self.config.process})
         self._step(RoleEvent.STANDS, f"stands for view {self._candidacy.view}")
@@ -463,7 +463,7 @@ class Role:
         self._step(event, f"primary of view {view}: {reason}")
 
     def _act_alone(self, now: Instant) -> None:
-        """The only process: the view stays, unless it promised to another one when it was not the only one."""
+        """Act as the only process: the view stays, unless it promised to another one among other processes."""
         view = max(self.last[0], FIRST_VIEW)
         if self.promised > view:
             self._act(self._next_view(), now, RoleEvent.ALONE, "the only process of its master")
@@ -481,9 +481,9 @@ class Role:
         return view_of(term_of(max(self._seen_view, self.promised)) + 1, self.config.place)
 
     def _first_wait_ms(self) -> int:
-        """How long a process that starts waits for a primary.
+        """Return how long a process that starts waits for a primary.
 
-        Place 0 asks at once, which disturbs nobody, unless its own vote is enough: then it listens first.
+        Place 0 asks at once, which disturbs no process, unless its own vote is enough: then it listens first.
         """
         is_first = self.promised <= FIRST_VIEW
         if self.config.place == 0 and (is_first or self.votes_needed > 1):
@@ -493,7 +493,7 @@ class Role:
     # ---- within
 
     def _look(self, now: Instant) -> None:
-        """A process that was stopped for a while hears the others out before it judges them."""
+        """After a stop, hear the others before judging their silence."""
         gap = now.mono_ms - self._looked_ms
         self._looked_ms = max(self._looked_ms, now.mono_ms)
         if gap <= 2 * self.config.watch_ms:

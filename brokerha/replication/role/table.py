@@ -1,14 +1,14 @@
-"""The machine of roles: which process of a master acts for it, and what makes a process change its role (replication, section 4).
+"""The machine of roles: which process of a master acts for it, and what changes its role (replication, section 4).
 
 | state | does |
 |---|---|
-| IDLE | refuses everything but questions about its state and changes of its role; votes, but never stands |
+| IDLE | only answers questions about its state and accepts changes of its role; votes, but never stands |
 | STANDBY | follows the primary, votes, and stands when no primary is heard for long enough |
 | CANDIDATE | asks the other processes for their votes |
 | PRIMARY | runs the core of the master |
 
-`TRANSITIONS` is the machine: the diagram in PROTOCOL.md and the test of all pairs are made from it. A pair that is not in
-it changes nothing.
+`TRANSITIONS` is the machine: the diagram in PROTOCOL.md and the test of all pairs are made from it. A pair that is not in it
+changes nothing.
 
 >>> TRANSITIONS[RoleState.CANDIDATE, RoleEvent.ELECTED]
 <RoleState.PRIMARY: 'primary'>
@@ -20,7 +20,7 @@ from enum import StrEnum
 
 
 class RoleState(StrEnum):
-    """What a process is for its master."""
+    """The role of a process of a master."""
 
     IDLE = "idle"
     STANDBY = "standby"
@@ -29,10 +29,10 @@ class RoleState(StrEnum):
 
 
 class RoleEvent(StrEnum):
-    """What may change that."""
+    """Events that change the role."""
 
     ALONE = "alone"
-    """The master has one process only."""
+    """The master has only one process."""
     STANDS = "stands"
     """No primary was heard for long enough, or an operator asks for it."""
     ELECTED = "elected"
@@ -50,9 +50,9 @@ class RoleEvent(StrEnum):
     PAUSED = "paused"
     """An operator, or the loss of sync-N, stopped it."""
     RESUMED = "resumed"
-    """An operator lets it go on."""
+    """An operator lets it continue."""
     HANDED_OVER = "handed over"
-    """An operator wants another process to be primary, and that one holds everything."""
+    """An operator wants another process to be primary, and that process holds all records."""
     DECLARED = "declared"
     """A new primary came while it waited for one."""
 
@@ -77,9 +77,9 @@ TRANSITIONS: dict[tuple[RoleState, RoleEvent], RoleState] = {
     (RoleState.IDLE, RoleEvent.DECLARED): RoleState.STANDBY,
     (RoleState.IDLE, RoleEvent.FORCED): RoleState.PRIMARY,
 }
-"""Every change there is."""
+"""All transitions."""
 
 
 def after(state: RoleState, event: RoleEvent) -> RoleState:
-    """The state after an event; the same one when the event means nothing there."""
+    """Return the state after an event; the same one when the event has no effect there."""
     return TRANSITIONS.get((state, event), state)

@@ -1,16 +1,16 @@
 """Adopting: a copy that counts as right, whatever the log here says (config.Trust): the log follows it, if it can.
 
-    the copy is                        what follows
+    the copy is                        consequence
     where the log has no transactions  it waits for them
     ahead of the results here          the lines up to it are fetched from a worker that has them
-    ahead, and the log does not        the results of this site begin anew from it: before it was heard there was no worker here,
-    reach back to the results          and what would be executed next was forgotten
-    ahead, and nobody has the lines    the same once somebody chose it, for whom its site waits: what was rejected on the way counts as applied then
-    chosen, and the log differs        the same: somebody chose it
-    loaded, and the log differs        the same where each site has a content of its own (strategy none): this one's is lost
-    loaded, and another is in sync     it is not right where each site has a content of its own
+    ahead, and the log does not        the results of this site begin anew from it: no worker was here before it,
+    reach back to the results          and the transactions to execute next were forgotten
+    ahead, and no worker has the lines the same if a person chose it; rejected ones on the way then count as applied
+    chosen, and the log differs        the same: a person chose it
+    loaded, and the log differs        the same where each site has its own content (strategy none): this one's is lost
+    loaded, and another is in sync     it is not right where each site has its own content
 
-A copy that was only loaded from another site is right where this site has no results yet, one that an operator chose even against the log.
+A copy only loaded from another site is right where this site has no results yet; one that an operator chose even against the log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from brokerha.replication.site.splits import Splits
 
 
 class Adopter(Protocol):
-    """What is asked of the site, and told to it."""
+    """The questions and commands of this module to the site."""
 
     history: History
     executed: Lsn
@@ -37,7 +37,7 @@ class Adopter(Protocol):
     has_own_content: bool
 
     def stand(self, worker: WorkerFeed, standing: Standing, reason: str) -> None:
-        """The worker is this, from now on."""
+        """Set the standing of a worker."""
 
     def fill(self, worker: WorkerFeed, last: Lsn) -> None:
         """Fetch the results up to ``last``."""
@@ -47,11 +47,11 @@ class Adopter(Protocol):
 
 
 def adopts(site: Adopter, worker: WorkerFeed, progress: Progress, found: Verdict) -> bool:
-    """Whether that settles what the worker is, for now; otherwise it is judged as any other."""
+    """Tell whether this settles the worker's standing for now; otherwise it is judged like any other."""
     if worker.condemned:
         return False
     if found is Verdict.BEYOND and site.splits.void(worker):
-        # Its load came to nothing, and this is still the old copy: the log will never have that LSN.
+        # Its load failed, and this is still the old copy: the log will never have that LSN.
         worker.trust = Trust.NONE
         return False
     if found is Verdict.BEYOND:

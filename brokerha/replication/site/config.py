@@ -1,4 +1,4 @@
-"""Settings of a master towards its workers, and what it knows of each of them."""
+"""Settings of a master towards its workers, and its knowledge of each."""
 
 from __future__ import annotations
 
@@ -12,72 +12,72 @@ from brokerha.model.wire.messages import Progress
 Named = tuple[tuple[NodeId, bool, bool], ...]
 """Workers: name, whether it is read, whether it is switched on."""
 LEAST_GONE_MS = 100
-"""The broker is asked for a worker at most this often."""
+"""Shortest time between two questions to the broker about a worker."""
 SILENT = Progress("", 0, "", 0, "")
-"""What a worker that was not heard says."""
+"""The heartbeat of a worker that was not heard."""
 PAST_JOURNALS = 8
-"""Names of earlier copies of a worker that are remembered."""
+"""Number of names of earlier copies of a worker that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedConfig:
-    """Windows, waits and rules between a master and its workers."""
+    """Windows, timeouts and rules between a master and its workers."""
 
     workers: tuple[NodeId, ...] = ()
     unreadable: tuple[NodeId, ...] = ()
-    """Those of them that get no reads."""
+    """Workers that get no reads."""
     window: int = 4000
-    """Transactions sent to a worker beyond what it confirmed,"""
+    """Limit of transactions sent to a worker beyond its confirmed LSN."""
     window_bytes: int = 32 * 1024 * 1024
-    """and about as many bytes of them."""
+    """The same limit for bytes, approximately."""
     message_items: int = 1000
     message_bytes: int = 1024 * 1024
     retransmit_ms: int = 1000
-    """What a worker has not confirmed after this long is sent again, and ever more patiently after that."""
+    """Unconfirmed items are sent again after this long, then at growing intervals."""
     linger_ms: int = 20
-    """What the probe is to execute waits this long for more, so that it executes and commits them together; not where somebody waits for it,"""
+    """Entries wait this long for more, so that the probe executes and commits them together; not if a client waits for one."""
     linger_items: int = 64
-    """nor once there are so many."""
+    """Number of entries that end this wait."""
     dead_after_ms: int = 5000
     """A worker that was not heard for this long is dead, and another one executes."""
     order_ms: int = 700
-    """An order that has not been followed is given again after this long: less than a heartbeat, which is when orders are given."""
+    """An order that was not followed is repeated after this long: less than a heartbeat, which is when orders are given."""
     probe: NodeId = ""
-    """The worker that executes, if it is dedicated; else they take turns."""
+    """The dedicated probe; if empty, workers take turns."""
     probe_turn: int = 10_000
     """Transactions after which another worker executes."""
     min_in_sync: int = -1
-    """Fewer workers in sync than this make the master read-only; -1: two if the site has two or more, else one."""
+    """With fewer workers in sync the master is read-only; -1: two if the site has two or more, else one."""
     replay_factor: float = 1.3
-    """A snapshot is taken instead of a replay only when the replay takes this many times longer,"""
+    """A snapshot is taken instead of a replay only when the replay takes this many times longer."""
     replay_s: float = 600.0
-    """and longer than this."""
+    """The replay must also take longer than this."""
     net_bytes_per_s: float = 50e6
-    """Guess of how fast a snapshot travels."""
+    """Guess of the speed at which a snapshot travels."""
     others: tuple[NodeId, ...] = ()
     """Workers of other sites, from which a site without any good copy takes one."""
 
     @property
     def gone_ms(self) -> int:
-        """Of a worker that was sent something and says nothing for this long the broker is asked whether its process is there."""
+        """Return the silence after which the broker is asked about a worker that should confirm items."""
         return max(LEAST_GONE_MS, self.dead_after_ms // 10)
 
     @property
     def silent_ms(self) -> int:
-        """The same where nothing is waited for: a heartbeat or more."""
+        """Return the same for a worker that has nothing to confirm: a heartbeat or more."""
         return max(1, self.dead_after_ms // 2)
 
     @property
     def under_way(self) -> Window:
-        """How much may be under way to a worker."""
+        """Return how much can be under way to a worker."""
         return Window(self.window, self.window_bytes, self.retransmit_ms)
 
 
 class Standing(StrEnum):
-    """What a master thinks of a worker."""
+    """A master's view of a worker."""
 
     UNKNOWN = "unknown"
-    """Not heard, or not any more."""
+    """Not heard, or no longer heard."""
     UNINITIALISED = "uninitialised"
     """Heard, and not judged yet."""
     ON = "on"
@@ -92,30 +92,30 @@ class Trust(StrEnum):
 
     NONE = "none"
     LOADED = "loaded"
-    """It was taken from another site: right where this site has no results yet."""
+    """It was loaded from another site: right where this site has no results yet."""
     CHOSEN = "chosen"
-    """An operator chose it, or the site it was taken from: right even against the log."""
+    """An operator chose it, or the site from which it was loaded: right even against the log."""
 
 
 @dataclass(slots=True)
 class Filling:
-    """Results that this site fetches from the log of somebody else, up to an LSN."""
+    """Results that this site fetches from another node's log, up to an LSN."""
 
     sources: tuple[NodeId, ...]
     last: Lsn
     place: int = 0
     asked_ms: int = NEVER
     lacking: set[NodeId] = field(default_factory=set)
-    """Who said that it does not have the next one either."""
+    """Sources that said that they lack the next result, too."""
 
     @property
     def source(self) -> NodeId:
-        """Who is asked now."""
+        """Return the source that is asked now."""
         return self.sources[self.place % len(self.sources)]
 
     @property
     def is_in_vain(self) -> bool:
-        """Whether all have said so."""
+        """Tell whether all sources said so."""
         return self.lacking.issuperset(self.sources)
 
 
@@ -126,53 +126,53 @@ class WorkerFeed(Followed):
     is_readable: bool = True
     is_switched_on: bool = True
     task: str = ""
-    """Its backup, that is under way; empty when there is none."""
+    """Its backup task that is under way; empty when there is none."""
     serves_meanwhile: bool = False
     """Whether it answers reads beside that, because no other worker does."""
     standing: Standing = Standing.UNKNOWN
     reason: str = ""
     condemned: str = ""
-    """Why this very copy must be replaced; a new copy has a new journal name and begins without."""
+    """Why this very copy must be replaced; a new copy has a new journal name and is not condemned."""
     forgiven_lsn: Lsn = 0
     trust: Trust = field(default_factory=lambda: Trust.NONE)
     is_from_elsewhere: bool = False
-    """Whether its copy comes from another site, and this one has not said yet what it makes of it."""
+    """Whether its copy comes from another site, and this master has not judged it yet."""
     journal: str = ""
     past_journals: tuple[str, ...] = ()
-    """Names of the copies that it had before; what comes late of them counts no more."""
+    """Names of its earlier copies; late messages about them do not count."""
     waits_lsn: Lsn = 0
-    """It is ahead of the log, which is about to come here; 0 when it is not."""
+    """Its LSN while it is ahead of the log, which is about to come there; 0 otherwise."""
     agreed_lsn: Lsn = 0
-    """Highest LSN at which it had the content that the log says."""
+    """Highest LSN at which it had the log's content."""
     vouched_lsn: Lsn = 0
-    """Up to here its copy is right, whatever lineage it followed: somebody chose it, or it was compared."""
+    """Up to here its copy is right, whatever lineage it followed: a person chose it, or it was compared."""
     executed_lsn: Lsn = 0
     executed_fingerprint: str = ""
     executed_items: int = 0
-    """Of its content at `executed_lsn`, as it said with results: newer than its last heartbeat."""
+    """The number of items at `executed_lsn`, from its results: newer than its last heartbeat."""
     heard_ms: int = NEVER
     looked_ms: int = NEVER
-    """When the broker was last asked whether anybody reads its inbox."""
+    """When the broker was last asked whether a process reads its inbox."""
     ordered_ms: int = NEVER
-    """When it was last given an order."""
+    """When it last got an order."""
     order: str = ""
-    """What kind of order that was."""
+    """Kind of that order."""
     progress: Progress | None = None
     load_from_lsn: Lsn | None = None
-    """No snapshot that it may be loading is of a lower LSN; None when it loads none."""
+    """Lower limit of the LSN of a snapshot that it may be loading; None when it loads none."""
     load_begun_ms: int = NEVER
-    """When the load began that is under way."""
+    """When the present load began."""
     replay_per_s: float = 0.0
-    """Transactions per second at which it has been catching up."""
+    """Transactions per second of its last catching up."""
     rated_ms: int = NEVER
     rated_lsn: Lsn = 0
     is_probe: bool = False
     """Whether it executes now."""
     asked: tuple[Lsn, int] = (0, NEVER)
-    """From which LSN on it was last asked for results that were missed, and when."""
+    """(LSN, time) of the last request for missed results."""
 
     def take_copy(self, progress: Progress) -> None:
-        """It tells of another copy, or of one that stands lower than what it confirmed: what was known of it does not hold."""
+        """Forget the former copy: the worker has another one, or one that is lower than its confirmed LSN."""
         known = (*self.past_journals[1 - PAST_JOURNALS :], self.journal)
         self.past_journals = tuple(name for name in known if name != progress.journal)
         if self.journal != progress.journal:
@@ -185,7 +185,7 @@ class WorkerFeed(Followed):
             self.standing = Standing.UNINITIALISED
 
     def results_asked(self, first: Lsn, mono_ms: int, again_ms: int) -> bool:
-        """Whether to ask for results from here on now, as it was not of late; counts as asked then."""
+        """Tell whether to request results from this LSN on now, because they were not requested recently; count it as requested."""
         known, at_ms = self.asked
         is_due = first != known or mono_ms - at_ms >= again_ms
         if is_due:
@@ -202,7 +202,7 @@ class WorkerFeed(Followed):
             self.rated_ms, self.rated_lsn = mono_ms, applied
 
     def go_back(self, lsn: Lsn) -> None:
-        """The log goes another way after ``lsn``: what was known after it does not hold."""
+        """Forget knowledge about LSNs after ``lsn``: the log goes another way there."""
         self.agreed_lsn, self.vouched_lsn = min(self.agreed_lsn, lsn), min(self.vouched_lsn, lsn)
         self.forgiven_lsn = self.forgiven_lsn if self.forgiven_lsn <= lsn else 0
         self.order, self.executed_lsn, self.executed_fingerprint, self.executed_items = "", 0, "", 0
@@ -210,32 +210,32 @@ class WorkerFeed(Followed):
 
     @property
     def said(self) -> Progress:
-        """Its last heartbeat; `SILENT` as long as it was not heard."""
+        """Return its last heartbeat; `SILENT` as long as it was not heard."""
         return self.progress if self.progress is not None else SILENT
 
     @property
     def is_giving(self) -> bool:
-        """Whether another worker is taking its copy."""
+        """Tell whether another worker is taking its copy."""
         return self.progress is not None and self.progress.state in ("replication-server", "writing-copy")
 
     @property
     def is_following(self) -> bool:
-        """Whether it takes records."""
+        """Tell whether it takes records."""
         return self.progress is not None and self.progress.follows in ("basic", "request")
 
     @property
     def is_away(self) -> bool:
-        """Whether its work keeps it from answering reads."""
+        """Tell whether its work keeps it from answering reads."""
         return bool(self.task) and not self.serves_meanwhile
 
     @property
     def is_on(self) -> bool:
-        """Whether it is in sync."""
+        """Tell whether it is in sync."""
         return self.standing is Standing.ON
 
     @property
     def state(self) -> str:
-        """State word for the status."""
+        """Return the state word for the status."""
         if self.standing is Standing.ON and self.is_away:
             return "off"
         if self.standing is Standing.ON and self.progress is not None:
@@ -244,13 +244,13 @@ class WorkerFeed(Followed):
 
     @property
     def fingerprint(self) -> str:
-        """Of its content at `applied`, in its own words; empty as long as it has said that of an earlier LSN only."""
+        """Return the reported fingerprint of its content at `applied`; empty while it reported only that of an earlier LSN."""
         if self.progress is not None and self.progress.applied_lsn == self.applied:
             return self.progress.fingerprint
         return self.executed_fingerprint if self.executed_lsn == self.applied else ""
 
     @property
     def items_now(self) -> int:
-        """At `applied`, as with the fingerprint; of an earlier LSN as long as it has said nothing newer."""
+        """Return the number of items at `applied`, or at an earlier LSN while it has reported nothing newer."""
         is_newer = self.executed_lsn == self.applied and (self.progress is None or self.progress.applied_lsn != self.applied)
         return self.executed_items if is_newer else self.said.items

@@ -1,20 +1,20 @@
-"""The feed: one master brings its workers along the agreed order (architecture, section 3, steps 5 and 6).
+"""The feed: which worker executes, which ones apply, confirmations, resends (architecture, section 3, steps 5 and 6).
 
-In each site one worker, the **probe**, executes transactions and reports results; the others apply lines of the log. Both
-get them in LSN order, a window at a time, and confirm the LSN up to which their store is durable.
+In each site one worker, the **probe**, executes transactions and reports results; the others apply lines of the log. All get them
+in LSN order, a window at a time, and confirm the LSN up to which their store is durable.
 
-    synchronised   1 2 3 4 5 6 7 8 9            lsn        what sync added
+    synchronised   1 2 3 4 5 6 7 8 9            lsn        added by sync
     results        1 2 3 4 5 6                  executed   known here; in the journal soon
     probe          . . . . . . > > >            gets Execute for 7..9
     other worker   . . . > > >                  gets Apply for 4..6
 
-A worker that is behind is sent again from what it confirmed, and exactly what it asks for; there is no state about a worker that
-a restart could lose. Workers in sync take turns as probe (`probe_turn` transactions each), unless one is dedicated. A
-probe that died is replaced by the next: it executes the same LSNs and, because execution depends on state, id and timestamp
-alone, comes to the same results.
+A lagging worker is sent again the items after its confirmed LSN, and exactly the ranges that it requests; no state about a worker
+must survive a restart. Workers in sync take turns as probe (`probe_turn` transactions each), unless one is dedicated. The next one
+replaces a probe that died: it executes the same LSNs and gets the same results, because execution depends only on state, id and
+timestamp.
 
-Invariants: results are taken in without a gap; a worker is never sent an effect beyond `executed`, nor a transaction
-that is not durable in the synchronised queue (R7); what a worker confirmed never moves backwards within its journal.
+Invariants: results are taken in without a gap; a worker is never sent an effect beyond `executed`, nor a transaction that is not
+durable in the synchronised queue (R7); the confirmed LSN of a worker never moves backwards within its journal.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from brokerha.replication.site.site import Site
 
 FOR_EVER = 2**62
 BODIES_READ = 64
-"""Bodies that are looked up together."""
+"""Number of bodies read from the journal at once."""
 
 
 class Feed:
-    """Sends all workers of one master what they lack."""
+    """Sends missing items to all workers of one master."""
 
     def __init__(self, config: FeedConfig, history: History, site: Site, lsn: Lsn, executed: Lsn) -> None:
         self.config = config
@@ -48,36 +48,36 @@ class Feed:
         """Length of the durable synchronised queue."""
         self.executed = executed
         self.ignored = 0
-        """Reports of what was never synchronised here (a worker with the state of another cluster), or of a lost copy."""
+        """Number of reports about LSNs never synchronised here (a worker with another cluster's state), or of a lost copy."""
         self.executed_before: Collection[TxId] = frozenset()
-        """What the content holds although it has no result: it is executed without its operations (lineages.py)."""
+        """Transactions in the content without a result: they are executed without their operations (lineages.py)."""
         self.awaited_lsn: Lsn = 0
-        """Up to here somebody waits for a worker: a client for its write, a reader, an operator."""
+        """Highest LSN for which a client's write, a reader or an operator waits."""
         self.lingers_after: Lsn | None = None
-        """The probe gets what comes after this LSN a little later; None when nothing lingers."""
+        """The probe gets entries after this LSN a little later; None when none lingers."""
         self._linger_due_ms: int | None = None
-        """When it gets it at the latest; None when nothing lingers."""
+        """Latest time to send lingering entries; None when none lingers."""
         self._probe: NodeId | None = None
         self._turn_ends: Lsn = 0
         self.workers: dict[NodeId, WorkerFeed] = site.workers
         """All workers, by name, in the order of the configuration."""
         self.holds_after: Lsn | None = None
-        """LSN at which workers that are not beyond it wait for now; None when nothing is held."""
+        """LSN at which workers that are not beyond it wait for now; None when none is held."""
         self._to_greet = list(site.workers)
         self._greeted_ms: dict[NodeId, int] = {}
-        """When each worker was last asked where it stands."""
+        """When each worker was last asked for its position."""
         self._look_ms = FOR_EVER
-        """When the broker may have to be asked for one of them: what was heard since can only make it later."""
+        """When the broker may have to be asked about a worker; later news can only postpone it."""
 
     # ---- inputs
 
     def on_executed(self, sender: NodeId, report: Executed, mono_ms: int) -> Outcomes | None:
-        """Take in results; returns the record of those that are new, or None."""
+        """Take in results; return the record of new ones, or None."""
         worker = self.workers.get(sender)
         if worker is None or worker.condemned:
             return None
         if report.journal != worker.journal or report.lineage != self.site.lineages.number:
-            # Said by a copy that this worker had before, or that is not judged yet; or of a log that is void.
+            # From an earlier copy of this worker, or one that is not judged yet; or of a log that is void.
             self.ignored += 1
             return None
         self._confirm(worker, report.applied_lsn, mono_ms)
@@ -85,7 +85,7 @@ class Feed:
         worker.executed_items = report.items
         skip = self.executed + 1 - report.first_lsn
         if skip < 0:
-            # Once, not with each later one that comes: who sends them again out of order would be asked ever more often.
+            # Ask once, not for each later report: a worker that resends out of order would be asked ever more often.
             if worker.results_asked(self.executed + 1, mono_ms, self.config.retransmit_ms):
                 worker.want(self.executed + 1, report.first_lsn - 1)
             return None
@@ -100,7 +100,7 @@ class Feed:
         if self.site.filling is not None:
             self.site.filling.lacking.clear()
         worker.moved_ms, worker.stalls = mono_ms, 0
-        # A report in parts, or one that was asked for again, counts the items of a later LSN than its last result.
+        # A report in parts, or a repeated one, counts the items of a later LSN than its last result.
         items = report.items if report.applied_lsn == self.executed else 0
         return Outcomes(first, fresh, items)
 
@@ -115,27 +115,27 @@ class Feed:
             self._confirm(worker, progress.applied_lsn, mono_ms)
 
     def on_gone(self, node: NodeId, mono_ms: int) -> None:
-        """The process of a worker has ended: nobody waits for it until it is heard again."""
+        """Note that the process of a worker has ended: nothing waits for it until it is heard again."""
         worker = self.workers[node]
         worker.heard_ms = min(worker.heard_ms, mono_ms - self.config.dead_after_ms)
 
     def on_absence(self, node: NodeId, mono_ms: int) -> None:
-        """The broker says that nobody reads the inbox of a worker; one that was heard meanwhile is there."""
+        """Note that no process reads the inbox of a worker, as the broker says; one that was heard meanwhile is there."""
         if mono_ms - self.workers[node].heard_ms >= self.config.gone_ms:
             self.on_gone(node, mono_ms)
 
     def expect(self, lsn: Lsn) -> None:
-        """Somebody waits for a worker to apply this LSN: what leads to it lingers no more."""
+        """End lingering up to this LSN: a client waits for a worker to apply it."""
         self.awaited_lsn = max(self.awaited_lsn, lsn)
 
     def on_request(self, sender: NodeId, request: Request) -> None:
-        """A worker asks for exactly this range."""
+        """Note that a worker requests exactly this range."""
         worker = self.workers.get(sender)
         if worker is not None:
             worker.want(request.first_lsn, request.last_lsn)
 
     def on_lines(self, sender: NodeId, lines: Apply, mono_ms: int) -> Outcomes | None:
-        """Lines of somebody else's log that were asked for, because a good copy here is ahead of the results."""
+        """Take in lines of another node's log that were requested because a good copy here is ahead of the results."""
         filling = self.site.filling
         if filling is None or sender != filling.source:
             self.ignored += 1
@@ -153,7 +153,7 @@ class Feed:
         return Outcomes(first, tuple(row[2:] for row in fresh[: len(ordered)]), 0)
 
     def on_lines_missing(self, sender: NodeId, missing: RangeMissing) -> None:
-        """Somebody does not have the lines that were asked for: the next one is asked."""
+        """Ask the next node: this one does not have the requested lines."""
         filling, worker = self.site.filling, self.workers.get(sender)
         if filling is not None:
             if missing.first_lsn == self.executed + 1:
@@ -162,11 +162,11 @@ class Feed:
             if sender == filling.source and (filling.place + 1) % len(filling.sources):
                 filling.place, filling.asked_ms = filling.place + 1, NEVER
         elif worker is not None and worker.applied > self.executed:
-            # A copy that is ahead of the results here and cannot say what they are.
+            # A copy that is ahead of the results here and cannot report them.
             self.site.fill(worker, worker.applied)
 
     def _fill(self, mono_ms: int) -> list[Outgoing]:
-        """Ask for results that a good copy here is ahead of; a silent source is followed by the next one."""
+        """Request results that a good copy here is ahead of; the next source follows a silent one."""
         filling = self.site.filling
         if filling is None:
             return []
@@ -188,14 +188,14 @@ class Feed:
         worker.confirm(applied, mono_ms)
 
     def rebase(self, lsn: Lsn) -> None:
-        """The log's results begin anew after ``lsn``."""
+        """Begin the log's results anew after ``lsn``."""
         self.executed = lsn
         self._probe = None
         for worker in self.workers.values():
             worker.rewind(worker.applied)
 
     def rewind(self, lsn: Lsn, lineage: int, mono_ms: int, content: str = "") -> None:
-        """The log goes another way after ``lsn``; see `Site.rewind`, which this does too."""
+        """Let the log go another way after ``lsn``, with `Site.rewind`."""
         if lineage <= self.site.lineages.number:
             return
         self.lsn, self.executed = min(self.lsn, lsn), min(self.executed, lsn)
@@ -205,18 +205,18 @@ class Feed:
             worker.rewind(min(worker.applied, lsn))
 
     def on_changed_workers(self) -> None:
-        """Workers were added or removed."""
+        """Note that workers were added or removed."""
         if self._probe not in self.workers:
             self._probe = None
 
     # ---- output
 
     def messages(self, mono_ms: int) -> list[Outgoing]:
-        """What every live worker has to be sent now."""
+        """Return the messages for all live workers that are due."""
         orders = self.site.take_orders(mono_ms)
         self._choose_probe(mono_ms)
-        # An empty Apply asks a worker where it stands, so that a master that has just started need not wait for heartbeats; and
-        # one that is silent is asked again, as it may not know which process of this master acts now.
+        # An empty Apply asks a worker for its position, so that a master that has just started need not wait for heartbeats. A
+        # silent worker is asked again, because it may not know which process of this master acts now.
         outgoing = orders
         alive = [each for each in self.workers.values() if mono_ms - each.heard_ms < self.config.dead_after_ms]
         if self._to_greet or len(alive) < len(self.workers):
@@ -227,7 +227,7 @@ class Feed:
             self._to_greet = []
         if self.site.filling is not None:
             outgoing += self._fill(mono_ms)
-        # `_lingers` says it anew of what goes on lingering: a probe that is gone, or a log that went back, leaves nothing behind.
+        # `_lingers` sets these anew while entries linger: a lost probe, or a log that went back, leaves no trace.
         linger_due_ms, self._linger_due_ms, self.lingers_after = self._linger_due_ms, None, None
         for worker in alive:
             if worker.is_following and not worker.condemned:
@@ -237,13 +237,13 @@ class Feed:
         return outgoing
 
     def _greet_again_ms(self, node: NodeId, mono_ms: int) -> int:
-        """When a worker is to be asked again; in the future for one that is heard, or is asked in this turn."""
+        """Return when to ask a worker again; in the future for one that is heard, or is asked in this turn."""
         if self.is_alive(node, mono_ms) or node not in self._greeted_ms:
             return mono_ms + self.config.dead_after_ms
         return self._greeted_ms[node] + self.config.dead_after_ms
 
     def greet(self, node: NodeId) -> None:
-        """Ask a worker where it stands."""
+        """Ask a worker for its position."""
         self._to_greet.append(node)
 
     def _choose_probe(self, mono_ms: int) -> None:
@@ -264,7 +264,7 @@ class Feed:
             worker.is_probe = node == self._probe
 
     def _unfitness(self, node: NodeId) -> tuple[bool, ...]:
-        """Who is behind executes only when there is nobody else, and who gives its copy when nobody else is in sync."""
+        """Return a sort key: a lagging worker executes only as the last resort, one that gives its copy only before that."""
         worker = self.workers[node]
         return not worker.is_on, bool(worker.task), node != self.config.probe, worker.is_giving
 
@@ -273,7 +273,7 @@ class Feed:
         return worker is not None and worker.is_following and not worker.condemned and self.site.is_alive(worker, mono_ms)
 
     def _is_its_turn(self, mono_ms: int) -> bool:
-        """Whether the probe goes on: a turn ends when it is used up and a worker that is in sync waits for its own."""
+        """Tell whether the probe continues: a turn ends when it is used up and another worker in sync waits for its own."""
         worker = self.workers[self._probe] if self._probe is not None else None
         if worker is None:
             return False
@@ -289,16 +289,16 @@ class Feed:
         return self.executed < self._turn_ends
 
     def _probe_goal(self, mono_ms: int) -> Lsn:
-        """Up to where the probe executes: to the end of its turn when another one comes after it, so that both do not."""
+        """Return where the probe stops: at the end of its turn when another one follows, so that not both execute the same."""
         is_shared = not self.config.probe and len(self.workers) > 1 and len(self.site.in_sync(mono_ms)) > 1
         return min(self.lsn, self._turn_ends) if is_shared else self.lsn
 
     def _base(self, worker: WorkerFeed) -> Lsn:
-        """From where on its word is waited for; of the probe it is results, which may be lost although it has applied them."""
+        """Return the confirmed LSN; for the probe that of its results, which may be lost although it has applied them."""
         return min(worker.applied, self.executed) if worker.node == self._probe else worker.applied
 
     def _answers_for(self, worker: WorkerFeed) -> list[Outgoing]:
-        """Exactly the ranges that it asked for, as far as a window allows; it asks again for the rest."""
+        """Return exactly the requested ranges, as far as a window allows; the worker requests the rest again."""
         outgoing: list[Outgoing] = []
         kept_from = self.history.results_from()
         for first, last in worker.take_wanted():
@@ -310,7 +310,7 @@ class Feed:
         return outgoing
 
     def is_held(self, worker: WorkerFeed) -> bool:
-        """Whether a worker is given nothing after `holds_after` yet."""
+        """Tell whether a worker gets nothing after `holds_after` yet."""
         return self.holds_after is not None and worker.applied <= self.holds_after
 
     def _messages_for(self, worker: WorkerFeed, mono_ms: int, linger_due_ms: int | None) -> list[Outgoing]:
@@ -331,23 +331,23 @@ class Feed:
         return worker.push(base, goal, self._window, partial(self._part, worker), mono_ms)
 
     def _lingers(self, probe: WorkerFeed, sent: Lsn, mono_ms: int, due_ms: int | None) -> bool:
-        """Whether the probe, sent everything up to here, gets the rest later: it is little, and nobody waits for it.
+        """Tell whether the probe gets the entries after ``sent`` later: they are few, and no client waits for them.
 
-        ``due_ms``: when it gets what lingers already; None when nothing does.
+        ``due_ms``: when it gets those that linger already; None when there are none.
         """
         is_new = max(self.executed, probe.applied) <= sent < self.lsn
         if not is_new or self.awaited_lsn > sent:
             return False
         due_ms = mono_ms + self.config.linger_ms if due_ms is None else due_ms
         if self.lsn - sent >= self.config.linger_items or mono_ms >= due_ms:
-            # Nothing lingers twice, where the window takes a part of it only.
+            # Entries linger only once, even if the window takes only a part of them.
             self.expect(self.lsn)
             return False
         self.lingers_after, self._linger_due_ms = sent, due_ms
         return True
 
     def _part(self, worker: WorkerFeed, first: Lsn, last: Lsn, limit_bytes: int) -> tuple[Outgoing, Lsn, int] | None:
-        """Lines of the log as far as there are results, transactions to execute beyond, for the probe only."""
+        """Return lines of the log as far as there are results; beyond, for the probe only, transactions to execute."""
         last = min(last, first + self.config.message_items - 1)
         limit_bytes = min(limit_bytes, self.config.message_bytes)
         found: tuple[Apply | Execute, int] | None = None
@@ -388,7 +388,7 @@ class Feed:
         return (Execute(first, tuple(items), self.site.view, self.site.lineages.number), size) if items else None
 
     def looks(self, mono_ms: int) -> list[NodeId]:
-        """Workers that are silent, not dead yet, and of which the broker is to be asked now whether anybody reads their inbox."""
+        """Return silent workers, not dead yet, for which the broker is to be asked now whether a process reads their inbox."""
         if mono_ms < self._look_ms:
             return []
         alive = [each for each in self.workers.values() if self.site.is_alive(each, mono_ms)]
@@ -399,7 +399,7 @@ class Feed:
         return [worker.node for worker in due]
 
     def _look_at_ms(self, worker: WorkerFeed) -> int:
-        """When to ask for one that is alive: sooner where its word is waited for."""
+        """Return when to ask about a live worker: sooner where its confirmation is awaited."""
         is_awaited = worker.is_following and worker.sent > self._base(worker)
         patience_ms = self.config.gone_ms if is_awaited else self.config.silent_ms
         return max(worker.heard_ms + patience_ms, worker.looked_ms + self.config.gone_ms)
@@ -407,29 +407,29 @@ class Feed:
     # ---- questions
 
     def is_alive(self, node: NodeId, mono_ms: int) -> bool:
-        """Whether this worker was heard lately."""
+        """Tell whether this worker was heard recently."""
         return self.site.is_alive(self.workers[node], mono_ms)
 
     def alive(self, mono_ms: int) -> list[NodeId]:
-        """Workers that were heard lately, in the order of the configuration."""
+        """Return workers that were heard recently, in the order of the configuration."""
         return [node for node in self.workers if self.is_alive(node, mono_ms)]
 
     def readable(self, mono_ms: int) -> list[NodeId]:
-        """Workers that may be read."""
+        """Return workers that can be read."""
         return self.site.readable(mono_ms)
 
     @property
     def probe(self) -> NodeId | None:
-        """The worker that executes now."""
+        """Return the worker that executes now."""
         return self._probe
 
     def applied_by(self, copies: int) -> Lsn:
-        """Highest LSN that at least ``copies`` workers have applied; 0 when there are not that many."""
+        """Return the highest LSN that at least ``copies`` workers have applied; 0 when there are not that many."""
         applied = sorted((worker.applied for worker in self.workers.values() if not worker.condemned), reverse=True)
         return min(applied[copies - 1], self.executed) if 1 <= copies <= len(applied) else 0
 
     def deadline_ms(self, mono_ms: int) -> int | None:
-        """When something has to be sent again, or a silent worker is to be called dead; None when nothing waits."""
+        """Return when a message is to be repeated, or a silent worker becomes dead; None when neither is due."""
         due = []
         if self.lingers_after is not None and self._linger_due_ms is not None:
             due.append(mono_ms if self.awaited_lsn > self.lingers_after else self._linger_due_ms)

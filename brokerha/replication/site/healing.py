@@ -1,4 +1,4 @@
-"""Healing: whether a worker replays the log or takes a snapshot, and whose (replication, section 5)."""
+"""Healing: whether a worker replays the log or takes a snapshot, and from which source (replication, section 5)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from brokerha.model.ids import Lsn, NodeId
 from brokerha.replication.site.config import FeedConfig, Standing, WorkerFeed
 
 REPLAY_PER_S = 5000.0
-"""Transactions per second of a replay, as long as none was measured."""
+"""Transactions per second of a replay, until one is measured."""
 ITEM_BYTES = 150
-"""Guess of what one quad or key costs in a snapshot."""
+"""Guess of the size of one quad or key in a snapshot."""
 
 
 def should_copy(config: FeedConfig, behind: int, replay_per_s: float, items: int) -> bool:
-    """Whether a snapshot of so many ``items`` is worth it: the replay would take much longer, and long.
+    """Tell whether a snapshot of so many ``items`` pays off: the replay would take long, and much longer.
 
     >>> should_copy(FeedConfig(), 1_000_000, 5000.0, 1000), should_copy(FeedConfig(), 10_000_000, 5000.0, 1000)
     (False, True)
@@ -25,23 +25,23 @@ def should_copy(config: FeedConfig, behind: int, replay_per_s: float, items: int
 
 
 def sources_for(node: NodeId, workers: Iterable[WorkerFeed]) -> tuple[NodeId, ...]:
-    """In-sync workers that may give their copy, those with the least to do first."""
+    """Return in-sync workers that can give their copy, the least busy first."""
     good = [worker for worker in workers if worker.is_on and worker.node != node]
     return tuple(worker.node for worker in sorted(good, key=_load))
 
 
 def _load(worker: WorkerFeed) -> tuple[bool, bool, int, NodeId]:
-    # Everybody who writes waits for the probe, so that it gives its copy only when nobody else can.
+    # All writers wait for the probe, so it gives its copy only when no other worker can.
     return worker.is_giving, worker.is_probe, worker.said.running_reads, worker.node
 
 
 def behind(executed: Lsn, applied: Lsn) -> int:
-    """Lines of the log that a copy lacks."""
+    """Return how many lines of the log a copy lacks."""
     return max(0, executed - applied)
 
 
 def progress_of(worker: WorkerFeed, executed: Lsn, mono_ms: int) -> str:
-    """How far a load or a replay is, with rate and time left; empty when there is none."""
+    """Return the progress of a load or a replay, with rate and time left; empty when there is none."""
     report = worker.progress
     if report is None or worker.standing not in (Standing.LOADING, Standing.OUT_OF_SYNC):
         return ""

@@ -1,9 +1,9 @@
-"""Judging: whether what a worker holds is what the log says, and who is right when copies disagree (replication, section 5).
+"""Judging: whether a copy agrees with the log, and which copies are right when they disagree (replication, section 5).
 
-`verdict` compares one copy with the log at the copy's own LSN. `Votes` counts what copies came to at a line of the log
-where they disagree: the log, which is what the probe came to, against each other content. More in-sync workers are
-right; on a tie the probe is, and one worker alone never overrules the log. When the probe does not live any more and the others disagree among themselves, nobody can be
-named.
+`verdict` compares one copy with the log at the copy's own LSN. `Votes` counts the contents that copies have at a line of the log
+where they disagree: the log, which is the content of the probe, against each other content. The content with more in-sync workers
+is right. On a tie the probe is right, and one worker alone never overrules the log. If the probe no longer lives and the others
+disagree among themselves, none is right.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from brokerha.model.records import History
 
 
 class Verdict(StrEnum):
-    """What a comparison came to."""
+    """The result of a comparison."""
 
     FOUND = "found"
     """The log has the same content at this LSN."""
@@ -30,7 +30,7 @@ class Verdict(StrEnum):
 
 
 def verdict(history: History, lsn: Lsn, executed: Lsn, applied: Lsn, fingerprint: str) -> tuple[Verdict, str]:
-    """(verdict, reason) on a copy with this fingerprint at ``applied``; ``lsn`` and ``executed`` are the log's ends."""
+    """Return (verdict, reason) on a copy with this fingerprint at ``applied``; ``lsn`` and ``executed`` are the log's ends."""
     if applied > lsn:
         return Verdict.BEYOND, f"it is at LSN {applied}, the log ends at {lsn}"
     if applied > executed:
@@ -44,16 +44,16 @@ def verdict(history: History, lsn: Lsn, executed: Lsn, applied: Lsn, fingerprint
 
 
 def cut_off(history: History, executed: Lsn) -> Lsn:
-    """First LSN of a log that does not hold any more what comes after ``executed``; 0 when it does, as a rule.
+    """Return the first LSN of a log that no longer holds the entry after ``executed``; 0 when it does, as a rule.
 
-    A site without workers executes nothing, and forgets its log all the same: its first worker finds the rest of it.
+    A site without workers executes nothing, and still forgets its log: its first worker finds the rest of it.
     """
     first = history.first_lsn()
     return first if executed + 1 < first else 0
 
 
 class Ruling(StrEnum):
-    """Who is right."""
+    """The side that is right."""
 
     LOG = "log"
     OTHERS = "others"
@@ -61,24 +61,24 @@ class Ruling(StrEnum):
 
 
 class Votes:
-    """What copies came to at one line of the log."""
+    """The contents of copies at one line of the log."""
 
     def __init__(self, lsn: Lsn) -> None:
         self.lsn = lsn
         self.others: dict[bytes, set[NodeId]] = {}
-        """Contents that are not the log's, with the workers that came to them."""
+        """Contents other than the log's, with the workers that have them."""
 
     def add(self, node: NodeId, fingerprint: bytes) -> None:
-        """A worker came to this content."""
+        """Add a worker that has this content."""
         self.others.setdefault(fingerprint, set()).add(node)
 
     @property
     def voters(self) -> frozenset[NodeId]:
-        """All that came to something else than the log."""
+        """Return all workers with another content than the log's."""
         return frozenset(node for nodes in self.others.values() for node in nodes)
 
     def ruling(self, for_the_log: int) -> tuple[Ruling, frozenset[NodeId]]:
-        """Who is right, and who is wrong among those that voted; ``for_the_log`` live workers came to the log's content."""
+        """Return the ruling, and the wrong ones among the voters; ``for_the_log`` live workers have the log's content."""
         voters = self.voters
         sizes = sorted((len(nodes) for nodes in self.others.values()), reverse=True)
         most, second = sizes[0], sizes[1] if len(sizes) > 1 else 0
@@ -91,7 +91,7 @@ class Votes:
 
 
 class SiteComparison:
-    """Content of this site against that of other sites, by what their posts say (LSN and fingerprint)."""
+    """Comparison of this site's content with that of other sites, by their posts (LSN and fingerprint)."""
 
     def __init__(self) -> None:
         self.differing: dict[NodeId, tuple[Lsn, str, str]] = {}
@@ -99,13 +99,13 @@ class SiteComparison:
         self._waiting: dict[NodeId, tuple[Lsn, bytes]] = {}
 
     def on_row(self, peer: NodeId, lsn: Lsn, fingerprint: bytes) -> None:
-        """A peer says what its content is; it is compared once this site is there too."""
-        # The oldest waits: a peer that is always ahead would else never be compared.
+        """Take in the content of a peer; it is compared once this site is there too."""
+        # The oldest waits: otherwise a peer that is always ahead would never be compared.
         if fingerprint and peer not in self._waiting:
             self._waiting[peer] = (lsn, fingerprint)
 
     def compare(self, history: History, executed: Lsn) -> None:
-        """Compare what can be compared now."""
+        """Compare all contents whose LSN this site has reached."""
         for peer, (lsn, theirs) in list(self._waiting.items()):
             if lsn > executed:
                 continue
@@ -117,7 +117,7 @@ class SiteComparison:
                 self.differing.pop(peer, None)
 
     def reason(self) -> str:
-        """Which sites differ from this one; empty when none does."""
+        """Return which sites differ from this one; empty when none does."""
         return "; ".join(
             f"at LSN {lsn} this site holds {ours}, that of {peer} {theirs}"
             for peer, (lsn, ours, theirs) in sorted(self.differing.items())

@@ -1,9 +1,9 @@
-"""Lineages: which log a copy followed, and up to where that is the log of now (replication, section 5).
+"""Lineages: which log a copy followed, how it changes to the next, what its content keeps (replication, section 5).
 
-Where masters go back after a split, what was synchronised after an LSN is void, and the same LSNs are other transactions
-afterwards. The **lineage** counts that: it is the number that came with the last going back, of any master of the cluster, and a part of
-each copy. Of two copies with the same lineage one followed a beginning of what the other one followed; of a copy with an older one only
-what no later rewind went below.
+Where masters go back after a split, entries after an LSN are void, and the same LSNs get other transactions afterwards. The
+**lineage** counts that: it is the number of the last going back, of any master of the cluster, and a part of each copy. Of two
+copies with the same lineage one followed a beginning of the other's log. A copy with an older lineage shares only the part that no
+later rewind went below.
 
     lineage 0    1 2 3 4 5 6 7 8
     lineage 5    1 2 3 4 a b c d         rewind(4, 5)
@@ -25,30 +25,29 @@ from brokerha.model.records import History
 from brokerha.model.wire.messages import Coin
 
 PAGE_ENTRIES = 1_000
-"""Entries read at once."""
+"""Number of entries read at once."""
 
 
 class GoingOver:
-    """The lineage of one worker's copy.
-
-    Which lineage of the log one worker follows, and how it goes over to the next.
+    """The lineage of one worker's copy, and its change to the next.
 
         Coin of a later lineage -> told at once -> BeginLineage ... durable -> places of that lineage are taken
 
-    A copy goes over where it is not beyond what both lineages agree on; or where its content is what the log has there, because the master
-    keeps the content of its site: then it stands there from now on. Told before it is durable, but nothing is applied before that, and after
-    a crash the copy goes over anew: an order that was made for what it had told is not for it (`Coin.since`).
+    A copy changes its lineage where it is not beyond the common part, or where its content is what the log has there because the
+    master keeps the content of its site: then it stands there from now on. The worker tells the new lineage before it is durable,
+    and applies nothing until then. After a crash it changes anew: an order for the lineage that it had told is not for it
+    (`Coin.since`).
     """
 
     def __init__(self, lineage: int) -> None:
         self.lineage = lineage
-        """The one that it follows, or is about to."""
+        """The lineage that it follows, or is about to follow."""
         self.is_durable = True
         self._moves_to: Lsn = -1
-        """Where the content stands in the lineage that is being written down; -1 for where it stood."""
+        """LSN of the content in the lineage that is being written; -1 if it does not change."""
 
     def place(self, coin: Coin, end: Lsn, fingerprint: str, *, is_busy: bool) -> Lsn | None:
-        """Where a copy that stands at ``end`` after what its store is doing stands in the lineage of that order; None if it stays."""
+        """Return the LSN in the order's lineage of a copy at ``end`` after the store's decision; None if its lineage stays."""
         if coin.lineage <= self.lineage or self.lineage < coin.since:
             return None
         if end > coin.agreed_lsn:
@@ -59,31 +58,30 @@ class GoingOver:
         return end
 
     def decision(self) -> BeginLineage:
-        """What is to be written down."""
+        """Return the decision to write."""
         return BeginLineage(self.lineage, self._moves_to)
 
     def on_written(self, decision: object) -> None:
-        """The store did this."""
+        """Note that the store carried out this decision."""
         if decision == self.decision():
             self.is_durable, self._moves_to = True, -1
 
     def on_opened(self, lineage: int) -> None:
-        """There is another copy, which follows this one."""
+        """Continue with another copy, which follows this lineage."""
         self.lineage, self.is_durable, self._moves_to = lineage, True, -1
 
 
 def executed_before(history: History, executed: Lsn, since: int = 0) -> set[TxId]:
-    """Transactions that were applied here before a split; those up to LSN ``executed`` have a result in the queue of now already.
+    """Return transactions that were applied here before a split and have no result in the present queue up to LSN ``executed``.
 
-    Splits up to number ``since`` do not count: the content of this site comes from elsewhere since then.
+    They lost their places, but the content already holds them (strategy none): they must not be executed again. Splits up to number
+    ``since`` do not count: the content of this site comes from another one since then.
 
-    What the content holds already although its place in the queue was taken back (strategy none): it must not be executed again.
+    They are read from the split book, which loses none of them (log/split_book.py): for each split in which the site kept its
+    content, transactions applied here without a result in the present queue yet. They come again, in another order, or were not
+    synchronised again so far. A site that has taken another site's content holds nothing of what it had executed before.
 
-    Read from the split book: of each split in which the site kept its content, transactions that were applied here and have no result in the
-    queue of now yet. They come again, in another order, or were not synchronised again so far. The book loses none of these
-    (log/split_book.py). A site that has taken the content of another one holds nothing of what it had executed itself by then.
-
-    Must never name a transaction that was rejected or of unknown outcome only: the content does not hold it.
+    Must never name a transaction that was only rejected or of unknown outcome: the content does not hold it.
     """
     found: set[TxId] = set()
     for split in history.splits():
@@ -92,7 +90,7 @@ def executed_before(history: History, executed: Lsn, since: int = 0) -> set[TxId
         first = split.lsn + 1
         while split.keeps_content and (page := history.given_up(split.number, first, PAGE_ENTRIES)):
             applied = [entry.txid for entry in page if entry.outcome == APPLIED]
-            # Right after going back there is nothing to look up; later ones that have a result are not executed again in any case.
+            # Right after going back there is nothing to look up; later ones with a result are not executed again in any case.
             found.update(txid for txid in applied if executed <= split.lsn or not _has_result(history, txid, executed))
             first = page[-1].lsn + 1
     return found
@@ -104,24 +102,24 @@ def _has_result(history: History, txid: TxId, executed: Lsn) -> bool:
 
 
 class Lineages:
-    """Every going back that can still matter (model/log_lineages.py), and what it says of copies."""
+    """Every going back that can still matter (model/log_lineages.py), and its meaning for copies."""
 
     def __init__(self, rewinds: Rewinds = ()) -> None:
         self.rewinds = rewinds
         self.number = newest(rewinds)
-        """The lineage of now; 0 if nobody ever went back."""
+        """The present lineage; 0 if the log never went back."""
 
     def rewind(self, lsn: Lsn, number: int) -> None:
-        """A lineage begins: after ``lsn`` the one before is void."""
+        """Begin a lineage: after ``lsn`` the one before is void."""
         invariant(number > self.number, "lineages grow", number=number)
         self.rewinds, self.number = after(self.rewinds, (number, lsn)), number
 
     def agreed(self, lineage: int) -> Lsn | None:
-        """Up to where a copy of this lineage followed the log of now; None for all of it, also of one that nobody here knows."""
+        """Return up to which LSN a copy of this lineage followed the present log; None for all of it, or for an unknown lineage."""
         return agreed(self.rewinds, lineage)
 
     def problem(self, lineage: int, applied: Lsn, vouched: Lsn = 0) -> str:
-        """What is wrong with a copy of this lineage at ``applied``; ``vouched`` is up to where somebody said that it is right."""
+        """Return the problem of a copy of this lineage at ``applied``; it was found right up to ``vouched``."""
         if lineage > self.number:
             return f"it followed lineage {lineage} of the log, the last one here is {self.number}"
         place = agreed(self.rewinds, lineage)

@@ -1,16 +1,17 @@
-r"""The site: which workers a master has, what it thinks of each, and the orders that follow from that (replication, section 5).
+r"""The site: its workers, their standing, and the orders that follow (replication, section 5).
 
     Progress -> judge -> standing: uninitialised, on, off, out-of-sync, replication-client, unknown
                      \-> order: Coin (follow me), LoadFrom (take a snapshot of one of these), Idle (stop),
-                               Restore (put what you kept in the place of your copy), Keep (splits.py)
+                               Restore (replace your copy by your kept one), Keep (splits.py)
 
-A worker is **on** when it follows the log, has the content that the log says at its LSN, and is not further behind than the
-window. Only such workers are read, execute, and are sources of snapshots; with fewer than `min_in_sync` of them the
-master is read-only. One that differs, or is in trouble, is condemned: its copy is replaced, however it happened.
+A worker is **on** when it follows the log, has the log's content at its LSN, and lags less than the window. Only such workers are
+read, execute, and are sources of snapshots; with fewer than `min_in_sync` of them the master is read-only. A worker that differs,
+or is in trouble, is condemned: its copy is replaced, whatever the reason.
 
-Orders are given again until the worker's own words show that it follows them, so that nothing depends on one message. Invariants: a condemned copy
-never comes back (a new copy has a new name); the log is the judge unless a majority of live copies says otherwise; with unknown copies and no good one
-nothing is chosen: an operator does (`trust`); after the log went back nobody is in sync before it says that it follows the lineage of now (lineages.py).
+Orders are repeated until the worker's messages show that it follows them. Invariants: a condemned copy never comes back (a new copy
+has a new name); the log is the judge unless a majority of live copies contradicts it; with unknown copies and no good one an
+operator must choose (`trust`); after the log went back a worker is in sync only when it says that it follows the present lineage
+(lineages.py).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from brokerha.replication.site.splits import NO_CONTENT, Splits
 
 
 def foreign_sources(site: Site, mono_ms: int) -> tuple[NodeId, ...]:
-    """Workers of other sites: when told so, or when no copy of this site is good and none will be heard soon."""
+    """Return workers of other sites as sources: on command, or when no copy of this site is good and none will be heard soon."""
     if site.repair_sources:
         return site.repair_sources
     if site.disagreement or site.is_settling(mono_ms):
@@ -44,14 +45,14 @@ class Site:
     """All workers of one master."""
 
     def __init__(self, config: FeedConfig, history: History, workers: Named, view: int = 1, rewinds: Rewinds = ()) -> None:
-        """``rewinds`` are those from before this master started."""
+        """Take the ``rewinds`` from before this master started."""
         self.config = config
         self.history = history
         self.view = view
         self.lsn: Lsn = 0
-        """Length of the synchronised queue, as it may be told."""
+        """Length of the synchronised queue, as far as it can be told."""
         self.reach: Lsn = 0
-        """How far it may come by itself: after a crash a copy may be ahead of it until then."""
+        """How far the queue can come by itself: after a crash a copy may be ahead of it until then."""
         self.executed: Lsn = 0
         self.workers = {node: WorkerFeed(node, is_readable, is_on) for node, is_readable, is_on in workers}
         self.began_ms: int | None = None
@@ -60,14 +61,14 @@ class Site:
         self.overruled: Votes | None = None
         """A line of the log that a majority of the copies contradicts."""
         self.adopted: tuple[Lsn, bytes, int, str] | None = None
-        """(LSN, fingerprint, items, reason) of a copy that the site's log has to begin anew from."""
-        self.took_elsewhere = False  # Whether the content has become that of another site since somebody looked.
+        """(LSN, fingerprint, items, reason) of a copy from which the site's log has to begin anew."""
+        self.took_elsewhere = False  # Whether the content has become that of another site since the last look.
         self.has_own_content = False
-        """Whether other sites may hold something else at the same LSN (strategy none)."""
+        """Whether other sites may have other content at the same LSN (strategy none)."""
         self.filling: Filling | None = None
-        """Results that are fetched from elsewhere, because a good copy is ahead of them."""
+        """Results that are fetched from other nodes, because a good copy is ahead of them."""
         self.repair_sources: tuple[NodeId, ...] = ()
-        """Workers of another site whose content this site is to take."""
+        """Workers of another site whose content this site has to take."""
         self.splits = Splits(config, history, rewinds)
         self.lineages = self.splits.lineages
         self.ignored = 0
@@ -77,7 +78,7 @@ class Site:
     # ---- inputs
 
     def on_progress(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> None:
-        """A worker says where it stands."""
+        """Take in the heartbeat of a worker."""
         if self._is_past(worker, progress, mono_ms):
             self.ignored += 1
             return
@@ -85,11 +86,11 @@ class Site:
             worker.take_copy(progress)
         if worker.progress is None or worker.progress.follows != progress.follows:
             if worker.order != "LoadFrom" or progress.follows != "idle":
-                # A load that failed is ordered again after a while, not at once: who refused it would refuse it again.
+                # A load that failed is ordered again after a while, not at once: the same source would refuse it again.
                 worker.order = ""
             worker.load_begun_ms = mono_ms
             if progress.follows == "idle":
-                # A new process, or one that was told to stop: what was under way to it is lost.
+                # A new process, or one that was told to stop: messages under way to it are lost.
                 worker.rewind(worker.applied)
         if not progress.differs_lsn:
             worker.forgiven_lsn = 0
@@ -102,21 +103,21 @@ class Site:
         self.judge(worker, mono_ms)
 
     def _is_past(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> bool:
-        """Whether a delayed message tells of what was before: of an earlier copy, or of less than it confirmed since.
+        """Tell whether a delayed message is of an earlier copy, or of a lower LSN than it has confirmed since.
 
-        Of a worker that says nothing else any more it is the present, however that came to be.
+        From a worker that sends nothing else any more, it is the present state, whatever the cause.
         """
         is_earlier = progress.journal in worker.past_journals
         is_less = (progress.lineage, progress.applied_lsn) < (worker.said.lineage, worker.applied)
         return (is_earlier or (progress.journal == worker.journal and is_less)) and self.is_alive(worker, mono_ms)
 
     def judge(self, worker: WorkerFeed, mono_ms: int) -> None:
-        """Decide what a worker is, and what it has to do."""
+        """Decide the standing of a worker, and its order."""
         progress = worker.progress
         if progress is None:
             return
         if any(order.to == worker.node for order in self._orders):
-            # What was decided from an earlier message of the same turn counts no more.
+            # Drop orders from an earlier message of the same turn.
             self._orders = [order for order in self._orders if order.to != worker.node]
             worker.order = ""
         if not worker.is_switched_on:
@@ -127,13 +128,13 @@ class Site:
             self.stand(worker, Standing.OUT_OF_SYNC, f"comes back: the log was wrong at LSN {worker.forgiven_lsn}")
             self._order(worker, self.splits.coin(worker, self.view, ()), mono_ms)
         elif progress.follows == "load":
-            # Remembered here, because a worker that dies forgets what was found out about its copy.
+            # Remember it here, because a worker that dies forgets what was found out about its copy.
             worker.condemned = progress.trouble or worker.condemned
             self.stand(worker, Standing.LOADING, progress.reason)
             self._vote(worker, progress, mono_ms)
             is_idle = not progress.total_bytes and self.overruled is None
             if self.has_own_content and worker.load_from_lsn is None:
-                # This master has ordered no load of it: one that goes on may bring the content of another site.
+                # This master has ordered no such load: if it goes on, it may bring the content of another site.
                 reason = progress.trouble or "it loads from a source that this master does not know"
                 self._order(worker, Idle(self.view, reason), mono_ms)
             elif is_idle and not self._is_undecided(worker, progress, mono_ms):
@@ -146,7 +147,7 @@ class Site:
             self._compare(worker, progress, mono_ms)
 
     def _compare(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> None:
-        """A copy that is well by its own words: is it what the log says?"""
+        """Compare a copy without reported trouble with the log."""
         if self.splits.may_move(worker) and not worker.condemned:
             self.stand(
                 worker,
@@ -189,23 +190,23 @@ class Site:
         if is_elsewhere and not worker.is_on:
             self.stand(worker, Standing.OUT_OF_SYNC, f"is to follow lineage {self.lineages.number} of the log")
         elif progress.state == states.HALTED:
-            # It cannot write: another one executes meanwhile, and it is in sync again when it can.
+            # It cannot write: another worker executes meanwhile, and it is in sync again when it can.
             self.stand(worker, Standing.OUT_OF_SYNC, progress.reason)
         else:
             self._stand_by_lag(worker, lag)
 
     def fill(self, worker: WorkerFeed, last: Lsn) -> None:
-        """Fetch the results up to an LSN from workers that have them: other workers of this site, then those of others."""
+        """Fetch the results up to an LSN from workers that have them: other workers of this site, then those of other sites."""
         if self.filling is None or self.filling.last < last:
             own = tuple(each.node for each in self.workers.values() if each is not worker)
             self.filling = Filling((*self.repair_sources, *own, *self.config.others, worker.node), last)
 
     def lacks_results_of(self, worker: WorkerFeed) -> bool:
-        """Whether this copy is ahead of results that everybody who was asked lacks, too."""
+        """Tell whether this copy is ahead of results that all asked workers lack, too."""
         return self.filling is not None and self.filling.is_in_vain and worker.applied > self.executed
 
     def forget(self, node: NodeId) -> None:
-        """A worker was removed; what it said counts no more."""
+        """Forget a removed worker, and its vote."""
         del self.workers[node]
         self._take_back_vote(node)
 
@@ -215,7 +216,7 @@ class Site:
             self._orders.append(Outgoing(node, Idle(self.view, "it is no worker of this master")))
 
     def adopt(self, worker: WorkerFeed, reason: str) -> None:
-        """The results of this site begin anew from what this worker holds."""
+        """Begin the results of this site anew from the copy of this worker."""
         progress = worker.progress
         if progress is not None:
             worker.condemned, worker.forgiven_lsn = "", progress.differs_lsn
@@ -223,7 +224,7 @@ class Site:
             self.repair_sources, self.disagreement, self._votes = (), "", None
             for other in self.workers.values():
                 if other is not worker and other.trust is Trust.CHOSEN:
-                    # One copy is where the results begin anew; the others are compared with it.
+                    # Results begin anew from one copy; the others are compared with it.
                     other.trust = Trust.LOADED
             self.adopted = (progress.applied_lsn, from_text(progress.fingerprint), progress.items, reason)
 
@@ -235,18 +236,18 @@ class Site:
             self.stand(worker, Standing.OUT_OF_SYNC, f"replays the log: {lag} transactions to go")
 
     def stand(self, worker: WorkerFeed, standing: Standing, reason: str) -> None:
-        """That is what the worker is, and why."""
+        """Set the standing of a worker, and the reason."""
         worker.standing, worker.reason = standing, reason
 
     def _heal(self, worker: WorkerFeed, reason: str, mono_ms: int) -> None:
-        """Have a copy replaced; without any good copy it stops serving what it has."""
+        """Have a copy replaced; without any good copy the worker stops serving."""
         if self.splits.may_restore(worker):
             self._order(worker, self.splits.restore(worker, self.view, reason), mono_ms)
             return
         sources = sources_for(worker.node, self.workers.values()) or foreign_sources(self, mono_ms)
         if sources:
             is_elsewhere = sources[0] not in self.workers
-            # A load that is under way goes on whatever sources are named meanwhile, so where contents differ the word counts until it is judged.
+            # A load under way goes on whatever sources are named later, so the mark stays until it is judged if contents differ.
             worker.is_from_elsewhere = is_elsewhere or (self.has_own_content and worker.is_from_elsewhere)
             if is_elsewhere:
                 worker.trust = Trust.CHOSEN if self.repair_sources else Trust.LOADED
@@ -255,9 +256,9 @@ class Site:
             self._order(worker, Idle(self.view, reason), mono_ms)
 
     def _order_load(self, worker: WorkerFeed, sources: tuple[NodeId, ...], reason: str, mono_ms: int) -> None:
-        """Have it take a snapshot; the log from where the sources stand now is kept until it follows again.
+        """Order a load; the log from the sources' present LSN on is kept until the worker follows again.
 
-        Else a log that is short against the time of a load ends above each snapshot, and the worker loads for ever.
+        Otherwise a log that is short against the time of a load would end above each snapshot, and the worker would load for ever.
         """
         if worker.load_from_lsn is None:
             own = [self.workers[source].applied for source in sources if source in self.workers]
@@ -265,16 +266,16 @@ class Site:
         self._order(worker, LoadFrom(self.view, sources, reason, self._least_lsn(worker)), mono_ms)
 
     def _least_lsn(self, worker: WorkerFeed) -> Lsn:
-        """The first LSN from which a copy can follow the log; one that somebody chose need not be found in the results."""
+        """Return the first LSN from which a copy can follow the log; a chosen copy need not be found in the results."""
         first, results = self.history.first_lsn(), self.history.results_from()
         return (first if worker.trust is Trust.CHOSEN else max(first, results)) - 1
 
     # ---- splits
 
     def rewind(self, lsn: Lsn, lineage: int, mono_ms: int, content: str = "") -> None:
-        """The log goes another way after ``lsn`` from now on: results and places after it are void, and so are copies beyond it.
+        """Let the log go another way after ``lsn``: results and places after it are void, and so are copies beyond it.
 
-        But those of which the fingerprint is ``content``: they have what the log has there from now on.
+        Copies with the fingerprint ``content`` are not void: they have what the log has there from now on.
 
         ``lineage`` is the same number at all masters, and the highest so far; where nothing is lost ``lsn`` is the end of the log.
         """
@@ -296,26 +297,26 @@ class Site:
             self.judge(worker, mono_ms)
 
     def keep_copy(self, now: Instant) -> None:
-        """Have one worker in sync keep a copy of its content, another one when that one dies; until `drop_copies`."""
+        """Have one worker in sync keep a copy of its content, or another one if that one dies; until `drop_copies`."""
         self.splits.keeping.keep(now)
 
     def drop_copies(self, now: Instant) -> None:
-        """The split is over: nobody is to keep anything any more."""
+        """Have all workers drop their kept copies: the split is over."""
         self.splits.keeping.drop(now)
 
     def kept(self) -> dict[NodeId, Lsn]:
-        """Workers that keep a copy which could be restored, by their own words, and its LSN."""
+        """Return the workers with a kept copy that could be restored, by their own messages, and its LSN."""
         return self.splits.kept(list(self.workers.values()))
 
     # ---- disagreement
 
     def _take_back_vote(self, node: NodeId) -> None:
-        """A worker has no quarrel with the log any more: it follows again, or has another copy."""
+        """Remove the vote of a worker that follows again, or has another copy."""
         if self._votes is not None and node in self._votes.voters:
             self._votes, self.disagreement = None, ""
 
     def _vote(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> None:
-        """A copy came to another content than a line of the log says: who is right?"""
+        """Count the vote of a copy whose content differs from a line of the log, and rule if all have voted."""
         if not progress.differs_lsn:
             return
         if self._votes is None or self._votes.lsn != progress.differs_lsn:
@@ -335,9 +336,9 @@ class Site:
             self.workers[node].condemned = f"differs from the majority at LSN {self._votes.lsn}"
 
     def _is_undecided(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> bool:
-        """Whether live copies have still to come to the line that this one differs at: healing waits for their vote.
+        """Tell whether live copies have still to reach the line at which this one differs: healing waits for their vote.
 
-        No longer than for a silent worker: one that lives and does not get there must not keep another from being healed.
+        The wait is limited to that for a silent worker: a live one that never gets there must not keep another from being healed.
         """
         if mono_ms - worker.load_begun_ms >= self.config.dead_after_ms:
             return False
@@ -346,7 +347,7 @@ class Site:
         )
 
     def settle_overruled(self) -> Votes | None:
-        """The line of the log that the copies overruled, once: the log goes back before it and is executed again."""
+        """Return the line of the log that the copies overruled, once: the log goes back before it and is executed again."""
         votes, self.overruled = self.overruled, None
         if votes is None:
             return None
@@ -364,7 +365,7 @@ class Site:
     # ---- orders
 
     def _order(self, worker: WorkerFeed, message: Message, mono_ms: int) -> None:
-        """Give an order, again only after a while."""
+        """Give an order; repeat it only after a while."""
         kind = type(message).__name__
         if worker.order == kind and mono_ms - worker.ordered_ms < self.config.order_ms:
             return
@@ -372,7 +373,7 @@ class Site:
         self._orders.append(Outgoing(worker.node, message))
 
     def take_orders(self, mono_ms: int) -> list[Outgoing]:
-        """Orders to send now; silent workers are no longer counted."""
+        """Return orders to send now, and mark silent workers as unknown."""
         if self.began_ms is None:
             self.began_ms = mono_ms
         alive = []
@@ -390,36 +391,36 @@ class Site:
     # ---- questions
 
     def is_alive(self, worker: WorkerFeed, mono_ms: int) -> bool:
-        """Whether it was heard lately."""
+        """Tell whether the worker was heard recently."""
         return mono_ms - worker.heard_ms < self.config.dead_after_ms
 
     def is_settling(self, mono_ms: int) -> bool:
-        """Whether the master has just started, so that silence does not mean anything yet."""
+        """Tell whether the master has just started, so that silence does not mean anything yet."""
         return self.began_ms is None or mono_ms - self.began_ms < self.config.dead_after_ms
 
     def in_sync(self, mono_ms: int) -> list[WorkerFeed]:
-        """Workers that are on and alive."""
+        """Return workers that are on and alive."""
         return [worker for worker in self.workers.values() if worker.is_on and self.is_alive(worker, mono_ms)]
 
     def readable(self, mono_ms: int) -> list[NodeId]:
-        """Workers that may be read."""
+        """Return workers that can be read."""
         return [w.node for w in self.in_sync(mono_ms) if w.is_readable and w.is_following and not w.is_away]
 
     @property
     def needed(self) -> int:
-        """Workers that must be in sync for writes."""
+        """Return how many workers must be in sync for writes."""
         if self.config.min_in_sync >= 0:
             return min(self.config.min_in_sync, len(self.workers))
         return min(2, len(self.workers))
 
     def read_only_reason(self, mono_ms: int) -> str:
-        """Why writes are refused; empty when they are taken."""
+        """Return why writes are refused; empty when they are taken."""
         if self.disagreement:
             return self.disagreement
         in_sync = {worker.node for worker in self.in_sync(mono_ms)}
         good = len(in_sync)
         if self.is_settling(mono_ms):
-            # Those that have not been heard since this master started get the time to speak up.
+            # Workers that were not heard since this master started get time to report.
             good += sum(1 for worker in self.workers.values() if worker.heard_ms == NEVER and worker.is_switched_on)
         if good >= self.needed:
             return ""
@@ -427,7 +428,7 @@ class Site:
         return f"{good} of {len(self.workers)} workers in sync, writes need {self.needed}: {away}"
 
     def attention(self, mono_ms: int) -> str:
-        """What needs a person: copies of which none is known to be good; empty when nothing does."""
+        """Return what needs a person: copies of which none is known to be good; empty when nothing does."""
         if self.disagreement or self.repair_sources or not self.workers or self.is_settling(mono_ms):
             return self.disagreement
         alive = [worker for worker in self.workers.values() if worker.is_switched_on and self.is_alive(worker, mono_ms)]
@@ -444,6 +445,6 @@ class Site:
 
 def _away(worker: WorkerFeed) -> str:
     if worker.is_on:
-        # It is silent for too long, and is about to be judged.
+        # It was silent for too long, and is about to be judged.
         return f"{worker.node} is unknown (not heard)"
     return f"{worker.node} is {worker.standing.value}" + (f" ({worker.reason})" if worker.reason else "")

@@ -1,9 +1,9 @@
-"""What splits of the cluster mean for the copies of one site: which are void, what could be restored, and what is to be kept.
+"""Splits: which copies are void when the log goes back, what is kept and restored.
 
-    rewind -> lineages.py: which log a copy followed, and up to where that is the log of now
+    rewind -> lineages.py: which log a copy followed, and up to where that is the present log
     keep   -> below:        one worker keeps a copy over a split
 
-A copy is **void** when it holds what was taken back. What a worker keeps is **usable** when nothing of it was, and the log reaches
+A copy is **void** when it holds entries that were taken back. A kept copy is **usable** when it holds none, and the log reaches
 back to it.
 """
 
@@ -21,51 +21,51 @@ from brokerha.replication.site.config import FeedConfig, WorkerFeed
 from brokerha.replication.site.lineages import Lineages
 
 NO_CONTENT: tuple[Lsn, str] = (-1, "")
-"""Nothing is on its way into the log: what is said at any LSN, 0 as well, is in it."""
+"""No content is on its way into the log, which tells the content of each LSN, also of 0."""
 
 
 class Keeping:
-    """What the workers of one site are to keep.
+    """The copies that the workers of one site have to keep.
 
-    Keeping: the master has one of its workers keep a copy of its content over a split (replication, section 5).
+    A master has one of its workers keep a copy of its content over a split (replication, section 5).
 
         keep(now)  -> Keep to one worker in sync ... Progress says that it keeps it     or: it died, or could not: the next one
-        drop(now)  -> Keep (not wanted) to everybody who keeps something
+        drop(now)  -> Keep (not wanted) to every worker with a kept copy
 
-    Nothing depends on one message: orders are given again until the worker's own words show that they are followed. A master that has just
-    started gives none before it is told to keep or to drop, because it does not know whether a split is under way; a copy that was kept
-    before it started counts, as long as it may be restored.
+    No single message is essential: orders are repeated until the worker's messages show that they are followed. A master that has
+    just started gives none before it is told to keep or to drop, because it does not know whether a split is under way. A copy that
+    was kept before it started counts, as long as it can be restored.
     """
 
     def __init__(self, config: FeedConfig) -> None:
         self.config = config
         self.is_wanted: bool | None = None
-        """None before somebody said."""
+        """None before the first `keep` or `drop`."""
         self._number = 0
-        """Of the last order."""
+        """Number of the last order."""
         self._dropped = 0
-        """Whatever was kept by this number or a lower one does not count."""
+        """Copies kept by this number or a lower one do not count."""
         self._chosen: NodeId = ""
         self._ordered_ms: dict[NodeId, int] = {}
         self._tried: list[NodeId] = []
-        """Who was chosen already, in this order."""
+        """Workers that were chosen already, in this order."""
 
     def keep(self, now: Instant) -> None:
-        """From now on one worker is to keep a copy. Doing it again changes nothing."""
+        """Have one worker keep a copy from now on. Idempotent."""
         if not self.is_wanted:
             self.is_wanted = True
             self._number = max(self._number + 1, now.wall_us)
             self._forget_orders()
 
     def drop(self, now: Instant) -> None:
-        """From now on nobody is to keep anything. Doing it again changes nothing."""
+        """Have no worker keep a copy from now on. Idempotent."""
         if self.is_wanted is not False:
             self.is_wanted = False
             self._number = self._dropped = max(self._number + 1, now.wall_us)
             self._forget_orders()
 
     def holders(self, workers: Iterable[WorkerFeed], is_usable: Callable[[WorkerFeed], bool]) -> dict[NodeId, Lsn]:
-        """Who keeps a copy that counts, and its LSN."""
+        """Return the workers with a kept copy that counts, and its LSN."""
         return {
             each.node: each.said.kept_lsn
             for each in workers
@@ -79,7 +79,7 @@ class Keeping:
         view: int,
         mono_ms: int,
     ) -> list[Outgoing]:
-        """Orders to give now. ``alive`` are the workers that live, ``is_usable`` says whether what one keeps could be restored."""
+        """Return orders to give now. ``alive`` are the live workers; ``is_usable`` tells whether a kept copy could be restored."""
         if self.is_wanted is None:
             return []
         if not self.is_wanted:
@@ -94,12 +94,12 @@ class Keeping:
         worker = self._worker(alive, mono_ms)
         if worker is None or not self._is_due(worker.node, mono_ms):
             return []
-        # What it keeps already is of no use: a higher number has it keep another one.
+        # Its kept copy is not usable: a higher number has it keep another one.
         self._number = max(self._number, worker.said.kept_number + (worker.said.kept_lsn >= 0))
         return [Outgoing(worker.node, Keep(view, self._number, is_wanted=True))]
 
     def _worker(self, alive: list[WorkerFeed], mono_ms: int) -> WorkerFeed | None:
-        """The one that is chosen while it is in sync and does not refuse, else the next one."""
+        """Return the chosen worker while it is in sync and does not refuse, else the next one."""
         able = {each.node: each for each in alive if each.is_on and each.is_following}
         chosen = able.get(self._chosen)
         # It may have refused an earlier order, and not have answered this one yet.
@@ -109,9 +109,9 @@ class Keeping:
             self._tried.append(self._chosen)
         fresh = [each for each in able.values() if each.node not in self._tried]
         if not fresh:
-            # All of them have failed: from the beginning, at the pace of orders.
+            # All of them have failed: begin again, at the pace of orders.
             self._tried, fresh = [], list(able.values())
-        # The probe has the most to do, and who answers reads has more than who does not.
+        # The probe has the most work, and a worker with reads has more than one without.
         worker = min(fresh, key=lambda each: (each.is_probe, each.is_readable, each.said.running_reads, each.node), default=None)
         self._chosen = worker.node if worker is not None else ""
         return worker
@@ -138,17 +138,17 @@ class Splits:
         self.lineages = Lineages(rewinds)
         self.keeping = Keeping(config)
         self.content = NO_CONTENT
-        """LSN to which the log went back last while the site kept its content, and the fingerprint of that; it is on its way into the log."""
+        """LSN to which the log last went back while the site kept its content, and its fingerprint, on its way into the log."""
 
     def void(self, worker: WorkerFeed) -> str:
-        """Why its copy followed another log than that of now; empty when it did not."""
+        """Return why its copy followed another log than the present one; empty when it did not."""
         progress = worker.progress
         if progress is None:
             return ""
         return self.lineages.problem(progress.lineage, progress.applied_lsn, worker.vouched_lsn)
 
     def may_move(self, worker: WorkerFeed) -> bool:
-        """Whether its copy is void and has the content that the log has where it is not: it stands there, under another LSN."""
+        """Tell whether its copy is void and has the log's content of the common end: it stands there, under another LSN."""
         return bool(self.void(worker)) and worker.said.fingerprint == self._content(worker) != ""
 
     def _content(self, worker: WorkerFeed) -> str:
@@ -156,34 +156,34 @@ class Splits:
         return self.content[1] if self.content[0] == agreed else text_of(self.history.fingerprint_at(agreed))
 
     def is_usable(self, worker: WorkerFeed) -> bool:
-        """Whether what it keeps is the beginning of the log of now, and the log reaches back to it."""
+        """Tell whether its kept copy is a beginning of the present log, and the log reaches back to it."""
         lsn = worker.said.kept_lsn
         is_reached = lsn + 1 >= self.history.results_from()
         return lsn >= 0 and is_reached and not self.lineages.problem(worker.said.kept_lineage, lsn)
 
     def may_restore(self, worker: WorkerFeed) -> bool:
-        """Whether its copy is void and what it keeps is not."""
+        """Tell whether its copy is void and its kept copy is usable."""
         return worker.said.lineage < self.lineages.number and bool(self.void(worker)) and self.is_usable(worker)
 
     def restore(self, worker: WorkerFeed, view: int, reason: str) -> Restore:
-        """The order to a worker that may restore."""
+        """Return the order to a worker that can restore."""
         return Restore(view, worker.said.kept_number, self.lineages.number, self._agreed(worker), reason)
 
     def coin(self, worker: WorkerFeed, view: int, sources: tuple[NodeId, ...]) -> Coin:
-        """The order to follow the log of now."""
+        """Return the order to follow the present log."""
         fingerprint = self._content(worker) if self.may_move(worker) else ""
         lineage, agreed = self.lineages.number, self._agreed(worker)
         return Coin(view, sources, worker.forgiven_lsn, lineage, agreed, fingerprint, worker.said.lineage)
 
     def _agreed(self, worker: WorkerFeed) -> Lsn:
-        """Up to where it may be to go over to the lineage of now; 0 when it is of that one."""
+        """Return the highest LSN at which it can change to the present lineage; 0 when it is of that lineage."""
         agreed = self.lineages.agreed(worker.said.lineage)
         return max(agreed, worker.vouched_lsn) if agreed is not None else 0
 
     def kept(self, workers: list[WorkerFeed]) -> dict[NodeId, Lsn]:
-        """Which of them keep a copy that counts, and its LSN."""
+        """Return the workers with a kept copy that counts, and its LSN."""
         return self.keeping.holders(workers, self.is_usable)
 
     def orders(self, alive: list[WorkerFeed], view: int, mono_ms: int) -> list[Outgoing]:
-        """Orders to keep and to drop."""
+        """Return orders to keep and to drop."""
         return self.keeping.orders(alive, self.is_usable, view, mono_ms)

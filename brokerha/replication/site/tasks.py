@@ -1,10 +1,10 @@
-"""Tasks: long work that a master gives to one of its workers: a backup, a look at all of its data (replication, section 6).
+"""Tasks: long work that a master gives to a worker: a backup, a scrub of its data (replication, section 6).
 
     begin -> Task ... TaskReport (running) ... TaskReport (done or failed)
 
-A worker that makes a backup answers no reads meanwhile; it goes on following the log, so that the site stays as writable as
-it is. The last one that serves goes on serving beside its work: what it copies is a snapshot. The order is given again until the worker reports; a worker that dies fails its
-task. What a finished task came to is kept for a while, for later questions.
+A worker that makes a backup answers no reads meanwhile. It goes on following the log, so that the site stays as writable as before.
+The last serving worker keeps serving beside its work: what it copies is a snapshot. The order is repeated until the worker reports;
+a worker that dies fails its task. Results of finished tasks are kept for a while, for later questions.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from brokerha.replication.site.config import WorkerFeed
 from brokerha.replication.site.site import Site
 
 AGAIN_MS = 2000
-"""A task whose worker has said nothing for so long is given again."""
+"""A task is repeated when its worker was silent for so long."""
 KEPT = 100
-"""Finished tasks that are remembered."""
+"""Number of finished tasks that are remembered."""
 EXCLUSIVE = frozenset({"backup"})
-"""Kinds whose worker does nothing else of the sort, and answers no reads meanwhile if another one does."""
+"""Kinds of which a worker does only one at a time; it answers no reads meanwhile if another worker does."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Work:
     ended_ms: int | None = field(default=None)
 
     def row(self, mono_ms: int) -> dict[str, Any]:
-        """How far it is: state, progress in units, rate and time left in seconds (None while unknown)."""
+        """Return its state, progress in units, rate, and time left in seconds (None while unknown)."""
         report = self.report
         done, total = (report.done, report.total) if report is not None else (0, 0)
         passed_s = ((self.ended_ms or mono_ms) - self.began_ms) / 1000
@@ -66,7 +66,7 @@ class Tasks:
         self._works: dict[str, Work] = {}
 
     def begin(self, kind: str, arguments: dict[str, Any], node: NodeId, protect_single: bool, now: Instant) -> str:
-        """Give a task to a worker (empty: the one with the least to do); returns its request. Raises NotReady."""
+        """Give a task to a worker (empty: the least busy one); return its request. Raises NotReady."""
         worker = self._chosen(node, now.mono_ms)
         moment_us = now.wall_us
         while f"{kind}-{moment_us}" in self._works:
@@ -88,7 +88,7 @@ class Tasks:
         return min(able, key=lambda worker: (worker.is_readable, worker.said.running_reads, worker.node))
 
     def on_report(self, sender: NodeId, report: TaskReport, now: Instant) -> None:
-        """A worker says how far it is."""
+        """Take in a worker's report."""
         work = self._works.get(report.request)
         if work is None or work.node != sender or work.ended_ms is not None:
             return
@@ -103,7 +103,7 @@ class Tasks:
             worker.task = ""
 
     def messages(self, now: Instant) -> list[Outgoing]:
-        """Orders to send; tasks of dead workers fail."""
+        """Return orders to send; tasks of dead workers fail."""
         outgoing = []
         for work in self._works.values():
             if work.ended_ms is not None:
@@ -119,14 +119,14 @@ class Tasks:
         return outgoing
 
     def deadline_ms(self) -> int | None:
-        """When an order has to be given again."""
+        """Return when an order has to be repeated."""
         return min((w.told_ms + AGAIN_MS for w in self._works.values() if w.ended_ms is None), default=None)
 
     def row(self, request: str, mono_ms: int) -> dict[str, Any] | None:
-        """How far a task is; None for one that is not known."""
+        """Return the state of a task; None for one that is not known."""
         work = self._works.get(request)
         return work.row(mono_ms) if work is not None else None
 
     def rows(self, mono_ms: int) -> list[dict[str, Any]]:
-        """All tasks that are remembered, the oldest first."""
+        """Return all tasks that are remembered, the oldest first."""
         return [work.row(mono_ms) for work in self._works.values()]

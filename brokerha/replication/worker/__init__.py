@@ -1,6 +1,6 @@
 """Worker side: transactions and effects in LSN order, one decision at a time.
 
     core.py        WorkerCore: takes transactions and effects in LSN order, one decision at a time
-    config.py      settings of a worker, and what it finds when it starts
-    kept_here.py   what is kept of the own content, by order
+    config.py      settings of a worker towards its master, and its state at the start
+    kept_here.py   the copy that a worker keeps by order of its master
 """

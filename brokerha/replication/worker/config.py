@@ -1,4 +1,4 @@
-"""Settings of a worker towards its master, and what it finds when it starts."""
+"""Settings of a worker towards its master, and its state at the start."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from brokerha.replication.worker.kept_here import NOTHING, KeptState
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """How one worker takes part."""
+    """Settings of one worker."""
 
     node: NodeId
     master: NodeId
     heartbeat_ms: int = 1000
     backlog: int = 8000
-    """Transactions that may wait for the store, and as many after a gap; what comes beyond is dropped and asked for again."""
+    """Limit of transactions that wait for the store, and of those after a gap; further ones are dropped and requested again."""
     backlog_bytes: int = 64 * 1024 * 1024
-    """Of their bodies or effects, likewise."""
+    """The same limit for the bytes of their bodies or effects."""
     decision_items: int = 1000
     decision_bytes: int = 4 * 1024 * 1024
     retry_ms: int = 2000
-    """After a failure of the store the decision is tried again after this long."""
+    """After a failure of the store the decision is repeated after this long."""
     ask: AskConfig = field(default_factory=AskConfig)
     load: LoadConfig = field(default_factory=LoadConfig)
     offer: OfferConfig = field(default_factory=OfferConfig)
@@ -33,17 +33,17 @@ class WorkerConfig:
 
 @dataclass(frozen=True, slots=True)
 class CopyState:
-    """What a worker finds when it starts."""
+    """The copy that a worker finds when it starts."""
 
     journal: str
     applied: Lsn
     fingerprint: str
     items: int
     note: str = ""
-    """What happened to the copy that was here before; empty when this is it."""
+    """The fate of the copy that was here before; empty when this is it."""
     pending_load: str = ""
     """Name of a snapshot whose load was begun before the process started; empty when there is none."""
     condemned: str = ""
-    """Why this copy is not to be trusted, as was found out before the process started; empty when it may be."""
+    """Why this copy must not be trusted, as was known before the process started; empty when it can be."""
     lineage: int = 0
     kept: KeptState = NOTHING

@@ -1,16 +1,16 @@
-"""WorkerCore: follows the log of its site, hands it to the store one decision at a time, and gives and takes snapshots.
+"""WorkerCore: takes transactions and effects in LSN order, one decision at a time, and gives and takes snapshots.
 
     Execute, Apply --> line --> decision --> store --> StoreDone --> Executed, Progress
     Coin, Idle, LoadFrom --> Follower (following/follower.py) --> Request, or a load
     SnapshotWanted, ChunksWanted --> Offering             Keep, Restore --> kept_here.py
 
-It is the policy of a `Follower`. While a decision is with the store, what comes in meanwhile gathers in its line and becomes the next decision:
-batches grow with the load by themselves. What the store did is durable before it is reported.
+It is the policy of a `Follower`. While a decision is with the store, new items gather in its line and become the next decision, so
+batches grow with the load by themselves. Reported work of the store is durable.
 
-Invariants: decisions are contiguous from the store's applied LSN on; never two of the store at once, none while a load is under
-way; nothing is handed over twice; what was confirmed never moves backwards within a copy; records of an older view, of an
-unknown sender, of another lineage, or that come in IDLE or LOAD change nothing; a copy that is in trouble is neither read nor given away.
-A copy goes over to another lineage by a Coin only, and only where it is not beyond what both agree on.
+Invariants: decisions are contiguous from the store's applied LSN on; never two at the store at once, none while a load is under
+way; nothing is handed over twice; the confirmed LSN never moves backwards within a copy. Records of an older view, an unknown
+sender or another lineage, or that come in IDLE or LOAD, change nothing. A copy in trouble is neither read nor given away. A copy
+changes its lineage only by a Coin, and only where it is not beyond the common part.
 """
 
 from __future__ import annotations
@@ -78,37 +78,37 @@ from brokerha.replication.worker.kept_here import KeptHere
 class Replacing:
     """Loads and restores of one worker.
 
-    How the copy of a worker is replaced: by a snapshot of another one (loading.py), or by what it kept of its own (kept_here.py).
+    They replace the copy of a worker: by a snapshot of another one (loading.py), or by its own kept copy (kept_here.py).
 
         LoadFrom -> Loading ... OpenLoad ----+
                                              +--> LoadOpened: there is another copy     LoadFailed: the old one, as it was
         Restore  -> KeptHere .. RestoreKept -+
 
-    Invariants: one of both at a time; a restore is worth more than a load, which is given up for it, unless it is opening already;
-    nothing is opened while the store changes the copy.
+    Invariants: only one of both at a time; a restore replaces a load, unless the load is opening already; nothing is opened while
+    the store changes the copy.
     """
 
     def __init__(self, loads: Loads, copy: CopyState) -> None:
         self.loads = loads
         self.kept = KeptHere(copy.kept)
         self.last = copy.note
-        """What became of the last one, or of the copy that was here before; for the status."""
+        """Result of the last one, or the fate of the copy that was here before; for the status."""
         self._decisions: list[CopyDecision] = []
 
     @property
     def loading(self) -> Loading | None:
-        """The load that is under way."""
+        """Return the load that is under way."""
         return self.loads.current
 
     def on_load_from(self, order: LoadFrom, now: Instant) -> bool:
-        """The master names sources; returns whether a load begins."""
+        """Follow the master's order to load from sources; return whether a load begins."""
         if self.kept.is_restoring or self.loads.is_under_way:
             return False
         self.loads.begin(order.sources, now, order.least_lsn)
         return True
 
     def on_restore(self, order: Restore, lineage: int, applied: Lsn) -> bool:
-        """What this copy holds is void from somewhere on: returns whether the one that is kept takes its place."""
+        """Restore the kept copy, because this one is void after some LSN; return whether a restore begins."""
         if self.loads.is_opening or not self.kept.begin_restore(order, lineage, applied):
             return False
         if self.loads.current is not None:
@@ -117,7 +117,7 @@ class Replacing:
         return True
 
     def on_answer(self, answer: LoadBegun | ChunkKept | LoadFailed, now: Instant) -> str:
-        """The disk answers; returns why nothing comes of it at all, or empty."""
+        """Take in an answer of the disk; return why the attempt failed, or empty."""
         if isinstance(answer, LoadFailed) and self.kept.is_restoring:
             self.loads.is_opening = False
             self.kept.on_failed()
@@ -127,12 +127,12 @@ class Replacing:
         return ""
 
     def on_opened(self, opened: LoadOpened) -> list[Outgoing]:
-        """There is another copy, whatever was decided meanwhile; returns what its source has to know."""
+        """Note that there is another copy, whatever was decided meanwhile; return the messages to its source."""
         self.last = f"{'restored' if self.kept.is_restoring else 'loaded'} LSN {opened.applied_lsn}"
         return self.loads.on_opened()
 
     def take(self, now: Instant, *, is_free: bool) -> tuple[list[Outgoing], list[CopyDecision], str]:
-        """What is to be sent and done now, and why a load comes to nothing; ``is_free`` says that the store does nothing."""
+        """Return (messages, decisions, why a load failed) that are due; ``is_free`` says that the store does nothing."""
         messages, wanted, failures = self.loads.take(now) if is_free else ([], [], "")
         decisions, self._decisions = [*self._decisions, *wanted], []
         if failures:
@@ -143,26 +143,26 @@ class Replacing:
 
 
 class Resending:
-    """The range that is still to be reported again; at most one.
+    """The range of results that is still to be reported again; at most one.
 
-    Results that a master asks for again: read from the store's own log, from the lowest on, as the master takes them in without a gap.
+    They come from the store's own log, from the lowest on, because the master takes in results without a gap.
     """
 
     def __init__(self) -> None:
         self._range: tuple[Lsn, Lsn] | None = None
 
     def want(self, first: Lsn, last: Lsn) -> None:
-        """These, too."""
+        """Add a range."""
         if self._range is not None:
             first, last = min(first, self._range[0]), max(last, self._range[1])
         self._range = (first, last)
 
     def drop(self) -> None:
-        """Nobody wants them any more."""
+        """Drop the range."""
         self._range = None
 
     def take(self, limit: int) -> ResendResults | None:
-        """The next ``limit`` of them; None when there are none."""
+        """Return the next ``limit`` results; None when there are none."""
         if self._range is None:
             return None
         first, last = self._range
@@ -172,7 +172,7 @@ class Resending:
 
 
 class WorkerCore:
-    """The part of a worker that decides; the store does the work."""
+    """The deciding part of a worker; the store does the work."""
 
     def __init__(self, config: WorkerConfig, copy: CopyState) -> None:
         self.config = config
@@ -182,7 +182,7 @@ class WorkerCore:
         self.fingerprint = copy.fingerprint
         self.items = copy.items
         self.trouble = copy.condemned
-        """Why this copy must not be trusted; empty when it may be."""
+        """Why this copy must not be trusted; empty when it can be."""
         self.view = 0
         self.idle_reason = ""
         self.failure = ""
@@ -198,7 +198,7 @@ class WorkerCore:
         self.replacing = Replacing(self.follower.loads, copy)
         self.kept = self.replacing.kept
         self.differs: tuple[Lsn, bytes] = (0, b"")
-        """Line of the log that led this copy to another content, and to which; (0, empty) when none did."""
+        """Line of the log where this copy came to another content, and that content; (0, empty) when there is none."""
         self._resending = Resending()
         self._sources: tuple[NodeId, ...] = ()
         self._outgoing: list[Outgoing] = []
@@ -206,12 +206,12 @@ class WorkerCore:
 
     @property
     def state(self) -> State:
-        """Where it stands as a follower."""
+        """Return its state as a follower."""
         return self.follower.state
 
     @property
     def lineage(self) -> int:
-        """Of the log that this copy follows."""
+        """Return the lineage of the log that this copy follows."""
         return self.going_over.lineage
 
     # ---- inputs
@@ -243,7 +243,7 @@ class WorkerCore:
         if sender == self.config.master and self._on_order(message, now):
             return
         if isinstance(message, Apply | Execute) and message.items and message.lineage != self.lineage:
-            # Places of another log, sent before this copy went over to the one of now, or while it cannot.
+            # Places of another lineage, sent before this copy changed its lineage, or while it cannot.
             self.ignored += 1
             return
         match message:
@@ -261,7 +261,7 @@ class WorkerCore:
                 self.ignored += 1
 
     def _on_order(self, message: Message, now: Instant) -> bool:
-        """Orders of the primary; those of an older view are ignored. Returns whether it was one."""
+        """Carry out orders of the primary; ignore those of an older view. Returns whether it was one."""
         if not isinstance(message, Order):
             return False
         if message.view < self.view:
@@ -291,7 +291,7 @@ class WorkerCore:
         return True
 
     def _goes_over(self, coin: Coin) -> bool:
-        """Go over to the lineage that the primary says, if this copy may; what was received of the other one is dropped."""
+        """Change to the lineage of the primary, if this copy can; drop received items of the other one."""
         if self.state is State.LOAD or self.trouble:
             return False
         end = self.going_over.place(coin, self._line_start(), self.fingerprint, is_busy=self.is_writing)
@@ -305,7 +305,7 @@ class WorkerCore:
         return True
 
     def _on_left(self, before: State, event: Event) -> None:
-        """Whatever belonged to the state that was left is dropped."""
+        """Drop all that belonged to the state that was left."""
         is_following = self.follower.is_following
         self.idle_reason = "" if is_following else self.idle_reason
         if not is_following or event is Event.COINED:
@@ -317,7 +317,7 @@ class WorkerCore:
             self.offering.forget_all()
 
     def _line_start(self) -> Lsn:
-        """Where the store will stand after what it is doing."""
+        """Return the LSN of the store after its present decision."""
         decision = self.follower.at_disk
         if isinstance(decision, ExecuteBatch | ApplyBatch):
             return decision.first_lsn + len(decision.items) - 1
@@ -325,7 +325,7 @@ class WorkerCore:
 
     def _on_items(self, is_execute: bool, first: Lsn, items: tuple[Any, ...], view: int, now: Instant) -> None:
         if not items:
-            # The master asks where this worker stands.
+            # The master asks for the position of this worker.
             self.follower.must_tell = True
             return
         if not self.follower.is_following or view < self.view:
@@ -364,7 +364,7 @@ class WorkerCore:
             self.follower.must_tell = True
             return
         if isinstance(decision, ResendResults) and not done.results:
-            # This copy came from elsewhere and does not know how it came to be there.
+            # This copy came from elsewhere and does not know the results before it.
             self._send(self.config.master, RangeMissing(decision.first_lsn, decision.last_lsn, 0))
         first = done.first_lsn
         for part in cut(done.results, result_bytes):
@@ -385,20 +385,20 @@ class WorkerCore:
 
     def _on_damaged(self, reason: str) -> None:
         if not self.trouble:
-            # One that differs finds that out again; whether it is right is not settled by itself.
+            # A differing copy finds that out again; whether it is right is still open.
             self.kept.on_damaged(reason)
             self._decisions += [Condemn(self.journal, reason)] if not self.differs[0] else []
             self._fall(reason, Event.DAMAGED)
 
     def _fall(self, reason: str, event: Event) -> None:
-        """This copy is of no use any more; the master will name a source."""
+        """Stop using this copy; the master will name a source."""
         self.trouble = reason
         self.follower.must_tell = True
         self.offering.forget_all()
         self.follower.change(event)
 
     def _on_opened(self, opened: LoadOpened) -> None:
-        """There is another copy, whatever was decided meanwhile."""
+        """Continue with another copy, whatever was decided meanwhile."""
         self._outgoing += self.replacing.on_opened(opened)
         self.journal, self.applied = opened.journal, opened.applied_lsn
         self.fingerprint, self.items = opened.fingerprint, opened.items
@@ -410,7 +410,7 @@ class WorkerCore:
         self.follower.must_tell = True
 
     def _refusal(self, message: Message) -> str:
-        """Why nobody gets anything of this copy; empty when they may. Lines of the log are right also when it is idle."""
+        """Return why this copy must not be given away; empty when it can be. Lines of the log are right also when it is idle."""
         if self.trouble or self.failure:
             return f"its own copy is in trouble: {self.trouble or self.failure}"
         if isinstance(message, SnapshotWanted) and self.applied < message.least_lsn:
@@ -421,14 +421,14 @@ class WorkerCore:
     # ---- time
 
     def wake(self, now: Instant) -> None:
-        """Serve what is due."""
+        """Act on expired deadlines."""
         if self.follower.wake(now):
             self.follower.must_tell = True
-            # Where nothing is left to be done, nothing would show that the store can do it again.
+            # Without further work, no success would show that the store works again.
             self.failure = self.failure if self.master_lsn > self.applied else ""
 
     def deadline_ms(self) -> int | None:
-        """When the core wants to be woken; None before the first turn."""
+        """Return when the core needs to be woken; None before the first turn."""
         follower = self.follower
         waits = (follower.heartbeat_at_ms(), follower.deadline_ms(), self.offering.deadline_ms(), self.kept.freezes_until_ms)
         return min((at for at in waits if at is not None), default=None)
@@ -436,7 +436,7 @@ class WorkerCore:
     # ---- output
 
     def take_ready(self, now: Instant) -> Ready:
-        """What to send and what to have done."""
+        """Return messages to send and decisions to carry out."""
         may_write = self.follower.may_write and not self.kept.is_freezing(now)
         decision = self._next_decision() if may_write else None
         if decision is not None:
@@ -455,7 +455,7 @@ class WorkerCore:
         return ready
 
     def _fail_load(self, reason: str) -> None:
-        """Nothing takes the place of this copy: back to IDLE, the old files as they were. Empty for no reason."""
+        """Go back to IDLE if there is a reason: nothing replaces this copy, and the old files stay."""
         if reason:
             self.idle_reason = reason
             self.follower.change(Event.FAILED)
@@ -494,16 +494,16 @@ class WorkerCore:
 
     @property
     def is_writing(self) -> bool:
-        """Whether the store is changing the copy."""
+        """Tell whether the store is changing the copy."""
         return self.follower.at_disk is not None
 
     @property
     def may_be_read(self) -> bool:
-        """Whether this copy may answer reads."""
+        """Tell whether this copy can answer reads."""
         return self.follower.is_following and not self.trouble
 
     def word(self) -> tuple[str, str]:
-        """State word and reason."""
+        """Return state word and reason."""
         if self.state is State.LOAD:
             return states.REPLICATION_CLIENT, (f"{self.trouble}; " if self.trouble else "") + _loading(self)
         if self.trouble:
@@ -534,7 +534,7 @@ def _loading(core: WorkerCore) -> str:
 
 
 def progress_of(core: WorkerCore) -> Progress:
-    """The heartbeat."""
+    """Return the heartbeat."""
     word, reason = core.word()
     loading = core.replacing.loading
     return Progress(

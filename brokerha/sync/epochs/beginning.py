@@ -1,8 +1,8 @@
-"""Going on in another epoch: what a master's queues, streams and peers are when it begins (rule R11).
+"""Beginning another epoch: a master's queues, streams and peers in it (rule R11).
 
     parked      own transactions without a place, and those that had one in the epoch before and are not recovered by this one
-    streams     empty, each from the number on that the epoch says
-    recovery    what the epoch puts before anything of its streams
+    streams     empty, each from the number on that the epoch gives
+    recovery    the entries that the epoch puts before those of its streams
 
 Must never: drop an own transaction that was accepted and is not synchronised.
 """
@@ -20,7 +20,7 @@ from brokerha.sync.streams import IncomingQueue, Stream
 
 
 def begin(sync: SyncState, epoch: Epoch) -> None:
-    """Go on in this epoch, with the synchronised queue at its base (R11)."""
+    """Continue in this epoch, with the synchronised queue at its base (R11)."""
     recovered = {txid for _, txid, origin in epoch.recovered if origin == sync.node}
     unused = [txid for _, txid, origin in sync.recovery.left() if origin == sync.node]
     unused += [txid for _, txid in sync.own.between(sync.own.used, 2**62)]
@@ -44,7 +44,7 @@ def begin(sync: SyncState, epoch: Epoch) -> None:
 
 
 def join(sync: SyncState) -> None:
-    """Be no founder, but one that is to be added; nothing was ever stamped or promised here."""
+    """Become a joiner instead of a founder; this master never stamped or promised anything."""
     sync.lost = ""
     sync.epoch, sync.incoming = OF_A_JOINER, IncomingQueue()
     sync.choose(QUORUM)

@@ -1,19 +1,19 @@
-"""What the next epoch is: a pure function of the reports that a proposer has got (rule R10).
+"""Deciding the next epoch: a pure function of the reports at a proposer (rule R10).
 
     reports of epoch 7   recovered lists, streams sorted by (timestamp, id)  --+
-    reports of epoch 6   the same, of what nobody above knows                --+--> without what is synchronised --> recovered
-                                                                                    list of epoch 8, begins at the base
+    reports of epoch 6   the same, of entries not known above                --+--> without synchronised ones --> recovered list
+                                                                                    of epoch 8, which begins at the base
 
-The reports of the **highest epoch** come first: whatever any member of it could still have added is in them, because an added
-entry is held by a majority, one of them has reported, and it is frozen since. Who holds it may be in an older epoch, in which it was added
-before that one was decided; the highest epoch's recovered list says where it stands. Sorting a superset of what that member
-had by the same order keeps it a prefix. What only older epochs know comes after it: it was never added anywhere. It may have waited
-for days; an entry that would be older than the one before it gets that one's timestamp, so that timestamps never go back along
-the whole queue.
+The reports of the **highest epoch** come first. They have every entry that a member of it could still have added: an added entry is
+held by a majority, one of these has reported, and it is frozen since. The holder may be in an older epoch, in which the entry was
+added before the highest epoch was decided; the highest epoch's recovered list gives its place. Sorting a superset of that member's
+entries by the same order keeps them a prefix. Entries that only older epochs know come after them: they were never added at any
+master. Such an entry may have waited for days. If it would be older than the one before it, it gets that one's timestamp, so that
+timestamps never go back along the whole queue.
 
-Invariants: each transaction id once (S2); equal reports give equal epochs, in whatever order they came.
+Invariants: each transaction id once (S2); equal reports give equal epochs, whatever their order.
 
-Must never: leave out what a reporter holds. That nobody else knows of it is the reason to keep it.
+Must never: leave out an entry that a reporter holds. If no other master knows it, that is the reason to keep it.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.wire.epoch_messages import EpochReport
 
 CLEAR = 100_000
-"""More entries than a master may have stamped that the others do not hold."""
+"""More entries than a master can have stamped without the others holding them."""
 
 
 def base_of(reports: Iterable[EpochReport]) -> tuple[Lsn, TxId]:
-    """The highest LSN that somebody reports, with its transaction id."""
+    """Return the highest reported LSN, with its transaction id."""
     return max((report.row.lsn, report.last_txid) for report in reports)
 
 
 def configuration_of(reports: Iterable[EpochReport]) -> Configuration:
-    """Who counts: the configuration of the highest epoch that somebody reports."""
+    """Return the configuration of the highest reported epoch."""
     return max(reports, key=_epoch_of).configuration
 
 
 def are_enough(reports: Mapping[NodeId, EpochReport], *, is_settled: bool) -> bool:
-    """Whether enough have reported: a majority of the masters of the highest epoch, and of those before its last change.
+    """Tell whether enough have reported: a majority of the masters of the highest epoch, and of those before its last change.
 
-    Two epochs that change the same masters in different ways may have majorities without a master in common; so the masters before
-    count as well, until the change is settled: until they have no majority without those who know of it.
+    Two epochs that change the same masters in different ways may have majorities without a common master. So the masters before
+    count as well, until the change is settled: until masters that do not know of it cannot be a majority of them.
     """
     if not reports:
         return False
@@ -61,11 +61,11 @@ def decide(
     last: Timestamp,
     configuration: Configuration | None = None,
 ) -> Epoch:
-    """Return the epoch of this id with those reporters as its members that are masters.
+    """Return the epoch of this id; its members are the reporters that are masters.
 
-    ``is_synchronised`` tells of each transaction id whether it is in the synchronised queue up to the base, ``last`` is the
-    timestamp there; so the proposer that decides owns the queue up to there. ``configuration`` is that of the highest epoch, or the one
-    to which it is changed.
+    ``is_synchronised`` tells of each transaction id whether it is in the synchronised queue up to the base, and ``last`` is the
+    timestamp there; so the deciding proposer owns the queue up to the base. ``configuration`` is that of the highest epoch, or the
+    changed one.
     """
     reports = sorted(reports, key=lambda report: report.row.node)
     groups = [list(group) for _, group in groupby(_newest_first(reports), _epoch_of)]
@@ -80,11 +80,11 @@ def epoch_of(
     last: Timestamp,
     configuration: Configuration,
 ) -> Epoch:
-    """The epoch with this base that recovers what the groups hold, one after the other; each is of one epoch."""
+    """Return the epoch with this base that recovers the entries of the groups, in order; each group is of one epoch."""
     reports = [report for group in groups for report in group]
     held = held_by(reports)
     entries = [entry for group in groups for entry in _entries_of(group, held)]
-    # What a master that goes has not even stamped comes last: nobody else would ever do it.
+    # Unstamped transactions of a master that leaves come last: no other master would ever stamp them.
     entries += [(last, txid, report.row.node) for report in reports for txid in report.parked]
     recovered: dict[TxId, Ordered] = {}
     above = last
@@ -98,7 +98,7 @@ def epoch_of(
             starts[origin] = max(count, starts.get(origin, 0))
     for report in reports:
         if report.row.have.get(report.row.node, 0) < starts.get(report.row.node, 0):
-            # Its disk was emptied. What the one before it had stamped may come back from somebody who is away: stay clear of that.
+            # Its disk was emptied. A master that is away may bring back entries of its former journal: stay clear of them.
             starts[report.row.node] += CLEAR
     promises = [report.row.promise for report in reports]
     journals = {report.row.node: report.row.journal for report in reports if report.row.node in configuration.masters}
@@ -123,7 +123,7 @@ def _newest_first(reports: list[EpochReport]) -> list[EpochReport]:
 
 
 def held_by(reports: Iterable[EpochReport]) -> set[tuple[NodeId, TxId]]:
-    """(origin, id) of everything that somebody holds and has not added."""
+    """Return (origin, id) of each entry that a reporter holds and has not added."""
     found: set[tuple[NodeId, TxId]] = set()
     for report in reports:
         found.update((origin, txid) for _, _, txid, origin in report.recovered)
@@ -133,7 +133,7 @@ def held_by(reports: Iterable[EpochReport]) -> set[tuple[NodeId, TxId]]:
 
 
 def _entries_of(reports: list[EpochReport], held: set[tuple[NodeId, TxId]]) -> list[Ordered]:
-    """What the reporters of one epoch know and anybody holds, in the order in which that epoch adds it."""
+    """Return the entries that the reporters of one epoch know and a reporter holds, in the order in which that epoch adds them."""
     known = [row for report in reports for row in (*report.recovered, *report.lacking)]
     listed = {place: (timestamp, txid, origin) for place, timestamp, txid, origin in known if (origin, txid) in held}
     streamed = {(timestamp, txid, origin) for r in reports for origin, _, entries in r.streams for timestamp, txid in entries}

@@ -1,15 +1,15 @@
 """Epochs at one master: promises, reports, installing, and coming back (rules R8, R9, R11, R12).
 
-    follows the epoch --(prepare of somebody, or the own)--> frozen --(install)--> catches up to the base --> follows the next
+    follows the epoch --(a prepare, also the own one)--> frozen --(install)--> catches up to the base --> follows the next
 
-Frozen: nothing is stamped, merged or added, because a report has told somebody what is held here. It ends with the next epoch
-only. What others have synchronised (a tail) is taken in at any time: with a majority behind each step there is one order.
+Frozen: this master does not stamp, merge or add, because its report has told a proposer what it holds. Only the next epoch ends it.
+A tail, entries that others have synchronised, is taken in at any time: a majority is behind each step, so there is one order.
 
-The inputs take note; `before` and `after` are the parts of a round (core.py). Reasons to begin a change are noted in suspicion.py,
-an attempt is led by proposing.py, what it comes to is decided in deciding.py.
+The inputs take note; `before` and `after` are the parts of a round (core.py). suspicion.py notes the reasons for a change,
+proposing.py leads an attempt, and deciding.py decides its result.
 
-Invariants: the promised epoch only grows, and is durable before a report or a prepare says so; only the epoch that was promised is
-installed; it is installed when the own synchronised queue ends at its base.
+Invariants: the promised epoch only grows, and is durable before a report or a prepare tells of it; a master installs only the epoch
+that it promised, and only when its synchronised queue ends at that epoch's base.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from brokerha.sync.transferring import StateReader, state_for
 from brokerha.sync.waiting import culprits, head_of
 
 NEAR = TAIL_LIMIT
-"""A master that lacks no more of the queue may be taken back."""
+"""A master that lacks no more entries than this can be taken back."""
 EPOCH_MESSAGES = (
     EpochPrepare,
     EpochReport,
@@ -63,7 +63,7 @@ EPOCH_MESSAGES = (
     StateWanted,
     State,
 )
-"""What `Epochs.on_message` takes."""
+"""The messages that `Epochs.on_message` takes."""
 
 
 class Epochs:
@@ -79,22 +79,22 @@ class Epochs:
         self.choosing = Choosing(config)
         self.proposing = Proposing(config, self.suspicion, self.membership, self.choosing)
         self._goal: Lsn | None = None
-        """How long the queue of the others was when they were first heard in a later epoch."""
+        """Length of the others' queue when they were first heard in a later epoch."""
         self._is_promise_new = False
         self._is_touched, self._looked_ms = False, NEVER
-        """Whether anything was heard of an epoch since the last look, and when that was."""
+        """Whether news of an epoch came since the last look, and the time of that look."""
         self._calm_until_ms: int | None = None
-        """When to look though nothing was heard, as of the last look: what was heard since can only make it later."""
+        """Time of the next look without news, as of the last look; later news can only postpone it."""
         self._asked: dict[NodeId, EpochId] = {}
         """Proposers that wait for a report."""
         self._joins: dict[NodeId, Row] = {}
-        """Masters in a later epoch that are to be asked, with the row that was heard."""
+        """Masters in a later epoch to ask for being taken back, with their rows."""
         self._outgoing: list[Outgoing] = []
         self._told_ms: dict[NodeId, int] = {}
         """When a master in another epoch was last told of this one, or asked to take this one back."""
 
     def is_due(self, mono_ms: int) -> bool:
-        """Whether `after` may have something to do: time has passed, something was heard of an epoch, or is under way."""
+        """Tell whether `after` may have work: time has passed, news of an epoch came, or a change is under way."""
         return mono_ms - self._looked_ms >= self._config.look_ms or self._is_at_work()
 
     def _is_at_work(self) -> bool:
@@ -131,7 +131,7 @@ class Epochs:
                 self._on_state(sync, sender, message)
 
     def on_prepare(self, sync: SyncState, sender: NodeId, message: EpochPrepare, now: Instant) -> None:
-        """Promise, or say what was promised (R9)."""
+        """Promise, or tell the proposer which epoch was promised (R9)."""
         if sync.peers.peer(sender) is None or sender in sync.peers.impostors:
             sync.peers.ignored["unknown_proposer"] += 1
             return
@@ -141,28 +141,28 @@ class Epochs:
             sync.peers.ignored["other_mode"] += 1
             return
         if not identity.is_known(sync) and not is_added:
-            # One without a past may be one that lost it: it must not make up a majority (R15).
+            # A master without a past may have lost it: it must not count towards a majority (R15).
             sync.peers.ignored["not_known_yet"] += 1
             return
         self.proposing.saw(message.epoch)
         if message.epoch > sync.promised:
             self.promise(sync, message.epoch, now)
         if message.epoch == sync.promised and message.epoch != sync.epoch.id:
-            # The disk keeps the promise and not what it was asked for: one that crashed since then is told again.
+            # The disk keeps the promise without its change: after a crash the next prepare tells it again.
             self.membership.is_leaving = (change.kind, change.node) == (REMOVE, sync.node)
             self._asked[sender] = message.epoch
         else:
             self._outgoing.append(Outgoing(sender, EpochRefused(message.epoch, sync.promised)))
 
     def promise(self, sync: SyncState, epoch: EpochId, now: Instant) -> None:
-        """Take part in nothing older from now on. What is reported next is all there is: no tail is read beyond it meanwhile."""
+        """Promise an epoch: take part in no older one. The next report must be complete, so no tail is read meanwhile."""
         sync.promised, self._is_promise_new, sync.decided = epoch, True, None
         self._asked = {}
         sync.tail.aim(0, ())
         self.proposing.on_promise(epoch, now.mono_ms)
 
     def on_report(self, sync: SyncState, sender: NodeId, report: EpochReport) -> None:
-        """Take in what a master holds that has promised the own proposal."""
+        """Take in the report of a master that has promised the own proposal."""
         if report.row.node != sender or sync.peers.peer(sender) is None or not sync.peers.is_known_journal(report.row):
             sync.peers.ignored["unknown_reporter"] += 1
             return
@@ -173,30 +173,30 @@ class Epochs:
                 sync.peers.listen_to(node, report.configuration.journals.get(node, ""))
 
     def on_refused(self, sync: SyncState, sender: NodeId, refused: EpochRefused, now: Instant) -> None:
-        """Somebody has promised a higher one."""
+        """Take in a refusal: its sender has promised a higher epoch."""
         if sync.peers.peer(sender) is not None:
             self.proposing.on_refused(refused, now.mono_ms)
 
     def on_install(self, sync: SyncState, sender: NodeId, message: EpochInstall) -> None:
-        """Take in a decision; only what was promised may be installed (R11)."""
+        """Take in a decision; only the promised epoch can be installed (R11)."""
         epoch = message.epoch
         if sync.peers.peer(sender) is not None:
             identity.on_epoch(sync, epoch)
         self.proposing.saw(epoch.id)
         if sync.node not in epoch.members or epoch.id != sync.promised or epoch.id in {sync.epoch.id, FIRST}:
-            return  # The first one is begun, never installed: a joiner has no part in it.
+            return  # The first epoch is begun, never installed: a joiner has no part in it.
         if not keeps_sides(sync.mode_of(epoch)) and sync.lsn > epoch.base_lsn:
-            # It gave this one up, and has read what a later one brought since.
+            # This master gave that epoch up, and has since read entries of a later one.
             sync.peers.ignored["base_passed"] += 1
             return
         sync.decided = epoch
         sync.tail.aim(epoch.base_lsn, [sender], epoch.base_txid)
 
     def on_row_of_other_epoch(self, sync: SyncState, sender: NodeId, row: Row, now: Instant) -> None:
-        """A post came directly from a master in another epoch: tell it of this one, or ask to be taken back."""
+        """Handle a direct post from a master in another epoch: tell it of this one, or ask to be taken back."""
         self._is_touched = True
         self.proposing.saw(max(row.epoch, row.promised))
-        # By the rules of the later one of the two: what came before it is a part of its queue, or sides of a split come together.
+        # The later epoch sets the rules: earlier queues are parts of its queue, or sides of a split come together.
         is_apart = keeps_sides(row.mode) if row.epoch > sync.epoch.id else sync.keeps_sides
         if is_apart:
             self._meet(sync, sender, row, now)
@@ -210,24 +210,24 @@ class Epochs:
             self._outgoing.append(Outgoing(sender, EpochInstall(sync.epoch)))
 
     def _meet(self, sync: SyncState, sender: NodeId, row: Row, now: Instant) -> None:
-        """Where any side may go on: the other one is heard again, or has not taken over the epoch yet."""
+        """Handle a master of another side: bring it into this epoch, or begin a change so that sides come together."""
         if sender in sync.peers.peers and row.promised == sync.epoch.id:
             self.suspicion.on_its_way(sync.peers.peers[sender], row.lsn, now.mono_ms)
             if self._may_tell(sender, now.mono_ms):
                 self._outgoing.append(Outgoing(sender, EpochInstall(sync.epoch)))
         elif not sync.is_frozen():
-            # One that reads up to an epoch that is over here has less to read when it gets there, and nobody waits meanwhile.
+            # A master that reads up to an epoch that is over here reads on first: it lacks less then, and no master waits for it.
             is_over = row.promised != row.epoch and row.promised in dict(sync.epoch.path)
             if not is_over or not self.suspicion.gets_on(sender, row.lsn, now.mono_ms):
                 self.suspicion.on_join(sender, now.mono_ms)
 
     def _come_near(self, sync: SyncState, sender: NodeId, row: Row, now: Instant) -> None:
-        """Read what was missed first, and ask to be taken back when little is left: the others wait from then on.
+        """Read the missed entries first, and ask to be taken back when few are left: the others wait from then on.
 
-        What was there at the first look has to be read whole: who cannot get bodies would only hold the others up.
+        It must read all entries of the first look: a master that cannot get bodies would only delay the others.
         """
         if sync.is_frozen() and row.epoch < sync.promised and self.proposing.is_young(now.mono_ms):
-            return  # What it reported is about to be decided on.
+            return  # Its report is about to be decided on.
         if self._goal is None:
             self._goal = row.lsn
         tail, heard = sync.tail, sync.peers.heard_of(sync.tail.sources, now.mono_ms)
@@ -238,32 +238,32 @@ class Epochs:
             self._joins[sender] = row
 
     def on_join(self, sync: SyncState, sender: NodeId, join: Join, now: Instant) -> None:
-        """A master that is behind hears this one: it may be a member that does not know it, or wants to be one."""
+        """Handle a Join: a lagging master may be a member that does not know this epoch, or wants to become one."""
         peers = sync.peers
         if peers.peer(sender) is None or join.row.node != sender or not peers.is_known_journal(join.row):
             peers.ignored["unknown_peer"] += 1
         elif sync.keeps_sides:
-            # It proposed, and found that this one has to.
+            # The sender proposed, and found that this master has to decide.
             if sync.is_frozen() and sync.promised[1] == sender:
                 self.proposing.on_handed_over(now.mono_ms)
         elif join.incarnation == sync.incarnation and join.row.epoch < sync.epoch.id:
             if not self.membership.is_welcome(sync, sender, now.mono_ms):
                 peers.ignored["not_invited"] += 1
             elif sender in peers.outside or join.row.promised > sync.epoch.id:
-                # A member that has promised more cannot install this one any more.
+                # A member that has promised a higher epoch cannot install this one any more.
                 self.suspicion.on_join(sender, now.mono_ms)
             elif self._may_tell(sender, now.mono_ms):
                 self._outgoing.append(Outgoing(sender, EpochInstall(sync.epoch)))
 
     def on_leave(self, sync: SyncState, sender: NodeId, incarnation: int, now: Instant) -> None:
-        """The process of a member is stopped: that is a reason to begin a change, as its silence would be."""
+        """Note that the process of a member is being stopped: a reason for an epoch change, like its silence."""
         self._is_touched = True
         peer = sync.peers.peers.get(sender)
         if peer is None or not self.suspicion.on_leave(peer, incarnation, now.mono_ms):
             sync.peers.ignored["left_before"] += 1
 
     def on_stranger(self, sync: SyncState, sender: NodeId, row: Row, now: Instant) -> None:
-        """A post of one that is no master here: one that was taken out is told, and one that takes itself for a founder."""
+        """Answer a post of a node that is no master here: tell one that was taken out, and one that takes itself for a founder."""
         if row.node != sender:
             return
         self._is_touched = True
@@ -271,7 +271,7 @@ class Epochs:
             if self._may_tell(sender, now.mono_ms):
                 self._outgoing.append(Outgoing(sender, Notice(sync.epoch.id, row.journal)))
         elif sync.is_joiner() or not identity.is_known(sync):
-            return  # It has nothing to tell yet.
+            return  # This master has no epoch to tell of yet.
         elif row.epoch == FIRST and sync.peers.peer(sender) is None and self._may_tell(sender, now.mono_ms):
             self._outgoing.append(Outgoing(sender, EpochInstall(sync.epoch)))
 
@@ -283,7 +283,7 @@ class Epochs:
         return True
 
     def on_tail_wanted(self, sync: SyncState, sender: NodeId, wanted: TailWanted) -> None:
-        """Answer from what is durable here."""
+        """Answer from the durable queue."""
         if sync.peers.peer(sender) is None:
             sync.peers.ignored["unknown_peer"] += 1
             return
@@ -295,12 +295,12 @@ class Epochs:
             self._outgoing.append(Outgoing(sender, Tail(wanted.first_lsn, tuple(entries), sync.history.first_lsn())))
 
     def on_tail(self, sync: SyncState, sender: NodeId, tail: Tail) -> None:
-        """Take in a part of somebody's synchronised queue, if it was asked for."""
+        """Take in a requested part of another master's synchronised queue."""
         if sender in sync.tail.sources:
             sync.tail.on_tail(sync.lsn, tail, sender)
 
     def _on_state(self, sync: SyncState, sender: NodeId, message: StateWanted | State) -> None:
-        """Say what is remembered here to one whose queue cannot go on any more, or take in what another one remembers (R16)."""
+        """Give a state to a master whose queue cannot continue any more, or take in such a state (R16)."""
         if sync.peers.peer(sender) is None:
             sync.peers.ignored["unknown_peer"] += 1
         elif isinstance(message, State):
@@ -312,7 +312,7 @@ class Epochs:
     # ---- the parts of a round
 
     def before(self, sync: SyncState, result: RoundResult, now: Instant) -> bool:
-        """Decide, take in the tail, install. All of earlier rounds is durable now. False when this master may not go on."""
+        """Decide, take in the tail, install; records of earlier rounds are durable. Return False when this master must stop."""
         base = self.proposing.base(sync, now.mono_ms)
         if base is not None:
             base_lsn, sources = base
@@ -356,11 +356,11 @@ class Epochs:
         return True
 
     def on_settings(self, mode: str) -> None:
-        """Another strategy is in force, or other waits."""
+        """Use the timeouts of the strategy in force."""
         self.suspicion.choose(mode)
 
     def _hand_over(self, sync: SyncState, sources: list[NodeId], now: Instant) -> None:
-        """The queue of others stays: one of them decides."""
+        """Leave the decision to a master whose queue stays."""
         first = min(sources)
         row = sync.peers.last_row(first)
         self.proposing.hand_over(now.mono_ms)
@@ -368,13 +368,13 @@ class Epochs:
             self._joins[first] = row
 
     def on_absence(self, sync: SyncState, node: NodeId, now: Instant) -> None:
-        """The broker says that the inbox of a master is gone."""
+        """Note the broker's answer that the inbox of a master is gone."""
         peer = sync.peers.peers.get(node)
         if peer is not None and self.suspicion.on_absence(peer, now.mono_ms):
             self._is_touched = True
 
     def after(self, sync: SyncState, result: RoundResult, now: Instant) -> None:
-        """Look whether a change is due, and say what there is to say."""
+        """Check whether a change is due, and collect the messages to send."""
         self._is_touched, self._calm_until_ms, self._looked_ms = False, None, now.mono_ms
         self._outgoing += self.membership.look(sync, now)
         self.choosing.look(sync, now)
@@ -405,7 +405,7 @@ class Epochs:
             result.messages.extend(sync.tail.messages(sync.lsn, sync.bodies.has, now.mono_ms, again_ms))
 
     def _report(self, sync: SyncState, epoch: EpochId, now: Instant) -> EpochReport:
-        """What a master that has promised this epoch holds and has not added."""
+        """Return the entries that a master with this promise holds and has not added."""
         streams = tuple(
             (origin, stream.used, tuple(stream.between(stream.used, 2**62)))
             for origin, stream in sync.streams.items()
@@ -427,7 +427,7 @@ class Epochs:
         )
 
     def deadline_ms(self, sync: SyncState) -> int | None:
-        """When a round has something to do about epochs, at the earliest a while after the last one."""
+        """Return when a round has work on epochs, at the earliest some time after the last look."""
         if self._calm_until_ms is not None and not self._is_at_work() and not sync.is_standing_still():
             return self._calm_until_ms
         again_ms, looked_ms = self._config.retransmit_ms, self._looked_ms

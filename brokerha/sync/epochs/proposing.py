@@ -1,14 +1,14 @@
 """Leading an epoch change: one attempt after the other, with growing patience (rules R8, R9).
 
     is_due -> begin_attempt -> prepare to all that are heard -> reports of a majority -> base -> decide
-                                                     `-> refused, or nobody answers: wait, a higher number
+                                                     `-> a refusal, or no answer: wait, then take a higher number
 
-Who begins: of the members that hear each other the first in the alphabet at once, each other one a while later, so that seldom two
-begin; when two do, the higher id wins and the other one waits. An attempt waits for everybody whom it hears, but not longer
-than `lag` once a majority has reported.
+Who begins: of the members that hear each other, the first in the alphabet begins at once and each other one some time later, so
+that two seldom begin. When two do, the higher id wins and the other one waits. An attempt waits for all members that it hears, but
+not longer than `lag` once a majority has reported.
 
-Must never: decide twice under one id. Each attempt has a new number, above the own durable promise; and above that of every epoch that a
-reporter is in or went back for, because the lineage of a queue is the number of the epoch that it went back for, and grows.
+Must never: decide twice under one id. Each attempt has a new number, above the own durable promise. It is also above every epoch
+that a reporter is in or went back for: the lineage of a queue is the number of the epoch that it went back for, and must grow.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from brokerha.sync.state import SyncState
 from brokerha.sync.waiting import beyond_the_log, culprits
 
 MOST_DOUBLINGS = 4
-"""Patience doubles with each failure, so many times."""
+"""Limit of doublings of the patience, one for each failure."""
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One proposal on its way."""
+    """A proposal under way."""
 
     epoch: EpochId
     began_ms: int
     moved_ms: int
-    """When something last came of it."""
+    """Time of the last progress."""
     without: tuple[NodeId, ...] = ()
-    """Masters that are left out, whether they are heard or not: they have held the queue up."""
+    """Masters that are left out, even if they are heard: they have held up the queue."""
     change: Change = NO_CHANGE
-    """What is to become of the configuration."""
+    """Change of the configuration."""
     is_forced: bool = False
-    """Whether an operator goes before the majority, or nobody needs one."""
+    """Whether no majority is needed: an operator forces the change, or the strategy needs none."""
     mode: str = ""
-    """What is to become of splits; empty: as before."""
+    """Strategy of split recovery to put in force; empty: as before."""
     reports: dict[NodeId, EpochReport] = field(default_factory=dict)
     asked_ms: dict[NodeId, int] = field(default_factory=dict)
 
     def is_majority(self, sync: SyncState) -> bool:
-        """Whether enough have reported."""
+        """Tell whether enough have reported."""
         if self.is_forced or not self.reports:
             return bool(self.reports)
         is_own = configuration_of(self.reports.values()) == sync.epoch.configuration
@@ -71,30 +71,30 @@ class Proposing:
         self._choosing = choosing
         self.attempt: Attempt | None = None
         self._highest: EpochId = FIRST
-        """Highest id that was heard of."""
+        """Highest known epoch id."""
         self._failures = 0
         self._without: tuple[NodeId, ...] = ()
-        """Whom the next attempt leaves out."""
+        """Masters that the next attempt leaves out."""
         self._promised_ms: int | None = None
-        """When the own promise last grew, or the own queue came nearer to the base; None before anybody looked."""
+        """When the own promise last grew, or the own queue came nearer to the base; None before the first look."""
 
     def saw(self, epoch: EpochId) -> None:
-        """Somebody knows this id."""
+        """Note an epoch id that another master knows."""
         self._highest = max(self._highest, epoch)
 
     def begin(self) -> None:
-        """Another epoch has begun."""
+        """Note that another epoch has begun."""
         self.attempt, self._failures = None, 0
 
     def on_promise(self, epoch: EpochId, mono_ms: int) -> None:
-        """The own promise has grown; an own attempt below it is over."""
+        """Note that the own promise has grown; an own attempt below it is over."""
         self.saw(epoch)
         self._promised_ms = mono_ms
         if self.attempt is not None and self.attempt.epoch < epoch:
             self.attempt = None
 
     def on_report(self, report: EpochReport) -> bool:
-        """Somebody has promised; whether it was the own proposal."""
+        """Take in a report; return whether it is for the own proposal."""
         attempt = self.attempt
         if attempt is not None and report.epoch == attempt.epoch:
             attempt.reports[report.row.node] = report
@@ -102,29 +102,29 @@ class Proposing:
         return False
 
     def on_refused(self, refused: EpochRefused, mono_ms: int) -> None:
-        """Somebody has promised more already: wait, and go above it the next time."""
+        """Take in a refusal: wait, and take a higher id the next time."""
         self.saw(refused.promised)
         attempt = self.attempt
         if attempt is not None and refused.epoch == attempt.epoch:
             self._fail(mono_ms)
 
     def on_progress(self, mono_ms: int) -> None:
-        """The own queue comes nearer to the base."""
+        """Note that the own queue comes nearer to the base."""
         self._promised_ms = mono_ms
         if self.attempt is not None:
             self.attempt.moved_ms = mono_ms
 
     def is_young(self, mono_ms: int) -> bool:
-        """Whether the own promise is so new that something may come of it yet."""
+        """Tell whether the own promise is so new that it may still lead to an epoch."""
         return self._promised_ms is None or mono_ms - self._promised_ms < self._config.lag_ms
 
     def hand_over(self, mono_ms: int) -> None:
-        """Another one has to propose; the own promise stays, and is young."""
+        """Let another master propose; the own promise stays, and counts as new."""
         self.attempt = None
         self._promised_ms = mono_ms
 
     def on_handed_over(self, mono_ms: int) -> None:
-        """Whom the own promise was given to leaves it to this one: propose at once."""
+        """Propose at once: the master that got the own promise leaves it to this one."""
         self._promised_ms = mono_ms - 64 * self._config.lag_ms
 
     def _fail(self, mono_ms: int) -> None:
@@ -138,20 +138,20 @@ class Proposing:
         return 4 * self._config.round_timeout_ms << min(MOST_DOUBLINGS, self._failures)
 
     def _heard(self, sync: SyncState, mono_ms: int) -> list[NodeId]:
-        """Masters of the cluster that are heard directly."""
+        """Return masters of the cluster that are heard directly."""
         peers = sync.peers
         others = [*peers.peers, *peers.outside]
         return [node for node in others if peers.is_heard(node, mono_ms) and node not in peers.impostors]
 
     def _asked(self, sync: SyncState, attempt: Attempt, mono_ms: int) -> list[NodeId]:
-        """Whom to ask: not one that is only listened to, but for what it is to become, and for what somebody has reported."""
+        """Return the masters to ask: all that are heard, but guests only if the change or a reported configuration names them."""
         named = {*configuration_of(attempt.reports.values()).masters} if attempt.reports else set()
         named.add(attempt.change.node)
         guests = sync.peers.guests.difference(named)
         return [node for node in self._heard(sync, mono_ms) if node not in guests]
 
     def _wait_ms(self, sync: SyncState, missing: list[NodeId], mono_ms: int) -> int:
-        """How long to leave it to others that come first, and to those that hear more."""
+        """Return how long to leave the change to masters that come first, and to those that hear more."""
         heard = set(self._heard(sync, mono_ms))
         masters = sync.epoch.configuration.masters if sync.keeps_sides else sync.epoch.members
         first = [n for n in masters if n < sync.node and n in heard and n not in missing]
@@ -159,7 +159,7 @@ class Proposing:
         return 2 * self._config.round_timeout_ms * (len(first) + len(sync.epoch.configuration.masters) * len(unheard))
 
     def is_due(self, sync: SyncState, mono_ms: int) -> bool:
-        """Whether to begin an attempt now (R8); ends one that has led to nothing."""
+        """Tell whether to begin an attempt now (R8); also end an attempt without result."""
         config, membership = self._config, self._membership
         attempt = self.attempt
         if self._promised_ms is None:
@@ -176,7 +176,7 @@ class Proposing:
         if sync.is_frozen():
             return self._is_orphaned(sync, mono_ms)
         if sync.later:
-            return False  # What the own epoch could still add comes with the tail of the others.
+            return False  # The tail of the others has every entry that the own epoch could still add.
         missing = self._missing(sync, mono_ms)
         self._without = tuple(missing)
         wait_ms = self._wait_ms(sync, missing, mono_ms)
@@ -189,7 +189,7 @@ class Proposing:
         return is_wished or bool(self._suspicion.joining(mono_ms - wait_ms))
 
     def _is_lost(self, sync: SyncState, mono_ms: int) -> bool:
-        """Whether what has to be added next is a body that went with a master that was taken out: nobody else has it."""
+        """Tell whether the body of the next entry went with a master that was taken out: no other master has it."""
         recovery = sync.recovery
         return (
             recovery.held == recovery.done
@@ -198,21 +198,21 @@ class Proposing:
         )
 
     def _may_part(self, sync: SyncState, missing_ms: int) -> bool:
-        """Whether to go on without the missing, of whom nobody knows what they do: not before a copy is kept, if one can be had."""
+        """Tell whether to go on without missing masters, which may still run: a site keeps a copy first, if it can."""
         return sync.mode == NONE or sync.is_ready_to_part() or missing_ms >= self._config.lag_ms
 
     def _missing(self, sync: SyncState, mono_ms: int) -> list[NodeId]:
-        """Members to go on without, as far as a majority is left without them."""
+        """Return members to go on without, as far as a majority remains."""
         suspicion, heard = self._suspicion, self._heard(sync, mono_ms)
         missing = suspicion.missing(sync.peers, culprits(sync, mono_ms), beyond_the_log(sync, mono_ms), mono_ms)
         for some in (missing, suspicion.silent(sync.peers, mono_ms)):
-            # Who is heard and holds the queue up may itself wait for one that is silent.
+            # A member that is heard and holds up the queue may itself wait for a silent one.
             if not sync.needs_majority or sync.epoch.configuration.is_majority({sync.node, *heard}.difference(some)):
                 return some
         return []
 
     def _is_orphaned(self, sync: SyncState, mono_ms: int) -> bool:
-        """Whether what was promised has led to nothing for too long."""
+        """Tell whether the own promise has led to nothing for too long."""
         peers = sync.peers
         if any(peers.is_heard(node, mono_ms) and row.epoch > sync.epoch.id for node, row in sync.later.items()):
             return False  # The others are in a later epoch already, and will take this one back.
@@ -223,7 +223,7 @@ class Proposing:
         return mono_ms - (self._promised_ms or 0) >= patience_ms
 
     def begin_attempt(self, sync: SyncState, mono_ms: int) -> EpochId:
-        """Begin one, above everything that was heard of; the caller promises it."""
+        """Begin an attempt with an id above all known ones; the caller promises it."""
         epoch = (max(self._highest, sync.promised)[0] + 1, sync.node)
         membership = self._membership
         change, is_forced = membership.change(sync, mono_ms), membership.is_forced() or not sync.needs_majority
@@ -234,7 +234,7 @@ class Proposing:
     # ---- how
 
     def messages(self, sync: SyncState, mono_ms: int) -> list[Outgoing]:
-        """Prepares that are due."""
+        """Return prepares that are due."""
         attempt = self.attempt
         if attempt is None:
             return []
@@ -248,7 +248,7 @@ class Proposing:
         return messages
 
     def base(self, sync: SyncState, mono_ms: int) -> tuple[Lsn, list[NodeId]] | None:
-        """(LSN to own before deciding, who has it) as soon as enough have reported; None before."""
+        """Return (LSN to reach before deciding, its owners) once enough have reported, else None; LSN -1: an owner decides."""
         attempt = self.attempt
         if attempt is None or sync.node not in attempt.reports or not self._is_enough(sync, attempt):
             return None
@@ -257,7 +257,7 @@ class Proposing:
             return None
         known = {*attempt.reports, *attempt.without}
         awaited = [node for node in self._asked(sync, attempt, mono_ms) if node not in known]
-        # A member may have much to write; one that wants to be taken back has come near before it said so.
+        # A member may have many records to write; a master that asks to be taken back has caught up before.
         is_member = any(node in sync.peers.peers for node in awaited)
         patience_ms = self._config.lag_ms if is_member else 4 * self._config.round_timeout_ms
         if awaited and mono_ms - attempt.began_ms < patience_ms:
@@ -271,7 +271,7 @@ class Proposing:
         return lsn, [node for node, r in attempt.reports.items() if r.row.lsn >= lsn and node != sync.node]
 
     def _configuration(self, sync: SyncState, attempt: Attempt) -> Configuration:
-        """That of the epoch to be decided: with the change, as far as the reports allow it."""
+        """Return the configuration of the epoch to decide: with the change, as far as the reports allow it."""
         known, own = configuration_of(attempt.reports.values()), sync.epoch.configuration
         change = self._membership.allowed(attempt.change, known, own, attempt.reports)
         if known == own and sync.peers.is_known_before():
@@ -279,13 +279,13 @@ class Proposing:
         return known.after(change)
 
     def _is_enough(self, sync: SyncState, attempt: Attempt) -> bool:
-        """Whether a majority has reported of those who count so far, and of those who count from then on."""
+        """Tell whether majorities of the configurations before and after the change have reported."""
         if not attempt.is_majority(sync):
             return False
         return attempt.is_forced or self._configuration(sync, attempt).is_majority(attempt.reports)
 
     def decide(self, sync: SyncState) -> Epoch:
-        """The epoch that the reports come to; the attempt is over with it."""
+        """Return the epoch that the reports lead to; the attempt ends with it."""
         attempt = self.attempt
         assert attempt is not None
         self.attempt = None
@@ -297,7 +297,7 @@ class Proposing:
         mode, said = mode_of(reports)
         wished = allowed(sync, attempt.mode, attempt.reports)
         if keeps_sides(mode) or keeps_sides(wished or mode):
-            # The path begins with the first epoch whose sides may part.
+            # The path begins with the first epoch whose sides can part.
             epoch = decide_split(attempt.epoch, reports, mode, sync.history.lsn_of, sync.entry_at, configuration)
         else:
             epoch = decide(attempt.epoch, reports, is_synchronised, sync.last()[0], configuration)
@@ -305,7 +305,7 @@ class Proposing:
         return replace(epoch, mode=wished or said)
 
     def deadline_ms(self, sync: SyncState, mono_ms: int) -> int | None:
-        """When `is_due` or `messages` may have something to say."""
+        """Return when `is_due` or `messages` may have work."""
         config, attempt = self._config, self.attempt
         if attempt is not None:
             due = [at + config.retransmit_ms for node, at in attempt.asked_ms.items() if node not in attempt.reports]

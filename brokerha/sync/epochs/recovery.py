@@ -1,11 +1,11 @@
-"""The recovered list of an epoch at one member: what of it is held here, and what of it is synchronised (R6, R10).
+"""The recovered list of an epoch at one member: its held and its synchronised entries (R6, R10).
 
     recovered list   0 ....... done ......... held ........ end
                      synchronised | body durable | body on its way
 
-Its order was decided with the epoch, so nobody waits for promises: an entry is added when it is held wherever it has to be. Where it
-stands follows from the LSN, which is how a restart finds it again; but what came with a tail since may be the queue of a later
-epoch, which went on without an entry whose body nobody had. Such an entry is not synchronised, wherever the queue ends.
+Its order was decided with the epoch, so an entry needs no promises: it is added when all required members hold it. Its place
+follows from the LSN, which is how a restart finds it again. But entries that came with a tail since then may be of the queue of a
+later epoch, which went on without an entry whose body no master had. Such an entry is not synchronised, wherever the queue ends.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ class Recovery:
     """See the head of the module."""
 
     def __init__(self, epoch: Epoch, lsn: Lsn, has: Has, is_left: Has = _nothing) -> None:
-        """``is_left`` says of a body that it is here and that its transaction is not synchronised, as far as that is known."""
+        """``is_left`` tells whether a body is here and its transaction is not synchronised, as far as that is known."""
         self.entries = epoch.recovered
         passed = max(0, min(len(self.entries), lsn - epoch.base_lsn))
         left = (place for place in range(passed) if is_left(self.entries[place][2], self.entries[place][1]))
         self.done = next(left, passed)
-        """How many are in the own synchronised queue, from the head on."""
+        """Number of entries, from the head on, in the own synchronised queue."""
         self.held = self.done
-        """How many, from the head on, are durable here with their bodies."""
+        """Number of entries, from the head on, that are durable here with their bodies."""
         self._missing = Missing(self.entries[self.done :])
         self.is_over = self.done == len(self.entries)
-        """Whether all of it is synchronised here."""
+        """Whether all entries are synchronised here."""
         self.hold(has)
 
     def left(self) -> Sequence[Ordered]:
-        """What is not synchronised here yet."""
+        """Return the entries that are not synchronised here yet."""
         return self.entries[self.done :]
 
     def hold(self, has: Has) -> int:
-        """Count the entries at the head whose bodies are here now; returns how many are new."""
+        """Count the entries at the head whose bodies are here now; return how many are new."""
         count = len(self._missing.take(has))
         self.held += count
         return count
 
     def next(self, up_to: int) -> list[Ordered]:
-        """What may be added when ``up_to`` entries are held wherever they have to be; it counts as done."""
+        """Return the entries to add when all required members hold ``up_to`` entries; they count as done."""
         first, self.done = self.done, max(self.done, min(up_to, self.held))
         self.is_over = self.done == len(self.entries)
         return list(self.entries[first : self.done])
 
     def reported(self, has: Has) -> tuple[tuple[int, Timestamp, TxId, NodeId], ...]:
-        """What is here with its body and not synchronised, with its place in the list: also after what is missing."""
+        """Return entries that are here with their bodies and not synchronised, with their places: also those after missing ones."""
         places = range(self.done, len(self.entries))
         return tuple((place, *self.entries[place]) for place in places if place < self.held or self._is_here(place, has))
 
     def lacking(self, has: Has) -> tuple[tuple[int, Timestamp, TxId, NodeId], ...]:
-        """What is not synchronised, and not here either, with its place in the list."""
+        """Return entries that are neither synchronised nor here, with their places in the list."""
         places = range(self.held, len(self.entries))
         return tuple((place, *self.entries[place]) for place in places if not self._is_here(place, has))
 
@@ -70,9 +70,9 @@ class Recovery:
         return has(origin, txid)
 
     def fetch(self, has: Has, holders: Sequence[NodeId], mono_ms: int, again_ms: int) -> list[Outgoing]:
-        """The request for bodies that are missing, when it is due."""
+        """Return the request for missing bodies, when it is due."""
         return self._missing.fetch(has, holders, mono_ms, again_ms)
 
     def due_ms(self, again_ms: int) -> int | None:
-        """When to ask again; None when nothing is missing."""
+        """Return when to ask again; None when nothing is missing."""
         return self._missing.due_ms(again_ms)

@@ -1,18 +1,19 @@
-"""When a master begins an epoch change (rule R8): who is missing, and who wants to come back.
+"""When a master begins an epoch change (rule R8): which members are missing, which masters want to come back.
 
-    silent     nothing new was heard of a member, directly or through another one, for `max_peer_lag`; while something waits for it, for
-               `suspect_ms` (quorum) or `none_silent_ms` (none), and longer where it was silent of late and came back
-    gone       the same for two round time-outs (quorum) or `none_silent_ms` (none), and the broker says that its inbox is gone; not with
-               smart and simple, which keep a copy first
-    left       its process was stopped in order, and said so last (Leave)
+    silent     there is no news of a member, directly or through another one, for `max_peer_lag`; while it holds up the queue, for
+               `suspect_ms` (quorum) or `none_silent_ms` (none), and longer if it was silent recently and came back
+    gone       the same for two round timeouts (quorum) or `none_silent_ms` (none), and the broker says that its inbox is gone; not
+               with smart and simple, which keep a copy first
+    left       its process was stopped in order, and its last message said so (Leave)
     stuck      the head of the queue has not moved for that long: its culprits count as silent
-    beyond     it lacks what is held here no more, and has got nothing else for `max_peer_lag`: it takes over a state when it is outside (R16)
-    lost       the same for `LOST_LAGS` times as long, and it is an entry whose body only a master had that does not belong to the cluster any more
-    joining    a master outside says that it hears this one (Join): it is taken back after a short while, with others that come
-    on its way a member that was on another side reads what it lacks before it is in this epoch: while it gets on it is waited for, `HELD_LAGS` at most
-    orphaned   the own promise to an epoch has led to nothing: its proposer is gone, or cannot
+    beyond     it lacks trimmed entries, and has got nothing else for `max_peer_lag`: it takes over a state when it is outside (R16)
+    lost       the head has not moved for `LOST_LAGS` times as long, and only a master that was taken out had the entry's body
+    joining    a master outside says that it hears this one (Join): it is taken back after a short while, together with others
+    on its way a member from another side first reads the entries that it lacks: the others wait while it makes progress, at most
+               `HELD_LAGS`
+    orphaned   the own promise to an epoch has led to nothing: its proposer is gone, or cannot decide
 
-What was not listened to proves nothing: a process that was stopped, or had no time, hears nothing of anybody. So time counts only
+Silence proves nothing while this process did not listen: when it was stopped or had no time, it heard nobody. So time counts only
 while turns come as they should; a longer gap moves every mark along.
 """
 
@@ -26,24 +27,24 @@ from brokerha.sync.modes import NONE, QUORUM
 from brokerha.sync.peers import Peer, PeerTable
 
 Head = tuple[int, int, str]
-"""What has to be added next: (LSN, entries of the recovered list left, transaction id)."""
+"""The next entry to add: (LSN, entries of the recovered list left, transaction id)."""
 
 LOST_LAGS = 4
-"""A body of a master that was taken out is looked for so many lags among the others; then the next epoch goes on without it (R10)."""
+"""Lags for which the others search for a body of a master that was taken out; then the next epoch goes on without it (R10)."""
 HELD_LAGS = 2
-"""Nothing is added for so many lags at most while a member gets on that still reads up to this epoch; then the others go on without it, and it reads on."""
+"""Most lags for which no entry is added while a member still reads up to this epoch; then the others go on without it."""
 MOST_LAGS = 4
-"""A master that does not keep up is taken back after so many lags at the latest."""
+"""Lags after which a master that does not keep up is taken back at the latest."""
 
 
 KEPT_LAGS = 60
-"""For so many lags a master that was silent and came back is given more time."""
+"""Lags for which a master that was silent and came back is given more time."""
 MOST_PATIENCE = 2
-"""How much more, at most. Who was silent for longer than that was missed rightly, and nothing is learned from it."""
+"""Greatest factor of that extra time. A longer silence was missed rightly, and nothing is learned from it."""
 
 
 class Suspicion:
-    """What one master notes of the others. Times are milliseconds of the monotonic clock."""
+    """Notes of one master about the others. Times are milliseconds of the monotonic clock."""
 
     def __init__(self, config: SyncConfig) -> None:
         self._config = config
@@ -52,54 +53,54 @@ class Suspicion:
         self._head: Head | None = None
         self._head_ms = 0
         self._holding: frozenset[NodeId] = frozenset()
-        """With none: members whose word is missing for the head. Others are idle, and post seldom."""
+        """With none: members whose confirmation or promise the head lacks. Others are idle, and post seldom."""
         self._joining: dict[NodeId, int] = {}
-        """When each of them said so last."""
+        """Time of the last Join of each master outside."""
         self._joined_ms: int | None = None
-        """When the first of them said so."""
+        """Time of the first Join."""
         self._left_out: dict[NodeId, tuple[int, int]] = {}
-        """How often each master was left out of late, and when last."""
+        """(number of times, last time) that each master was recently left out."""
         self._began_ms: int | None = None
-        """When this epoch began; None for the one in which the process did."""
+        """Time when this epoch began; None for the epoch in which the process began."""
         self._reached: dict[NodeId, tuple[Lsn, int]] = {}
-        """How far each master that is on its way has come, and since when."""
+        """(LSN, time) that each master on its way into this epoch last reached."""
         self._pauses: dict[NodeId, tuple[int, int]] = {}
-        """How long each master was silent that came back soon, and when."""
+        """(length, end) of the silence of each master that came back soon."""
         self._parted_ms: dict[NodeId, int] = {}
-        """With none: since when something had waited when this member was missed that was not heard since."""
+        """With none: for each missed member that was not heard since, the time from which the head had waited."""
         self._asked_ms: dict[NodeId, int] = {}
-        """When the broker was last asked who reads the inbox of a member that is silent."""
+        """Time when the broker was last asked about the inbox of a silent member."""
         self.gone: frozenset[NodeId] = frozenset()
-        """Members whose inbox is gone, and that were not heard since that was said."""
+        """Members whose inbox is gone, and that were not heard since the broker said so."""
         self._left: dict[NodeId, int] = {}
-        """Incarnations of members that said that nothing more comes of them."""
+        """Incarnations of members whose processes were stopped in order."""
         self.stopped: frozenset[NodeId] = frozenset()
-        """Masters that said so before this epoch began without them."""
+        """Masters whose processes were stopped in order before this epoch began without them."""
         self.missing_ms: int | None = None
-        """Since when there is somebody to leave out; None when nobody is."""
+        """Time from which members are missing; None when none is."""
 
     def choose(self, mode: str) -> None:
-        """This strategy is in force, or other waits."""
+        """Use the timeouts of this strategy."""
         self.lag_ms = self._config.lag_of(mode)
-        """When a member is missed."""
+        """Timeout of a member."""
         self._gone_ms = self._config.gone_of(mode)
         self._is_quick, self._is_hasty = mode in (NONE, QUORUM), mode == NONE
-        """Whether a member that something waits for is missed before others; whether nothing is to be delayed by one that says nothing."""
+        """Whether a member that holds up the queue is missed before others; whether a silent member must not delay any update."""
         suspect_ms = self._config.suspect_ms
         self._patience_ms = (
             (self._config.none_silent_ms, self._config.none_patience_ms)
             if self._is_hasty
             else (suspect_ms, MOST_PATIENCE * suspect_ms)
         )
-        """The least and the most time that a member has which something waits for."""
+        """The shortest and the longest timeout of a member that holds up the queue."""
         self.telling_ms = self._config.none_silent_ms // 2 if self._is_hasty else self._config.idle_round_ms
-        """A silence of a member that is longer than this may be learned from when it is over."""
+        """A member's silence longer than this is a pause to learn from when it ends."""
 
     def look(self, peers: PeerTable, head: Head | None, mono_ms: int, culprits: Callable[[], Iterable[NodeId]]) -> None:
-        """Take note of a turn, with the head of the queue as it is after it; ``culprits`` says whose word is missing for it."""
+        """Take note of a turn, with the head of the queue after it; ``culprits`` returns the members that hold it up."""
         gap = mono_ms - self._looked_ms if self._looked_ms is not None else 0
         self._looked_ms = mono_ms
-        # While something waits, turns come with every post.
+        # While an entry waits, a turn comes with every post.
         least_ms, _ = self._patience_ms
         longest_ms = self._config.heard_ms if self._head is None else least_ms // 2
         lost = gap if gap > longest_ms else 0
@@ -117,8 +118,8 @@ class Suspicion:
             self._joined_ms = None
 
     def begin(self, before: Iterable[NodeId], members: Iterable[NodeId], mono_ms: int) -> None:
-        """Another epoch has begun, with these members instead of those."""
-        # One that asked to be taken back and then said nothing counts as left out, too; one that was stopped in order does not.
+        """Note that another epoch has begun, with these members instead of those."""
+        # A master that asked to be taken back and then fell silent counts as left out, too; one that was stopped in order does not.
         left_out = {*before, *self._joining}.difference(members, self._left)
         self.stopped = frozenset(self._left).difference(members)
         self._head, self._joining, self._joined_ms, self.missing_ms = None, {}, None, None
@@ -129,7 +130,7 @@ class Suspicion:
             self._left_out[node] = (times + 1 if is_again else 1, mono_ms)
 
     def on_join(self, node: NodeId, mono_ms: int) -> None:
-        """A master outside hears this one. One that had to be left out again and again waits a while."""
+        """Note a Join of a master outside; one that was left out repeatedly has to wait a while."""
         times, last_ms = self._left_out.get(node, (0, mono_ms))
         if times > 1 and mono_ms - last_ms < min(times - 1, MOST_LAGS) * self._config.lag_ms:
             return
@@ -138,13 +139,13 @@ class Suspicion:
             self._joined_ms = mono_ms
 
     def on_its_way(self, peer: Peer, lsn: Lsn, mono_ms: int) -> None:
-        """A member says how far it has read on its way into this epoch."""
+        """Note how far a member has read on its way into this epoch."""
         is_held = self._began_ms is not None and mono_ms - self._began_ms < HELD_LAGS * self.lag_ms
         if self.gets_on(peer.node, lsn, mono_ms) and self._reached[peer.node][1] == mono_ms and is_held:
             peer.known_ms = self._head_ms = mono_ms
 
     def gets_on(self, node: NodeId, lsn: Lsn, mono_ms: int) -> bool:
-        """Whether a master that says how far it has read has read anything of late."""
+        """Tell whether a master that reports how far it has read made progress recently."""
         reached, since_ms = self._reached.get(node, (-1, mono_ms))
         if lsn > reached:
             self._reached[node] = lsn, mono_ms
@@ -152,7 +153,7 @@ class Suspicion:
         return mono_ms - since_ms < self.lag_ms
 
     def looks(self, peers: PeerTable, mono_ms: int) -> list[NodeId]:
-        """Members that are silent, not missed yet, and of which the broker is to be asked now whether anybody reads their inbox."""
+        """Return silent members, not missed yet, for which the broker is to be asked now whether a process reads their inbox."""
         missed = self.silent(peers, mono_ms)
         due = [
             node
@@ -163,7 +164,7 @@ class Suspicion:
         return due
 
     def on_absence(self, peer: Peer, mono_ms: int) -> bool:
-        """Nobody reads a member's inbox; returns whether that makes it silent, as it was not heard since either."""
+        """Note that no process reads a member's inbox; return whether the member counts as silent, because it was not heard."""
         if self._gone_ms is None or peer.known_ms is None or mono_ms - peer.known_ms < self._gone_ms:
             return False
         peer.known_ms = min(peer.known_ms, mono_ms - self.lag_ms)
@@ -172,7 +173,7 @@ class Suspicion:
         return True
 
     def on_leave(self, peer: Peer, incarnation: int, mono_ms: int) -> bool:
-        """A member says that its process ends; returns whether it is the one that is known of it."""
+        """Note that a member's process ends; return whether it is the process that is known of it."""
         if peer.row is None or peer.row.incarnation != incarnation:
             return False
         self._left[peer.node] = incarnation
@@ -180,14 +181,14 @@ class Suspicion:
         return True
 
     def has_left(self, peer: Peer) -> bool:
-        """Whether the process that is known of a member was stopped, and no other one was heard since."""
+        """Tell whether the known process of a member was stopped, and no other one was heard since."""
         return peer.row is not None and self._left.get(peer.node) == peer.row.incarnation
 
     def on_silence_over(self, peer: Peer, mono_ms: int) -> None:
-        """A master, not begun anew, speaks after more than `telling_ms`: it may stand still once more for as long."""
+        """Note the pause of a master that speaks again after more than `telling_ms`, not restarted: it may pause as long again."""
         silent_ms = mono_ms - peer.heard_ms
         if self._is_hasty:
-            # Before that it was not asked for anything.
+            # Before that, no entry waited for it.
             asked_ms = self._head_ms if peer.node in self._holding else mono_ms
             silent_ms = min(silent_ms, mono_ms - self._parted_ms.pop(peer.node, asked_ms))
         was_listening = self._looked_ms is not None and mono_ms - self._looked_ms <= self._config.heard_ms
@@ -197,7 +198,7 @@ class Suspicion:
             self._pauses[peer.node] = (pause_ms if is_kept else silent_ms, mono_ms)
 
     def missed_at_ms(self, peer: Peer) -> int | None:
-        """When a member is missed if nothing is heard of it until then and the queue does not move; None before anybody looked."""
+        """Return when a member is missed if no news of it comes and the queue does not move; None before the first look."""
         if peer.known_ms is None:
             return None
         if self.has_left(peer):
@@ -206,31 +207,31 @@ class Suspicion:
         if self._head is None or not self._is_quick:
             return latest_ms
         if self._is_hasty and (peer.row is None or peer.node not in self._holding):
-            # One on its way into this epoch says how far it is only as it gets on.
+            # A member on its way into this epoch posts its place only as it makes progress.
             return latest_ms
         pause_ms, at_ms = self._pauses.get(peer.node, (0, 0))
         if peer.known_ms - at_ms > KEPT_LAGS * self.lag_ms:
             pause_ms = 0
         least_ms, most_ms = self._patience_ms
         patience_ms = min(max(least_ms, 2 * pause_ms), most_ms)
-        # An idle member posts seldom: with none it has its time from when it was asked.
+        # An idle member posts seldom: with none its time counts from when the head began to wait.
         asked_ms = self._head_ms + (patience_ms if self._is_hasty else self._config.round_timeout_ms)
         return min(latest_ms, max(peer.known_ms + patience_ms, asked_ms))
 
     def _look_at_ms(self, peer: Peer) -> int | None:
-        """When to ask next whether anybody reads a member's inbox: sooner where something waits for it."""
+        """Return when to ask next whether a process reads a member's inbox: sooner while an entry waits."""
         if self._gone_ms is None or peer.known_ms is None:
             return None
         patience_ms = self._config.heard_ms if self._head is None else self._gone_ms
         return max(peer.known_ms + patience_ms, self._asked_ms.get(peer.node, 0) + self._config.retransmit_ms)
 
     def silent(self, peers: PeerTable, mono_ms: int) -> list[NodeId]:
-        """Members of which nothing new was heard for too long."""
+        """Return members without news for too long."""
         missed = {node: self.missed_at_ms(peer) for node, peer in peers.peers.items()}
         return [node for node, at_ms in missed.items() if at_ms is not None and mono_ms >= at_ms]
 
     def missing(self, peers: PeerTable, culprits: list[NodeId], beyond: Iterable[NodeId], mono_ms: int) -> list[NodeId]:
-        """Members to go on without: silent, what the queue has waited for all the time (``culprits``), and what no log reaches (``beyond``)."""
+        """Return members to go on without: silent ones, ``culprits`` if the queue has not moved, and those ``beyond`` the log."""
         missing = self.silent(peers, mono_ms)
         for node in self._holding.intersection(missing):
             self._parted_ms.setdefault(node, self._head_ms)
@@ -244,21 +245,21 @@ class Suspicion:
         return missing
 
     def is_stuck(self, mono_ms: int) -> bool:
-        """Whether the head of the queue has not moved for so long that nobody brings it any more."""
+        """Tell whether the head of the queue has not moved for so long that no master will bring it."""
         return self._head is not None and mono_ms - self._head_ms >= LOST_LAGS * self.lag_ms
 
     def joining(self, mono_ms: int) -> list[NodeId]:
-        """Masters to take back now: those that said so, once the first has waited for a round's time-out."""
+        """Return masters to take back now: all that ask, once the first has waited for a round timeout."""
         if self._joined_ms is None or mono_ms - self._joined_ms < self._config.round_timeout_ms:
             return []
         return sorted(self._joining)
 
     def is_joining(self, node: NodeId) -> bool:
-        """Whether this one wants to be taken in."""
+        """Tell whether this master asks to be taken in."""
         return node in self._joining
 
     def deadline_ms(self, peers: PeerTable) -> int | None:
-        """When something may be due."""
+        """Return when a change may be due."""
         due = [at for peer in peers.peers.values() if (at := self.missed_at_ms(peer)) is not None]
         due += [at for peer in peers.peers.values() if (at := self._look_at_ms(peer)) is not None]
         if self._head is not None:

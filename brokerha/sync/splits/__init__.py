@@ -1,6 +1,6 @@
-"""Splits: what becomes of each side, and how a side goes back (rule R13).
+"""Splits of the cluster: how sides come together, and how a side goes back (rule R13).
 
-    choosing.py     choosing what becomes of a split, while the cluster runs: none, simple and smart among each other
-    deciding.py     what the next epoch is where any side of a split may go on
-    going_back.py   going back: what was synchronised on one side of a split only is given up
+    choosing.py     choosing the strategy of split recovery while the cluster runs
+    deciding.py     deciding the next epoch where any side of a split can go on
+    going_back.py   going back: entries that only one side of a split synchronised are given up
 """

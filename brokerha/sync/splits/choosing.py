@@ -1,19 +1,19 @@
-"""Choosing what becomes of a split, while the cluster runs (rules R13 and R19).
+"""Choosing the strategy of split recovery while the cluster runs (rules R13 and R19).
 
     choose(smart) --(all masters are heard, and nothing is frozen)--> an epoch of all masters that says `mode = smart`
                   --(every one of them is heard in that epoch)--> done
 
     from quorum, or to it: an epoch of all masters that says `mode = to-smart`
-                  --(every one of them is heard in that epoch)--> the proposer of that epoch, by itself: an epoch that says `mode = smart`
+                  --(every one of them is heard in that epoch)--> the proposer of that epoch, unasked: an epoch with `mode = smart`
 
-The strategy is a part of the epoch, so it is durable with it, and changes where everything else changes. A wish is noted by the master that
-was asked, and is forgotten when its process ends: until the epoch is decided nothing has happened, and who wishes says so again.
+The strategy is a part of the epoch: it is durable with it and changes with it. The master that an operator asks notes the wish, and
+forgets it when its process ends. Until the epoch is decided nothing has happened, and the operator asks again.
 
-An epoch that nobody wished anything for says what the latest of its reporters' epochs said. Where that said nothing the files count; if
-these differ, the epoch says what the file of one of them says, so that all follow the same from then on.
+An epoch without a wish repeats the strategy of the latest of its reporters' epochs. If that named none the files count; if these
+differ, the epoch names the strategy of one file, so that all follow the same from then on.
 
-Must never: put a strategy in force before every master has the step before it durably. By quorum and by the others the rules of agreement
-differ, so no two masters may follow both.
+Must never: put a strategy in force before every master durably has the step before it. Quorum and the other strategies have
+different rules of agreement, so masters must not follow both at once.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from brokerha.sync.state import SyncState
 
 @dataclass(slots=True)
 class Choice:
-    """What an operator wants, and what became of it."""
+    """The wish of an operator, and its result."""
 
     mode: str
     began_ms: int
     stage: str
-    """What it waits for, for people."""
+    """Reason why it waits, for people."""
     state: str = UNDER_WAY
     is_decided: bool = False
-    """Whether the present epoch has it."""
+    """Whether the present epoch has the strategy."""
 
 
 class Choosing:
@@ -50,14 +50,14 @@ class Choosing:
     def __init__(self, config: SyncConfig) -> None:
         self._config = config
         self.choice: Choice | None = None
-        """The last one, also when it is over."""
+        """The last choice, also when it is over."""
         self._leads_to = ""
-        """Where the step leads that is in force, when this master is the one that goes on from it."""
+        """The strategy after the step in force, if this master is the one that continues from that step."""
         self._tried_ms: int | None = None
-        """When an attempt last began for any of these."""
+        """Time when the last attempt for these began."""
 
     def choose(self, sync: SyncState, wanted: str, now: Instant) -> Choice:
-        """Wish for a strategy; what is in force everywhere is done at once. Raises InvalidRequest, NotReady."""
+        """Wish for a strategy; one that is in force everywhere is done at once. Raises InvalidRequest, NotReady."""
         mode = wanted.lower()
         if mode not in SPLIT_RECOVERY:
             raise InvalidRequest(f"split-recovery = {mode!r} is not known: write one of {', '.join(SPLIT_RECOVERY)}")
@@ -75,33 +75,33 @@ class Choosing:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether something is wished for, and not over, or a step is in force that this master goes on from."""
+        """Tell whether a wish is under way, or a step is in force from which this master continues."""
         return bool(self._leads_to) or (self.choice is not None and self.choice.state == UNDER_WAY)
 
     def _wanted(self) -> str:
-        """The strategy to put in force next, or to come nearer to; empty for none."""
+        """Return the strategy to put in force next, or to come nearer to; empty for none."""
         choice = self.choice
         is_wished = choice is not None and choice.state == UNDER_WAY and not choice.is_decided
         return choice.mode if choice is not None and is_wished else self._leads_to
 
-    # ---- what attempts ask
+    # ---- questions of attempts
 
     def is_due(self, sync: SyncState, mono_ms: int) -> bool:
-        """Whether an attempt is to begin for the sake of a wish."""
+        """Tell whether an attempt has to begin for a wish."""
         is_tried = self._tried_ms is not None and mono_ms - self._tried_ms < self._config.lag_ms
         return bool(self._wanted()) and not is_tried and not obstacle(sync, mono_ms)
 
     def mode(self, sync: SyncState, mono_ms: int) -> str:
-        """What the attempt that begins now is to put in force; empty for nothing new."""
+        """Return the strategy that the attempt beginning now puts in force; empty for no change."""
         if not self.is_due(sync, mono_ms):
             return ""
         self._tried_ms = mono_ms
         return step_to(sync.mode, self._wanted())
 
-    # ---- what happens
+    # ---- events
 
     def on_begin(self, epoch: Epoch) -> None:
-        """An epoch was installed."""
+        """Note that an epoch was installed."""
         self._tried_ms = None
         if self.choice is not None and self.choice.state == UNDER_WAY:
             self.choice.is_decided = epoch.mode == self.choice.mode
@@ -125,7 +125,7 @@ class Choosing:
             choice.stage = f"{done}: {reason}" if reason else done
 
     def deadline_ms(self) -> int | None:
-        """When `look` or `is_due` may have something new to say though nothing happened."""
+        """Return when `look` or `is_due` may have work though nothing happened."""
         if not self.is_under_way:
             return None
         again_ms = self._tried_ms + self._config.lag_ms if self._tried_ms is not None else None
@@ -134,7 +134,7 @@ class Choosing:
 
 
 def obstacle(sync: SyncState, mono_ms: int) -> str:
-    """Why nothing can be chosen now, with the names of the masters; empty when every one is there."""
+    """Return why nothing can be chosen now, with the names of the masters; empty when all masters are there."""
     epoch, peers = sync.epoch, sync.peers
     masters = epoch.configuration.masters
     others = [node for node in masters if node != sync.node]
@@ -148,7 +148,7 @@ def obstacle(sync: SyncState, mono_ms: int) -> str:
         return f"epoch {epoch.number} is without {', '.join(left)}"
     if sync.is_frozen():
         return f"epoch {sync.promised[0]} is being agreed on"
-    # What quorum promised a place is at all masters, durably, before any side may give a place by itself.
+    # With quorum each place is a promise: all masters must have it durably before any side can give places by itself.
     end = epoch.base_lsn + len(epoch.recovered) if epoch.mode in JOINT else 0
     if sync.lsn < end:
         return f"{end - sync.lsn:,} transactions from before epoch {epoch.number} are being synchronised"
@@ -164,7 +164,7 @@ def obstacle(sync: SyncState, mono_ms: int) -> str:
 
 
 def files(sync: SyncState) -> dict[NodeId, str]:
-    """What the file of each master says, as far as it was heard of."""
+    """Return the strategy in the file of each master that was heard."""
     said = {sync.node: sync.config.split_recovery}
     for node in sync.epoch.configuration.masters:
         row = sync.peers.last_row(node) if node != sync.node else None
@@ -174,18 +174,18 @@ def files(sync: SyncState) -> dict[NodeId, str]:
 
 
 def differing(sync: SyncState) -> dict[NodeId, str]:
-    """Masters that follow another strategy than this one, because no epoch says anything and their files say something else."""
+    """Return masters that follow another strategy than this one, because no epoch names one and their files differ."""
     return {} if sync.epoch.mode else {node: mode for node, mode in files(sync).items() if mode != sync.mode}
 
 
 def allowed(sync: SyncState, mode: str, reports: Mapping[NodeId, EpochReport]) -> str:
-    """What was wished for, if all masters have reported, of this epoch; else nothing."""
+    """Return the wished strategy if all masters of this epoch have reported; else an empty string."""
     are_all = {*reports} == {*sync.epoch.configuration.masters}
     return mode if are_all and all(report.row.epoch == sync.epoch.id for report in reports.values()) else ""
 
 
 def mode_of(reports: Collection[EpochReport]) -> tuple[str, str]:
-    """(strategy by which those who report come together, what their next epoch says of it when nobody wishes anything)."""
+    """Return (strategy by which the reporters come together, strategy that their next epoch names without a wish)."""
     latest = max(report.row.epoch for report in reports)
     if mode := next(report.mode for report in reports if report.row.epoch == latest):
         return mode, mode

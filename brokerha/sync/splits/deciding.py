@@ -1,26 +1,26 @@
-"""What the next epoch is where any side of a split may go on (rule R13): a pure function of the reports of both sides.
+"""Deciding the next epoch where any side of a split can go on (rule R13): a pure function of the reports of both sides.
 
                     epoch 2 of m1   m1 m2    … 100 | 101 a  102 b  103 c
     epoch 1 … 100 <                                                       > which of them stays?
                     epoch 2 of m3   m3       … 100 | 101 x  102 y
 
-A **path** is the way on which a master came to its queue: each epoch with the LSN at which it was left. Two paths agree up to where
-they part; what is after it was synchronised on one side only. A **head** is an epoch whose path nobody else continues.
+A **path** is the way on which a master came to its queue: each epoch with the LSN at which it was left. Two paths agree up to the
+LSN where they part; entries after it were synchronised on one side only. A **head** is an epoch that no other path continues.
 
-    left at 100 here, at 103 there: what was added of the common epoch up to 103 is held by all of its members (`acknowledge = all`), so it is
-    where the recovered list of this side begins, in the same order: both agree up to 103, as far as both have got. Who got there may as well be
-    a third one, on neither of these sides. Unless that list was left by some who hold only a part of it: then nobody knows what came after that
+    left at 100 here, at 103 there: all members of the common epoch hold its entries up to 103 (`acknowledge = all`). So this side's
+    recovered list begins with them, in the same order, and both sides agree up to 103. The master that came there may be a third
+    one, on neither side. Exception: if members with only a part of the list left it, its entries after that part are unknown
 
     none, smart   the queue of the first head stays: more members, more reporters, longer, then by name
-    simple        nobody's does: all go back to where the heads part
+    simple        no queue stays: all go back to where the heads part
 
-A master that went back for an epoch and is still reading its queue (`EpochReport.reads`) holds the beginning of that queue: it counts with those who
-are in that epoch, as one that lags; nobody goes back for its sake.
+A master that went back for an epoch and still reads its queue (`EpochReport.reads`) holds the beginning of that queue. It counts
+with the masters in that epoch, as a lagger; no master goes back for its sake.
 
-A master that goes back hands in again, as new, what it had taken in itself and had synchronised after that place; so nothing is lost,
-and what was executed in another order before is reported.
+A master that goes back hands in again, as new, its own transactions that were synchronised after that place. So none is lost, and
+transactions that were executed in another order before are reported.
 
-Must never: depend on who decides, or on the order in which the reports came.
+Must never: depend on the deciding master, or on the order in which the reports came.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ Path = tuple[tuple[EpochId, Lsn], ...]
 """(epoch, LSN at which it was left), the oldest first; the last one is the present epoch."""
 
 CUT: EpochId = NO_EPOCH
-"""In a path: everything after this LSN was given up, and what the next epoch begins with is of another order."""
+"""In a path: all entries after this LSN were given up, and the entries at the beginning of the next epoch are of another order."""
 
 ENDLESS: Lsn = 2**62
-"""Where an epoch ends that goes on."""
+"""End of an epoch that continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """One epoch, by the reports of those who are in it."""
+    """One epoch, by the reports of the masters in it."""
 
     epoch: EpochId
     members: int
@@ -55,30 +55,30 @@ class Head:
 
     @property
     def longest(self) -> EpochReport:
-        """The report with the most in its synchronised queue."""
+        """Return the report with the longest synchronised queue."""
         return max(self.reports, key=lambda report: (report.row.lsn, report.row.node))
 
     @property
     def lsn(self) -> Lsn:
-        """Length of the longest queue."""
+        """Return the length of the longest queue."""
         return self.longest.row.lsn
 
     @property
     def rank(self) -> tuple[bool, int, int, Lsn, EpochId]:
-        """By which the first head is chosen: the highest wins. One of quorum, that a majority left for a step, has added nothing (R19)."""
+        """Return the sort key: the highest head wins. One of quorum, that a majority left for a step, has added nothing (R19)."""
         is_side = any(keeps_sides(report.row.mode) for report in self.reports)
         return is_side, self.members, len(self.reports), self.lsn, self.epoch
 
 
 def side_of(report: EpochReport) -> EpochId:
-    """The epoch whose queue a reporter has: the one that it is in, or that it went back for and reads."""
+    """Return the epoch whose queue a reporter has: its own, or the one that it went back for and reads."""
     return report.row.epoch if report.reads == NO_EPOCH else report.reads
 
 
 def path_of(report: EpochReport, end: Lsn | None = None) -> Path:
-    """The path of a reporter; ``end`` stands for where its queue ends."""
+    """Return the path of a reporter; ``end`` replaces the end of its queue."""
     lsn = report.row.lsn
-    # One that still reads is on the way on which those came whose queue it reads, as far as it has got; at the end of it, on all of it.
+    # A reader is on the path of the queue that it reads, as far as it has come; at the end of it, on all of it.
     is_on_it = report.reads != NO_EPOCH and not (report.path and report.path[-1][0] == CUT and report.path[-1][1] <= lsn)
     come = tuple(takewhile(lambda left: left[1] < lsn, report.path)) if is_on_it else report.path
     last = report.path[len(come)][0] if len(come) < len(report.path) else side_of(report)
@@ -86,11 +86,11 @@ def path_of(report: EpochReport, end: Lsn | None = None) -> Path:
 
 
 Reach = Mapping[EpochId, Lsn]
-"""How far the queue of each epoch came at any of those who report."""
+"""How far the queue of each epoch came at any of the reporters."""
 
 
 def reached_by(reports: Iterable[EpochReport]) -> Reach:
-    """What is known of each epoch. What was added of one anywhere is held by all of its members, wherever these have gone since."""
+    """Return the reach of each epoch. All members of an epoch hold its added entries, wherever they have gone since."""
     reach: dict[EpochId, Lsn] = {}
     for report in reports:
         for epoch, lsn in path_of(report):
@@ -100,7 +100,7 @@ def reached_by(reports: Iterable[EpochReport]) -> Reach:
 
 
 def way_to(reports: Iterable[EpochReport], base_lsn: Lsn) -> Path:
-    """The path of an epoch that a majority decides from these, in quorum: by it somebody who left for a step finds what both have (R19)."""
+    """Return the path of an epoch decided with quorum, by which masters that left for a step find the common part (R19)."""
     reports = list(reports)
     latest = max(report.row.epoch for report in reports)
     longest = max(
@@ -110,9 +110,9 @@ def way_to(reports: Iterable[EpochReport], base_lsn: Lsn) -> Path:
 
 
 def agreement(one: Path, other: Path, reach: Reach, *, is_bounded: bool = True) -> Lsn:
-    """Up to which LSN two paths are the same queue; 0 when nothing is known of it.
+    """Return up to which LSN two paths are the same queue; 0 when that is not known.
 
-    Unless bounded by where both end it may be beyond one of them, whose recovered list goes on with what the other one, or a third one, has there.
+    Unbounded, it can be after the end of one path, whose recovered list continues with entries of the other path or a third one.
     """
     left = {epoch: (lsn, one[place:]) for place, (epoch, lsn) in enumerate(one) if epoch != CUT}
     for place in range(len(other) - 1, -1, -1):
@@ -126,7 +126,7 @@ def agreement(one: Path, other: Path, reach: Reach, *, is_bounded: bool = True) 
 
 
 def heads_of(reports: Iterable[EpochReport]) -> list[Head]:
-    """Epochs that nobody else continues, the first one first."""
+    """Return epochs that no other one continues, the first head first."""
     by_epoch: dict[EpochId, list[EpochReport]] = {}
     for report in sorted(reports, key=lambda report: report.row.node):
         by_epoch.setdefault(side_of(report), []).append(report)
@@ -137,38 +137,38 @@ def heads_of(reports: Iterable[EpochReport]) -> list[Head]:
 
 
 def _members(group: Sequence[EpochReport]) -> int:
-    """How many are in an epoch, by those who have installed it."""
+    """Return the number of members of an epoch, by the reports of those that have installed it."""
     return max((len(report.members) for report in group if report.reads == NO_EPOCH), default=0)
 
 
 def _is_continued(head: Head, other: Head, reach: Reach) -> bool:
-    """Whether another epoch comes after this one, and has all of its queue."""
+    """Tell whether another epoch comes after this one, and has all of its queue."""
     way = path_of(other.longest)
-    # One that reads, and has got no further than this one, is of no use as the one that stays.
+    # A reader that has got no further than this one is no use as the head that stays.
     is_after = head.epoch in dict(way[:-1]) and (other.members > 0 or other.lsn > head.lsn)
     return is_after and agreement(path_of(head.longest), way, reach) == head.lsn
 
 
 def _is_list_held(reports: Iterable[EpochReport], everybody: Iterable[EpochReport]) -> bool:
-    """Whether all of the recovered list of an epoch is held by somebody; what nobody holds is no part of the next one's."""
+    """Tell whether every entry of an epoch's recovered list has a holder; the next list is without entries that lack one."""
     reports, held = list(reports), held_by(everybody)
     added = max(report.row.recovered for report in reports)
     return all(place < added or (origin, txid) in held for report in reports for place, _, txid, origin in report.lacking)
 
 
 def parting(heads: Sequence[Head], reach: Reach) -> Lsn:
-    """Up to which LSN all heads are the same queue, or come to it with what they have recovered; somebody has all of it."""
+    """Return up to which LSN all heads are, or will be by their recovered lists, the same queue; one reporter has all of it."""
     pairs = ((path_of(a.longest), path_of(b.longest)) for a, b in pairwise(heads))
     return min((agreement(a, b, reach, is_bounded=False) for a, b in pairs), default=heads[0].lsn)
 
 
 def base_of_split(reports: Iterable[EpochReport], mode: str) -> tuple[Lsn, list[NodeId]]:
-    """(LSN at which the next epoch begins, who may decide it): those whose queue may stay up to there."""
+    """Return (base LSN of the next epoch, masters that can decide it): those whose queues can stay up to there."""
     reports = list(reports)
     heads = heads_of(reports)
     lsn, staying = (parting(heads, reached_by(reports)), heads) if mode == SIMPLE else (heads[0].lsn, heads[:1])
     theirs = [report for head in staying for report in head.reports]
-    # One that still reads would have the others wait for it.
+    # The others would have to wait for a reader.
     deciders = [report for report in theirs if report.reads == NO_EPOCH] or theirs
     return lsn, [report.row.node for report in deciders]
 
@@ -183,7 +183,7 @@ def decide_split(
 ) -> Epoch:
     """Return the epoch of this id with the reporters as its members.
 
-    The proposer that decides is one of `base_of_split`, and owns its queue up to that base: ``lsn_of`` and ``at`` tell of it.
+    The deciding proposer is one of `base_of_split`, and owns its queue up to that base: ``lsn_of`` and ``at`` tell of it.
     """
     reports = sorted(reports, key=lambda report: report.row.node)
     heads, reach = heads_of(reports), reached_by(reports)
@@ -208,7 +208,7 @@ def decide_split(
         for epoch_id, report in first.items()
     )
     path = tuple((epoch_id, min(lsn, base_lsn)) for epoch_id, lsn in way)
-    # One that reads was no member of the epoch that it has a part of: it has not recovered what the others added of that one after it.
+    # A reader was no member of the epoch that it reads: it has not recovered the entries that the others added after its part.
     if base_lsn < heads[0].lsn or heads[0].longest.reads != NO_EPOCH or not _is_list_held(heads[0].reports, reports):
         path = (*path, (CUT, base_lsn))
     return replace(epoch, path=path, agreed=tuple(sorted(agreed)))

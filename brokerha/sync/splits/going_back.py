@@ -1,15 +1,15 @@
-"""Going back: what was synchronised on one side of a split only is given up, and handed in again as new (rule R13).
+"""Going back: entries that only one side of a split synchronised are given up, and handed in again as new (rule R13).
 
     queue here        … 100 | 101 x  102 y  103 z(of m4)           m3 and m4 were on this side; m4 is not heard
-    next epoch        … 100 | 101 a  102 b                         agreed: 100, and m3 speaks for those who are not here
-    afterwards        … 100 |       parked: x y z, with z as m3's own, before what was parked already
+    next epoch        … 100 | 101 a  102 b                         agreed: 100, and m3 speaks for absent masters
+    afterwards        … 100 |       parked: x y z, with z as m3's own, before the transactions that were parked already
 
-Each master that took a transaction in hands it in again, also where it came to its LSN through another one; for masters that are no members of
-the next epoch the first of their side does. They may do so again when they are back: a transaction id is synchronised once.
+Each master hands in again the transactions that it accepted, also if they came to their LSN through another master. For masters
+outside the next epoch, the first of their side does. They may do so again when they are back: an id is synchronised once.
 
-Reading the other queue may take longer than others wait, and the next attempt then finds this master on its way: it says for which epoch it went
-back (`EpochReport.reads`), and does not give up again what it has read of that one's queue. A restart forgets which one that was: then its queue is
-of nobody's epoch after the place to which it went back, and it gives up what it has read.
+Reading the other queue may take longer than others wait, and the next attempt then finds this master on its way. Its report says
+for which epoch it went back (`EpochReport.reads`), and it does not give up the entries that it has read of that epoch's queue. A
+restart forgets that epoch: then the queue after the place to which it went back is of no known epoch, and the master gives it up.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from brokerha.sync.state import SyncState
 
 
 class GoingBack:
-    """When a master goes back, before it takes over an epoch that its queue is ahead of or beside."""
+    """Decides when a master goes back, before it takes over an epoch that its queue is ahead of or beside."""
 
     def __init__(self, config: SyncConfig) -> None:
         self._config = config
         self.until_ms: int | None = None
-        """When it is done at the latest; None when nothing is to be given up."""
+        """Deadline for going back; None when nothing is to be given up."""
 
     def is_due(self, sync: SyncState, epoch: Epoch) -> bool:
-        """Whether the own queue goes on after what that epoch says of it, or with what another side has added.
+        """Tell whether the own queue is longer than that epoch says, or continues with entries of another side.
 
-        Once it went back for it, be it to its own end, what it has read since is that epoch's.
+        After the master went back for it, even to its own end, the entries that it has read since are of that epoch.
         """
         if sync.lineage < epoch.number and (sync.lsn > _agreed(sync, epoch) or _reads_another(sync, epoch)):
             return True
@@ -48,7 +48,7 @@ class GoingBack:
         return False
 
     def step(self, sync: SyncState, epoch: Epoch, result: RoundResult, now: Instant) -> bool:
-        """Go back, unless the own site still has something to do first; it holds nobody up for ever. Returns whether it went back."""
+        """Go back, unless the own site still has work to do first, which has a deadline. Return whether it went back."""
         lsn, first = min(_agreed(sync, epoch), sync.lsn), sync.history.first_lsn()
         if lsn + 1 < first:
             sync.lost = f"the queue here parted from that of the others at LSN {lsn}, and begins at {first}"
@@ -63,35 +63,35 @@ class GoingBack:
 
 
 def read_before(node: NodeId, incarnation: int, epoch: Epoch, split: Split) -> Epoch | None:
-    """What a master reads that ended on its way to an epoch, between going back and taking it over; None when it did not.
+    """Return the epoch that a master read when its process ended between going back and taking it over; None if it did not read.
 
-    ``split`` is the last one that it came from, ``epoch`` the one that is installed.
+    ``split`` is the last one that it came from, ``epoch`` the installed one.
     """
     if split.lineage <= epoch.number:
         return None
-    # Also epochs that it was in without adding anything: others may know no earlier one.
+    # Also epochs in which it added nothing: others may know no earlier one.
     way = [(epoch_id, min(left, split.lsn)) for epoch_id, left in (*epoch.path, (epoch.id, ENDLESS))]
-    # A name that no other epoch has: nobody is on its way.
+    # No other epoch has this name: no master is on its way.
     return Epoch(split.lineage, f"{node}?{incarnation}", (), path=(*way, (CUT, split.lsn)))
 
 
 def _side(sync: SyncState) -> Epoch:
-    """Whose queue the own one is: that of the epoch that is installed, or after going back of the one that it went back for."""
+    """Return the epoch whose queue the own one is: the installed one, or the one that this master went back for."""
     return sync.reads or sync.epoch
 
 
 def _agreed(sync: SyncState, epoch: Epoch) -> Lsn:
-    """Up to which LSN the own queue is that of the epoch to come."""
+    """Return up to which LSN the own queue is that of the epoch to come."""
     side = _side(sync)
     found = [lsn for epoch_id, lsn, _ in epoch.agreed if epoch_id == side.id]
     if found or not epoch.agreed:
         return min(found, default=sync.lsn)
-    # It reported what it read then, and has forgotten it in a restart since: nobody knows its queue under the name that it has now.
+    # It reported the epoch that it read, and forgot it in a restart since: no other master knows its queue under the present name.
     return agreement((*epoch.path, (epoch.id, ENDLESS)), (*side.path, (side.id, sync.lsn)), {})
 
 
 def _reads_another(sync: SyncState, epoch: Epoch) -> bool:
-    """Whether something up to the base of the epoch to come was added after the own one was left: it is no part of the own one's queue."""
+    """Tell whether entries up to the base of the coming epoch were added after it left the own one: the own queue lacks them."""
     left = dict(epoch.path).get(_side(sync).id, 0)
     return bool(epoch.agreed) and sync.lsn < epoch.base_lsn and left < epoch.base_lsn
 
@@ -101,7 +101,7 @@ def _rewound(sync: SyncState, lsn: Lsn, epoch: Epoch) -> Rewound:
 
 
 def come_together(sync: SyncState, epoch: Epoch, result: RoundResult) -> None:
-    """Note that an epoch to come brings sides of a split together, unless that is noted already: a lineage begins at the end of the queue."""
+    """Note once that an epoch to come brings sides of a split together: a lineage begins at the end of the queue."""
     if len(epoch.agreed) > 1 and epoch.number > sync.lineage:
         result.rewound = _rewound(sync, sync.lsn, epoch)
         result.records.append(result.rewound)
@@ -109,7 +109,7 @@ def come_together(sync: SyncState, epoch: Epoch, result: RoundResult) -> None:
 
 
 def go_back(sync: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
-    """Take the synchronised queue back to an LSN; the queue of the epoch to come goes on from there."""
+    """Take the synchronised queue back to an LSN; the queue of the epoch to come continues from there."""
     entries = sync.history.ordered(lsn + 1, sync.lsn - lsn)
     others: list[tuple[TxId, bytes]] = []
     if any(epoch_id == _side(sync).id and node == sync.node for epoch_id, _, node in epoch.agreed):
@@ -120,9 +120,9 @@ def go_back(sync: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult) -> Non
     result.rewound = _rewound(sync, lsn, epoch)
     result.records.append(result.rewound)
     result.records.extend(Accepted(part) for part in in_records(others))
-    # In the order in which they had been: who wrote the later one may have seen the earlier one.
+    # In the former order: the writer of the later one may have seen the earlier one.
     handed_in = {txid for txid, _ in others}
-    # Whose entry it was may count on this master: on its own side it came through this one.
+    # The origin may count on this master: on its side the transaction was synchronised through this one.
     handed_in |= {*sync.history.duplicates([txid for _, txid, _ in entries])}
     again = (txid for _, txid, origin in entries if origin == sync.node or txid in handed_in)
     sync.parked = deque(dict.fromkeys([*again, *sync.parked]))
