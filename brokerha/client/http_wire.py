@@ -4,9 +4,9 @@
     read      the node's public paths, in the calling thread: the future is complete on return
     ask       in the calling thread
 
-Several base URLs, separated by commas, are alternatives: writes are divided among them (http_nodes.py), and reads follow the
-writes. Reads and questions change nothing, so a failed one goes to another node. With n nodes left to ask, each gets 1/n of the
-remaining time, so that a node that hangs does not use all of it.
+Several base URLs, separated by commas, are alternatives. Writes are divided among them (http_nodes.py), and
+reads follow the writes. Reads and questions change nothing, so a failed one goes to another node. With n nodes left to ask, each
+gets 1/n of the remaining time, so that a node that hangs does not use all of it.
 """
 
 from __future__ import annotations
