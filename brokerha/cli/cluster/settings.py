@@ -1,6 +1,6 @@
-"""``brokerha settings``: what of the cluster file is changed while the cluster runs, for all nodes.
+"""``brokerha settings``: settings of the cluster file that can be changed while the cluster runs, for all nodes.
 
-Any master takes a change; it goes through the order like every transaction.
+Any master takes a change; it goes through the log like every transaction.
 """
 
 from __future__ import annotations
