@@ -53,7 +53,7 @@ CONNECT_S = 3.0
 MARGIN_S = 1.0
 """Extra time that a request waits beyond the timeout that it gave the node."""
 LAG_MOST_S = 10.0
-"""A master whose newest news are older than this is in trouble."""
+"""A master that lags by more than this is in trouble."""
 PARTING_S = 5.0
 CLOSED: Final = "the connection was closed by this program"
 ONLY_PAUSE_S = 0.2

@@ -216,5 +216,5 @@ def txid_of(id_: str, part: str, first_row: int) -> TxId:
 
 
 def prefix_of(id_: str, source: str) -> str:
-    """What labels of blank nodes of a source begin with: the same nodes in all of its transactions, and in those of no other."""
+    """Return the prefix of blank node labels of a source, so that its transactions share nodes with each other only."""
     return f"l{blake2b(f'{id_}.{source}'.encode(), digest_size=8).hexdigest()}x"

@@ -283,7 +283,7 @@ def restore(
     """Make directories of nodes from a backup: of one worker (--into), of some nodes (--node), or of a whole cluster (--all).
 
     Or take a running cluster back to a state of the backup (--online): one transaction undoes what its log changed since, at all sites
-    together, and the log keeps what was between. That has to fit into one transaction (8 MiB), and the log has to reach back so far.
+    together, and the log keeps what was between. It must fit into one transaction (8 MiB), and the log must reach back to that state.
 
     The cluster file can name another cluster, other nodes and other places than those that were backed up. Exit code 2 when
     something is in the way or the backup is damaged; then nothing was changed.

@@ -6,7 +6,7 @@
     load.py             a constant number of concurrent writes, and when each of them ended
     writes.py           writes per second, latency, and the cost of a write for the nodes
     core.py             does the cost of a write grow with the log?
-    healing.py          how fast a worker is healed while its site goes on writing: by a copy, and by replaying the log
+    healing.py          speed of healing a worker while its site goes on writing: by a copy, and by replaying the log
     backups.py          cost of backups and transactions, and pauses of writes when a process is lost
     pipeline.py         speed of the pipeline's read, archive, audit and rebuild
     pipeline_log.py     a synthetic log of any length, for measuring and for tests

@@ -298,7 +298,7 @@ MasterOption = Annotated[str, typer.Option("--master", metavar="ID", help="Only 
 
 @app.command()
 def pins(cluster: Cluster) -> Answer:
-    """Show what of the log is held for whom.
+    """Show the pins: which part of the log is kept, and for whom.
 
     With -o json {"masters": [{master, first_lsn, last_lsn, hard_limit, split}], "pins": [{name, master, lsn, until, left_s, entries,
     dropped}], "silent": [master]}; until in microseconds; dropped: it holds more than tx-log-hard-limit, so nothing any more. split is
@@ -328,7 +328,7 @@ def pin(
     ] = DEFAULT_FOR_S,
     master: MasterOption = "",
 ) -> Answer:
-    """Have the masters hold their logs from an LSN on; again with the same name to move the pin or to prolong it.
+    """Pin the logs of the masters from an LSN on; pin again with the same name to move or prolong it.
 
     It is remembered over restarts. A pin can make a log grow up to tx-log-hard-limit; then it is dropped. Exit code 2 when a
     master refuses.
@@ -339,7 +339,7 @@ def pin(
 
 @app.command()
 def unpin(cluster: Cluster, name: PinArgument, master: MasterOption = "") -> Answer:
-    """Let the logs go that a pin holds. One that is not there is no error."""
+    """Release a pin of the logs. A missing pin is no error."""
     told = _everywhere(cluster, "unpin", master, name=name)
     lines = [
         f"{row['master']}: {name} is taken back" if row["changed"] else f"{row['master']}: there is no pin {name}"

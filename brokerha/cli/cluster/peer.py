@@ -118,7 +118,7 @@ def replace(
 ) -> Answer:
     """Bring a master back whose disk was lost: take it out, and add it with its new journal.
 
-    Start it with an empty data directory, before or meanwhile. What only its lost disk held is lost.
+    Start it with an empty data directory, before or meanwhile. Transactions that only its lost disk held are lost.
     """
     found, is_there = _look(cluster, master, node)
     if is_there:

@@ -39,7 +39,7 @@ MasterOption = Annotated[str, typer.Option("--master", metavar="ID", help="The m
 
 @app.command("list")
 def list_splits(cluster: Cluster, master: MasterOption = "") -> Answer:
-    """Show when sides of a split came together: each time, the newest first, and what became of what a master gave up.
+    """Show when sides of a split came together: the newest first, and what became of the transactions that a master gave up.
 
     With -o json {master, splits: [{number, last_write, epoch, lineage, lsn, keeps_content, total, held, effects, counted}]}; epoch is the one
     that was given up, last_write in microseconds or null, held how many of the total are still listed, effects how many of the first `counted`
@@ -89,12 +89,12 @@ def split_recovery(
     ] = DEFAULT_WAIT_S,
     master: MasterOption = "",
 ) -> Answer:
-    """Show or choose what becomes of a split: none, simple, smart or quorum, for all masters while the cluster runs.
+    """Show or choose the strategy for splits: none, simple, smart or quorum, for all masters while the cluster runs.
 
-    All masters have to be there: during a split it is refused, with the names of those that are missing. It goes before what the files say,
-    and stays over restarts. From and to quorum it takes a step between, to-smart for instance, which every master has to have first. With -o json {master, mode, source: file or
-    epoch, epoch, files: {master: word}, differing: {master: word}, change: {mode, state, stage}, changed}. Exit code 1 when masters follow
-    different ones.
+    All masters must be reachable: during a split it is refused, with the names of the missing ones. It overrides the cluster files, and is
+    kept over restarts. A change from or to quorum has a step in between, such as to-smart, which every master must have first. With -o json
+    {master, mode, source: file or epoch, epoch, files: {master: word}, differing: {master: word}, change: {mode, state, stage}, changed}.
+    Exit code 1 when masters follow different ones.
     """
     if mode:
         answer = _chosen(cluster, master, mode.lower(), wait_s)

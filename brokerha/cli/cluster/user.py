@@ -156,7 +156,7 @@ def add(
 
 @app.command("list")
 def list_(users_file: UsersFile) -> Answer:
-    """Who there is, with which role; no secret is shown, as none is kept."""
+    """List users with their roles; no secret is shown, as none is kept."""
     now_s = time.time()
     users = [user for _, user in sorted(users_file.read().items())]
     rows = [_row(user, now_s) for user in users]

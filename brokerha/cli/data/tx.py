@@ -95,7 +95,7 @@ def staged(cluster: Cluster) -> Answer:
 
 @app.command("drop-staged")
 def drop_staged(cluster: Cluster, name: NameArgument) -> Answer:
-    """Drop the staged parts of a large transaction whose program ended without a commit.
+    """Drop the staged parts of a large transaction: its program ended without a commit.
 
     They are also dropped an hour after the last part, when another large transaction begins.
     """

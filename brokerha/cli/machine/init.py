@@ -201,7 +201,7 @@ def certificates(
         int, typer.Option("--days", min=1, max=3650, metavar="DAYS", help="How long those of servers are good.")
     ] = DEFAULT_DAYS,
 ) -> Answer:
-    """Certificates for the HTTP doors, from an authority of the cluster's own: TLS without an external authority.
+    """Certificates for the HTTP doors: from an authority of the cluster's own, TLS without an external authority.
 
     They go where http-certificate and http-key of the cluster file say, the others and the authority to DIR/tls. A certificate with
     more than a third of its time left stays; --check exits with 2 when one has to be made.

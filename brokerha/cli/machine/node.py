@@ -72,15 +72,15 @@ def pause(
 ) -> Answer:
     """Pause a backup, or a worker. It stays paused over restarts, until it is told to continue.
 
-    A paused backup keeps its journal and its place in it, votes, follows nobody, and does not stand for election. Pausing a worker is to switch it
-    off: brokerha worker off.
+    A paused backup keeps its journal and its place in it, votes, follows no primary, and does not stand for election. To pause a worker is to
+    switch it off: brokerha worker off.
     """
     return _order(cluster, "pause", node_id, force=force)
 
 
 @app.command()
 def coin(cluster: Cluster, node_id: NodeArgument) -> Answer:
-    """Name the primary that a paused backup hears as the one that it will follow. It stays paused."""
+    """Name the primary that a paused backup will follow: the one that it hears. It stays paused."""
     return _order(cluster, "coin", node_id)
 
 
