@@ -90,7 +90,7 @@ class SimProcess(Process):
 
     @property
     def master(self) -> MasterRunner | None:
-        """The runner of the master, while this process believes to be primary."""
+        """The runner of the master, while this process believes that it is primary."""
         return self.runner.master if self.is_up else None
 
     @property
@@ -252,7 +252,7 @@ class SimGroup:
 
     @property
     def acting(self) -> list[SimProcess]:
-        """Processes that believe to be primary, the highest view first."""
+        """Processes that believe that they are primary, the highest view first."""
         acting = [process for process in self.processes if process.is_up and process.master is not None]
         return sorted(acting, key=lambda process: -process.view)
 

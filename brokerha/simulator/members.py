@@ -205,7 +205,7 @@ class Members:
         return ""
 
     def _is_unaware(self, node: NodeId, journal: str) -> bool:
-        """Tell whether a removed node believes to be a master although it could have heard better."""
+        """Tell whether a removed node believes that it is a master although it could have heard better."""
         master = self._world.master(node)
         if not isinstance(master, SimMaster) or master.journal.state().journal != journal:
             return False

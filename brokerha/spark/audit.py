@@ -341,7 +341,7 @@ class AuditedLog:
             yield problem._replace(what=what)
 
     def misfit(self, lsn: Lsn) -> Problem:
-        """Find the first entry with a wrong fingerprint, by bisection: the content up to the entry before it is right."""
+        """Find an entry that does not lead to its fingerprint, while the entry before it does; by bisection."""
         right, wrong = 0, lsn
         while wrong - right > 1:
             middle = (right + wrong) // 2
